@@ -1,0 +1,1 @@
+"""What the nodes of a cluster agree on, and how they come to agree."""

@@ -1,0 +1,62 @@
+"""The checkpoint: how far a log was surely whole, so that recovery need not look before it.
+
+It promises: every byte of segment ``segment`` below ``position`` was synced and intact when it was
+written, offsets below ``start_offset`` are gone for good, and all earlier segments are complete. A
+missing or damaged checkpoint costs a longer scan, nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+from crc32c import crc32c
+
+from quiver.errors import UnsupportedFormat
+from quiver.log.disk import Disk
+from quiver.log.files import CHECKPOINT
+from quiver.model.ids import LeaderEpoch, Microseconds, Offset
+
+_VERSION = 1
+_HEAD = struct.Struct("<4sI")
+_BODY = struct.Struct("<qqqqqI")
+_MAGIC = b"QVRC"
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    start_offset: Offset
+    segment: Offset
+    position: int
+    next_offset: Offset
+    append_time: Microseconds
+    epoch: LeaderEpoch
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    data = _HEAD.pack(_MAGIC, _VERSION) + _BODY.pack(*msgspec.structs.astuple(checkpoint))
+    return data + struct.pack("<I", crc32c(data))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint | None:
+    """The checkpoint in these bytes; ``None`` if they are damaged."""
+    if len(data) < _HEAD.size + 4 or crc32c(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
+        return None
+    magic, version = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        return None
+    if version != _VERSION:
+        raise UnsupportedFormat(
+            f"the checkpoint has format version {version}; this Quiver reads version {_VERSION}: "
+            "open it with a newer one",
+            version=version,
+        )
+    if len(data) != _HEAD.size + _BODY.size + 4:
+        return None
+    return Checkpoint(
+        **dict(zip(Checkpoint.__struct_fields__, _BODY.unpack_from(data, _HEAD.size), strict=True))
+    )
+
+
+def read_checkpoint(disk: Disk, folder: str) -> Checkpoint | None:
+    path = f"{folder}/{CHECKPOINT}"
+    return decode_checkpoint(disk.read(path)) if disk.exists(path) else None

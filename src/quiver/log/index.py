@@ -1,0 +1,84 @@
+"""A sparse index: sorted keys (offsets, or append times) and the position of the entry for each.
+
+``floor(key)`` names a position from which a scan forward will meet the key: it is a hint that is
+checked against the entries themselves. On disk it carries its own checksum; a damaged or missing
+index is rebuilt from the segment, never believed.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+from crc32c import crc32c
+
+_MAGIC = b"QVRI"
+_VERSION = 1
+_HEAD = struct.Struct("<4sIqII")
+"""Magic, version, position up to which the segment is indexed, count, checksum of all the rest."""
+
+
+class SparseIndex:
+    """Keys never decrease; positions increase. ``covered`` is how far the segment is indexed."""
+
+    __slots__ = ("covered", "keys", "positions")
+
+    def __init__(self) -> None:
+        self.keys: array[int] = array("q")
+        self.positions: array[int] = array("q")
+        self.covered = 0
+
+    def add(self, key: int, position: int) -> None:
+        assert not self.positions or (position > self.positions[-1] and key >= self.keys[-1])
+        self.keys.append(key)
+        self.positions.append(position)
+
+    def floor(self, key: int) -> int:
+        """Where to start looking for the entry that holds ``key`` (the last one at or below it)."""
+        place = bisect_right(self.keys, key) - 1
+        return self.positions[place] if place >= 0 else 0
+
+    def below(self, key: int) -> int:
+        """Where to start looking for the first entry whose key is not below ``key``."""
+        place = bisect_left(self.keys, key) - 1
+        return self.positions[place] if place >= 0 else 0
+
+    def cut(self, position: int) -> None:
+        """Forget everything at or after ``position``."""
+        place = bisect_left(self.positions, position)
+        del self.keys[place:], self.positions[place:]
+        self.covered = min(self.covered, position)
+
+    def encode(self) -> bytes:
+        body = _little_endian(self.keys) + _little_endian(self.positions)
+        fields = _HEAD.pack(_MAGIC, _VERSION, self.covered, len(self.keys), 0)[:-4]
+        return fields + struct.pack("<I", crc32c(body, crc32c(fields))) + body
+
+    @classmethod
+    def decode(cls, data: bytes) -> SparseIndex | None:
+        """The index in these bytes; ``None`` if they are damaged or of another version."""
+        if len(data) < _HEAD.size:
+            return None
+        magic, version, covered, count, checksum = _HEAD.unpack_from(data)
+        body = data[_HEAD.size :]
+        if crc32c(body, crc32c(data[: _HEAD.size - 4])) != checksum:
+            return None
+        if magic != _MAGIC or version != _VERSION or len(body) != 16 * count:
+            return None
+        index = cls()
+        index.keys.frombytes(body[: 8 * count])
+        index.positions.frombytes(body[8 * count :])
+        if sys.byteorder == "big":
+            index.keys.byteswap()
+            index.positions.byteswap()
+        index.covered = covered
+        return index
+
+
+def _little_endian(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers = array("q", numbers)
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,0 +1,281 @@
+"""A log on the event loop: many writers wait together for one sync.
+
+``append`` gives a batch its offset at once, in call order, and returns when it is as durable as the
+settings ask. All that arrive while the disk is busy are written and synced together by the next
+commit (group commit). Disk work runs through ``run_blocking``, off the loop, one piece at a time;
+waiting appends are bounded by ``queued_bytes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from quiver.errors import LogClosed, LogFailed
+from quiver.log.disk import Disk
+from quiver.log.retention import RetentionLimits
+from quiver.log.segmented_log import SegmentedLog
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import LeaderEpoch, Microseconds, Offset
+from quiver.model.topic import Durability
+
+T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Runs a blocking call off the event loop and gives its result."""
+
+    async def __call__(self, call: Callable[[], T], /) -> T: ...
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+class PartitionLog:
+    """Used from one event loop. ``close`` it, or what was not synced waits for recovery."""
+
+    def __init__(self, log: SegmentedLog, clock: Clock, run_blocking: RunBlocking) -> None:
+        self._log = log
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._waiting: deque[tuple[asyncio.Future[StoredBatch], StoredBatch]] = deque()
+        self._queued_bytes = 0
+        self._disk_turn = asyncio.Lock()
+        self._committer: asyncio.Task[None] | None = None
+        self._syncer: asyncio.Task[None] | None = None
+        self._room = _Signal()
+        self._growth = _Signal()
+        self._closing = False
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        *,
+        disk: Disk,
+        clock: Clock,
+        settings: LogSettings,
+        run_blocking: RunBlocking = in_thread,
+    ) -> PartitionLog:
+        """Open the folder, made if it is missing, and recover what is in it."""
+        log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings))
+        return cls(log, clock, run_blocking)
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._log.start_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._log.next_offset
+
+    @property
+    def durable_offset(self) -> Offset:
+        return self._log.durable_offset
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self._log.epoch
+
+    @property
+    def size(self) -> int:
+        return self._log.size
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self._log.failure
+
+    @property
+    def recovery_cut_bytes(self) -> int:
+        """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
+        return self._log.recovery_cut_bytes
+
+    # ------------------------------------------------------------------ appending
+
+    async def append(
+        self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)
+    ) -> StoredBatch:
+        """Store a batch; on return it is acknowledged. Waits for room when too much is queued."""
+        await self.wait_for_room()
+        return await self.submit(batch, epoch)
+
+    async def wait_for_room(self) -> None:
+        while self._queued_bytes >= self._log.settings.queued_bytes:
+            await self._room.wait()
+
+    def submit(
+        self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)
+    ) -> asyncio.Future[StoredBatch]:
+        """Give a batch its offset now; the future is done when it is acknowledged."""
+        if self._closing:
+            raise LogClosed(f"{self._log.folder} is closed")
+        entry = self._log.stage(batch, epoch)
+        future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, entry))
+        self._queued_bytes += entry.size()
+        self._start_committer()
+        return future
+
+    def _start_committer(self) -> None:
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+
+    async def _commit_all(self) -> None:
+        """Commit until nothing waits. Whatever is staged while one commit runs is in the next."""
+        try:
+            while self._waiting:
+                async with self._disk_turn:
+                    await self._commit()
+        except LogFailed:
+            pass  # those who wait have been told
+        finally:
+            self._committer = None
+
+    async def _commit(self, sync: bool | None = None) -> None:
+        """One round with the disk, which is ours; tells those who wait how it went."""
+        commit = self._log.begin_commit(sync)
+        taken = len(self._waiting)
+        if commit is None:
+            return
+        try:
+            await self._run_blocking(commit.run)
+        except OSError as error:
+            failure = self._log.fail(error)
+            self._fail_waiting(failure)
+            raise failure from error
+        self._log.finish_commit(commit)
+        for _ in range(taken):
+            future, entry = self._waiting.popleft()
+            self._queued_bytes -= entry.size()
+            if not future.cancelled():
+                future.set_result(entry)
+        self._room.wake()
+        self._growth.wake()
+        if self._log.durable_offset < self._log.next_offset:
+            self._start_syncer()
+
+    def _fail_waiting(self, failure: LogFailed | LogClosed) -> None:
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(type(failure)(failure.message, **failure.details))
+        self._queued_bytes = 0
+        self._room.wake()
+        self._growth.wake()
+
+    def _start_syncer(self) -> None:
+        wanted = self._log.settings.durability is Durability.INTERVAL
+        if wanted and self._syncer is None and not self._closing:
+            self._syncer = asyncio.create_task(self._sync_later())
+
+    async def _sync_later(self) -> None:
+        try:
+            await self._clock.sleep(self._log.settings.sync_interval_ms / 1000)
+            async with self._disk_turn:
+                await self._commit(sync=True)
+        except LogFailed:
+            pass  # the log refuses appends from here on
+        finally:
+            self._syncer = None
+        if self._log.failure is None and self._log.durable_offset < self._log.next_offset:
+            self._start_syncer()
+
+    # ------------------------------------------------------------------ reading
+
+    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """Entries from the one that holds ``offset`` on; empty at the end of the log."""
+        entries = self._log.read_tail(offset, bytes_max)
+        if entries is None:
+            entries = await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+        return entries
+
+    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
+        """Wait until something at or after ``offset`` can be read; whether it can."""
+        if self._log.next_offset <= offset and timeout_s > 0:
+            timer = asyncio.create_task(self._clock.sleep(timeout_s))
+            try:
+                while self._log.next_offset <= offset and not timer.done() and not self._closing:
+                    await self._growth.wait_or(timer)
+            finally:
+                timer.cancel()
+        return self._log.next_offset > offset
+
+    async def offset_at(self, time: Microseconds) -> Offset:
+        """The first offset appended at or after ``time``; the next offset if there is none yet."""
+        return await self._run_blocking(lambda: self._log.offset_at(time))
+
+    # ------------------------------------------------------------------ upkeep
+
+    async def checkpoint(self) -> None:
+        """Sync, and leave a mark from which recovery starts."""
+        async with self._disk_turn:
+            self._log.request_checkpoint()
+            await self._commit()
+
+    async def retain(self, limits: RetentionLimits) -> Offset:
+        """Drop the oldest segments that the limits allow; the new start of the log."""
+        async with self._disk_turn:
+            for _ in range(
+                2
+            ):  # the newest segment is closed by the first round, dropped by the second
+                self._log.retain(limits)
+                await self._commit()
+        return self._log.start_offset
+
+    async def truncate(self, offset: Offset) -> Offset:
+        """Drop every entry that reaches past ``offset``; the new next offset."""
+        async with self._disk_turn:
+            await self._commit()
+            return await self._run_blocking(lambda: self._log.truncate(offset))
+
+    async def close(self) -> None:
+        """Finish what was submitted, leave a checkpoint, and let go of the files."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._syncer is not None:
+            self._syncer.cancel()
+        async with self._disk_turn:
+            try:
+                if self._log.failure is None:
+                    await self._commit()
+            except LogFailed:
+                pass  # those who wait have been told
+            finally:
+                await self._run_blocking(self._log.close)
+                self._growth.wake()
+
+
+class _Signal:
+    """Wakes everyone who waits, each time it is given."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def wait_or(self, other: asyncio.Future[None]) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait([waiter, other], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not waiter.done():
+                self._waiters.remove(waiter)
+                waiter.cancel()

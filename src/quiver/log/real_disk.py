@@ -1,0 +1,229 @@
+"""The disk of the operating system.
+
+``RealDisk`` keeps the promises of ``Disk`` with plain POSIX calls. It holds no state of its own:
+a lock is a ``flock``, which dies with the process, and every view owns its mapping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Sequence
+
+from quiver.log.disk import AppendFile, Bytes, Disk, FolderLock
+
+_IOV_MAX = 1024
+_MADV_POPULATE_READ = 22
+_CLOSED = -1
+
+
+class RealDisk(Disk):
+    """The operating system's files; the paths are the operating system's paths."""
+
+    def make_folder(self, path: str) -> None:
+        folder = os.path.abspath(path)
+        missing = []
+        while not self.exists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        # A process may have died between making this folder and syncing its entry. It made nothing
+        # below it, since each entry is synced before the next: so this is the only one in doubt.
+        with contextlib.suppress(PermissionError):
+            self.sync_folder(os.path.dirname(folder))
+        for child in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(child)
+            self.sync_folder(os.path.dirname(child))
+        if not os.path.isdir(path):
+            raise _error(errno.EEXIST, path)
+
+    def list_folder(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def exists(self, path: str) -> bool:
+        # os.path.exists answers False to any error; a medium that fails is not a missing file.
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def open_append(self, path: str) -> AppendFile:
+        return RealAppendFile(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def map(self, path: str, position: int, length: int) -> memoryview:
+        if position < 0 or length < 0:
+            raise _error(errno.EINVAL, path)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise _error(errno.EISDIR, path)
+            if length == 0:
+                return memoryview(b"")
+            if position + length > status.st_size:
+                text = f"{length} bytes at {position} pass the end, {status.st_size}"
+                raise OSError(errno.EIO, text, path)
+            skipped = position % mmap.ALLOCATIONGRANULARITY
+            mapping = _map(descriptor, path, position - skipped, length + skipped)
+        finally:
+            os.close(descriptor)
+        return memoryview(mapping)[skipped:]
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def lock(self, path: str, owner: str) -> FolderLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, owner.encode())
+        except BlockingIOError:
+            holder = self.read(path).decode(errors="replace")
+            os.close(descriptor)
+            raise BlockingIOError(errno.EWOULDBLOCK, holder) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return RealLock(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+
+class RealAppendFile(AppendFile):
+    """A file open for writing; once closed, every use is ``OSError`` (EBADF).
+
+    After a failed ``sync`` the kernel may drop the bytes and let the next ``sync`` succeed, so the
+    caller must treat the file as lost from its last good sync on. The file is not opened with
+    O_APPEND, which on Linux would send ``overwrite`` to the end too.
+    """
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, buffers: Sequence[Bytes]) -> None:
+        views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+        first = 0
+        while first < len(views):
+            written = os.writev(self._descriptor, views[first : first + _IOV_MAX])
+            _check_progress(written)
+            while first < len(views) and written >= views[first].nbytes:
+                written -= views[first].nbytes
+                first += 1
+            if written:
+                views[first] = views[first][written:]
+
+    def overwrite(self, position: int, data: Bytes) -> None:
+        view = memoryview(data).cast("B")
+        size = self.size()
+        if position < 0 or position + len(view) > size:
+            raise OSError(errno.EINVAL, f"{len(view)} bytes at {position} are not inside {size}")
+        while view:
+            written = os.pwrite(self._descriptor, view, position)
+            _check_progress(written)
+            position += written
+            view = view[written:]
+
+    def sync(self) -> None:
+        if self._descriptor == _CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if sys.platform == "darwin":
+            # fsync there leaves the bytes in the drive's own cache.
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._descriptor)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        if size > self.size():
+            raise OSError(errno.EINVAL, f"truncate to {size} would make the file longer")
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)
+
+
+class RealLock(FolderLock):
+    """A held ``flock``. The lock file stays when released: removing it would race with a taker."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            # Closing alone would leave the lock with a child process that inherited the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _check_progress(written: int) -> None:
+    if written == 0:
+        raise OSError(errno.EIO, "the file takes no bytes")
+
+
+def _map(descriptor: int, path: str, position: int, length: int) -> mmap.mmap:
+    """Map the pages and read them in, so that a page that cannot be read fails here."""
+    try:
+        if sys.version_info >= (3, 13):
+            # Without this each mapping keeps a duplicate of the descriptor for as long as it lives.
+            mapping = mmap.mmap(
+                descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=position, trackfd=False
+            )
+        else:
+            mapping = mmap.mmap(
+                descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=position
+            )
+    except ValueError as error:
+        raise OSError(errno.EIO, f"the file shrank while it was mapped: {error}", path) from error
+    if sys.platform == "linux":
+        try:
+            mapping.madvise(_MADV_POPULATE_READ)
+        except OSError as error:
+            # Kernels before 5.14 do not know the advice; there a bad page is met when touched.
+            if error.errno != errno.EINVAL:
+                mapping.close()
+                raise OSError(errno.EIO, f"the bytes cannot be read: {error}", path) from error
+    return mapping
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

@@ -1,0 +1,173 @@
+"""Opening the newest segment after a stop of any kind.
+
+Recovery reads from the checkpoint to the end of the newest segment, the only one that can be torn:
+every other segment was synced before its successor was created. What it does with the first entry
+that is not intact is the heart of the promise that nothing acknowledged is lost:
+
+- below the checkpoint, or below the durable offset that a later entry carries: those bytes were
+  synced, so this is damage. ``CorruptLog``; nothing is cut.
+- otherwise: a write that was under way and never acknowledged. It is cut.
+
+Entries that may never have been synced (those at or above the highest durable offset seen) are
+written again before the sync that makes them readable: after a failed sync the operating system may
+hold them in memory, marked clean, without having stored them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from quiver.errors import CorruptLog, UnsupportedFormat
+from quiver.log.checkpoint import Checkpoint
+from quiver.log.disk import AppendFile, Disk
+from quiver.log.files import map_entries
+from quiver.log.scan import corrupt, scan
+from quiver.log.segment import Segment, SegmentIndexes, load_indexes
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import MAGIC, BadEntry, durable_offset_at
+from quiver.model.ids import LeaderEpoch, Microseconds, Offset
+
+
+class Recovered(msgspec.Struct, kw_only=True):
+    """The newest segment, whole and synced, open for appending."""
+
+    segment: Segment
+    file: AppendFile
+    indexes: SegmentIndexes
+    next_offset: Offset
+    append_time: Microseconds
+    epoch: LeaderEpoch
+    cut_bytes: int = 0
+
+
+class _Scanned(msgspec.Struct):
+    """How far a scan came, and which of the entries may not be on the medium."""
+
+    position: int
+    next_offset: Offset
+    append_time: Microseconds
+    epoch: LeaderEpoch
+    durable_offset: Offset
+    uncertain: list[tuple[Offset, int]] = msgspec.field(default_factory=list)
+
+
+def recover(
+    disk: Disk,
+    folder: str,
+    base_offset: Offset,
+    checkpoint: Checkpoint | None,
+    settings: LogSettings,
+) -> Recovered:
+    """Recover the segment that begins at ``base_offset``, the newest in ``folder``."""
+    segment = Segment(folder, base_offset, 0)
+    size = disk.size(segment.path)
+    if checkpoint is not None and checkpoint.segment == base_offset and size < checkpoint.position:
+        raise corrupt(
+            segment.path, size, f"{checkpoint.position - size:,} bytes that were synced are missing"
+        )
+    indexes, scanned = _starting_point(disk, folder, base_offset, checkpoint, size, settings)
+    _scan_tail(disk, segment.path, size, settings, indexes, scanned)
+    file = disk.open_append(segment.path)
+    if scanned.position < size:
+        file.truncate(scanned.position)
+    _write_again(disk, segment.path, file, scanned)
+    file.sync()
+    disk.sync_folder(folder)
+    segment.size = scanned.position
+    return Recovered(
+        segment=segment,
+        file=file,
+        indexes=indexes,
+        next_offset=scanned.next_offset,
+        append_time=scanned.append_time,
+        epoch=scanned.epoch,
+        cut_bytes=size - scanned.position,
+    )
+
+
+def _starting_point(
+    disk: Disk,
+    folder: str,
+    base_offset: Offset,
+    checkpoint: Checkpoint | None,
+    size: int,
+    settings: LogSettings,
+) -> tuple[SegmentIndexes, _Scanned]:
+    """Where to scan from: the checkpoint, if it is of this segment and the indexes reach it."""
+    fresh = _Scanned(0, base_offset, Microseconds(0), LeaderEpoch(0), base_offset)
+    if checkpoint is not None:
+        fresh.append_time, fresh.epoch = checkpoint.append_time, checkpoint.epoch
+        fresh.durable_offset = max(base_offset, checkpoint.next_offset)
+    if checkpoint is None or checkpoint.segment != base_offset:
+        return SegmentIndexes(settings.index_interval_bytes), fresh
+    indexes = load_indexes(disk, folder, base_offset, settings.index_interval_bytes)
+    if indexes is None or not checkpoint.position <= indexes.covered:
+        return SegmentIndexes(settings.index_interval_bytes), fresh
+    indexes.cut(checkpoint.position)
+    indexes.last_time = checkpoint.append_time
+    fresh.position, fresh.next_offset = checkpoint.position, checkpoint.next_offset
+    return indexes, fresh
+
+
+def _scan_tail(
+    disk: Disk,
+    path: str,
+    size: int,
+    settings: LogSettings,
+    indexes: SegmentIndexes,
+    scanned: _Scanned,
+) -> None:
+    """Go on from ``scanned`` to the end or to the tear; damage raises."""
+    for position, entry in _until_tear(disk, path, size, settings.window_bytes, scanned):
+        if entry.base_offset != scanned.next_offset:
+            reason = f"offset {scanned.next_offset:,} expected, {entry.base_offset:,} found"
+            raise corrupt(path, position, reason)
+        indexes.add(entry, position)
+        scanned.position = position + entry.size()
+        scanned.next_offset = entry.next_offset
+        scanned.append_time, scanned.epoch = entry.append_time, entry.epoch
+        scanned.durable_offset = max(scanned.durable_offset, entry.durable_offset)
+        scanned.uncertain.append((entry.base_offset, position))
+        if scanned.uncertain[0][0] < scanned.durable_offset:
+            scanned.uncertain = [
+                place for place in scanned.uncertain if place[0] >= scanned.durable_offset
+            ]
+
+
+def _until_tear(
+    disk: Disk, path: str, size: int, window_bytes: int, scanned: _Scanned
+) -> Iterator[tuple[int, StoredBatch]]:
+    try:
+        yield from scan(disk, path, scanned.position, size, window_bytes)
+    except CorruptLog:
+        if scanned.next_offset < scanned.durable_offset or _was_synced(disk, path, size, scanned):
+            raise
+
+
+def _was_synced(disk: Disk, path: str, size: int, scanned: _Scanned) -> bool:
+    """Whether an entry after the bad one says that the bad one had been synced."""
+    step, overlap = 1 << 20, 4096
+    for start in range(scanned.position + 8, size, step):
+        view = map_entries(disk, path, start, min(step + overlap, size - start))
+        data = bytes(view)
+        at = data.find(MAGIC)
+        while 0 <= at < step:
+            try:
+                base_offset, durable_offset = durable_offset_at(view, at)
+                if scanned.next_offset < durable_offset <= base_offset:
+                    return True
+            except (BadEntry, UnsupportedFormat):
+                pass
+            at = data.find(MAGIC, at + 1)
+    return False
+
+
+def _write_again(disk: Disk, path: str, file: AppendFile, scanned: _Scanned) -> None:
+    step = 1 << 20
+    if scanned.uncertain:
+        for start in range(scanned.uncertain[0][1], scanned.position, step):
+            length = min(step, scanned.position - start)
+            file.overwrite(start, bytes(map_entries(disk, path, start, length)))

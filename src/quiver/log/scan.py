@@ -1,0 +1,61 @@
+"""Reading the entries of a segment file in order, through small mapped windows.
+
+A scan yields entries whose checksums were verified, as views of the mapped file. The first thing
+that is not an intact entry raises ``CorruptLog`` with file and position: whether that is a torn tail
+or damage is for recovery to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quiver.errors import CorruptLog, UnsupportedFormat
+from quiver.log.disk import Disk
+from quiver.log.files import map_entries
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import (
+    ENVELOPE_SIZE,
+    BadEntry,
+    entry_at,
+    entry_size_at,
+    next_offset_at,
+)
+from quiver.model.ids import Offset
+
+
+def scan(
+    disk: Disk, path: str, position: int, limit: int, window_bytes: int, skip_to: Offset = Offset(0)
+) -> Iterator[tuple[int, StoredBatch]]:
+    """Entries of ``path`` from ``position`` to ``limit``, each with its position.
+
+    Entries that end at or before offset ``skip_to`` are hopped over and not verified.
+    """
+    wanted = window_bytes
+    while position < limit:
+        view = map_entries(disk, path, position, min(wanted, limit - position))
+        at, rest, wanted = 0, limit - position, window_bytes
+        while at < len(view):
+            if len(view) - at < ENVELOPE_SIZE <= rest - at:
+                break
+            try:
+                size = entry_size_at(view, at)
+                if size > len(view) - at and size <= rest - at:
+                    wanted = max(window_bytes, size)
+                    break
+                if size > rest - at or next_offset_at(view, at) > skip_to:
+                    yield position + at, entry_at(view, at)
+            except BadEntry as bad:
+                raise corrupt(path, position + at, str(bad)) from bad
+            except UnsupportedFormat as newer:
+                raise UnsupportedFormat(f"{path}: {newer.message}", file=path) from newer
+            at += size
+        position += at
+
+
+def corrupt(path: str, position: int, reason: str) -> CorruptLog:
+    return CorruptLog(
+        f"{path} is damaged at {position:,}: {reason}; "
+        "restore the file, or rebuild this replica from a peer",
+        file=path,
+        position=position,
+    )

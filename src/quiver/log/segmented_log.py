@@ -1,0 +1,451 @@
+"""An append-only log of batches in a folder of segments.
+
+Appending has three steps, so that the slow one can run elsewhere: ``stage`` gives a batch its
+offset, ``begin_commit`` hands out what is staged as a ``Commit`` to be run once, in any thread, and
+``finish_commit`` publishes it to readers. ``append`` does all three. One commit runs at a time.
+
+Promises: with durability ``fsync``, what ``finish_commit`` published survives any crash, whole.
+Offsets never repeat and never have gaps. After a failed write or sync nothing more is taken
+(``LogFailed``) until the folder is opened again; what was published stays readable. A read returns
+what was appended or an error. Invariant: start ≤ durable ≤ next ≤ staged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange
+from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from quiver.log.commit import Appender, Commit, Roll
+from quiver.log.disk import Disk
+from quiver.log.files import CHECKPOINT, remove_strays, segment_offsets, segment_path, write_files
+from quiver.log.hot_tail import HotTail
+from quiver.log.recovery import recover
+from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
+from quiver.log.scan import corrupt, scan
+from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.envelope import store_batch
+from quiver.model.ids import LeaderEpoch, Microseconds, Offset
+from quiver.model.topic import Durability
+
+_INDEXES_KEPT = 16
+"""How many closed segments' indexes stay in memory."""
+
+
+class SegmentedLog:
+    def __init__(self, folder: str, disk: Disk, clock: Clock, settings: LogSettings) -> None:
+        """Open the log in ``folder``, which is made if it is missing, and recover it."""
+        self.folder = folder
+        self.settings = settings
+        self._disk = disk
+        self._clock = clock
+        self._failure: LogFailed | None = None
+        self._closed = False
+        self._committing = False
+
+        disk.make_folder(folder)
+        checkpoint = read_checkpoint(disk, folder)
+        bases = self._kept_segments(checkpoint)
+        recovered = recover(disk, folder, bases[-1], checkpoint, settings)
+
+        self.start_offset = checkpoint.start_offset if checkpoint else bases[0]
+        self.next_offset = recovered.next_offset
+        self.durable_offset = recovered.next_offset
+        self.recovery_cut_bytes = recovered.cut_bytes
+        self.epoch = recovered.epoch
+        self._segments = [
+            Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
+        ] + [recovered.segment]
+        self._appender = Appender(disk, folder, recovered.file)
+        self._indexes = recovered.indexes
+        self._closed_indexes: dict[Offset, SegmentIndexes] = {}
+        self._tail = HotTail(settings.tail_bytes)
+        self._staged: list[StoredBatch | Roll] = []
+        self._staged_offset = recovered.next_offset
+        self._staged_epoch = recovered.epoch
+        self._staged_base = recovered.segment.base_offset
+        self._append_time = recovered.append_time
+        self._published_time = recovered.append_time
+        self._segment_began = recovered.segment.first_append_time(disk)
+        self._removals: list[str] = []
+        self._checkpointed_bytes = 0
+        self._checkpoint_due = False
+        self.checkpoint()
+
+    # ------------------------------------------------------------------ appending
+
+    def append(
+        self, batches: Iterable[UnstoredBatch], epoch: LeaderEpoch = LeaderEpoch(0)
+    ) -> list[StoredBatch]:
+        """Stage, commit and publish, all at once."""
+        stored = [self.stage(batch, epoch) for batch in batches]
+        commit = self.begin_commit()
+        if commit is not None:
+            self.run(commit)
+        return stored
+
+    def stage(self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)) -> StoredBatch:
+        """Give the batch its offset. It is not stored yet, and no reader sees it."""
+        self._require_open()
+        now = Microseconds(max(self._clock.time_us(), self._append_time))
+        if self._is_full(now):
+            self._stage_roll()
+        entry = store_batch(
+            batch,
+            base_offset=self._staged_offset,
+            epoch=epoch,
+            append_time=now,
+            durable_offset=self.durable_offset,
+        )
+        if self._segment_began is None:
+            self._segment_began = now
+        self._append_time = now
+        self._staged_offset = entry.next_offset
+        self._staged_epoch = epoch
+        self._indexes.add(entry, self._indexes.covered)
+        self._staged.append(entry)
+        return entry
+
+    def begin_commit(self, sync: bool | None = None) -> Commit | None:
+        """Hand out all that is staged and due; ``None`` if there is nothing to do."""
+        self._require_open()
+        assert not self._committing, "one commit at a time"
+        if self._indexes.covered - self._checkpointed_bytes >= self.settings.checkpoint_bytes:
+            self._checkpoint_due = True
+        if sync is None:
+            sync = self.settings.durability is Durability.FSYNC
+        unsynced = self._staged or self.durable_offset < self.next_offset
+        if not (self._staged or self._checkpoint_due or (sync and unsynced)):
+            return None
+        commit = Commit(
+            appender=self._appender, steps=self._staged, sync=sync or self._checkpoint_due
+        )
+        self._staged = []
+        if self._checkpoint_due:
+            self._checkpoint_due = False
+            self._checkpointed_bytes = self._indexes.covered
+            commit.files = self._indexes.files(self._staged_base) | self._checkpoint_file()
+            commit.removals, self._removals = self._removals, []
+        self._committing = True
+        return commit
+
+    def run(self, commit: Commit) -> None:
+        """Run a commit here and now, and publish it."""
+        try:
+            commit.run()
+        except OSError as error:
+            raise self.fail(error) from error
+        self.finish_commit(commit)
+
+    def finish_commit(self, commit: Commit) -> None:
+        """Publish what a commit wrote."""
+        self._committing = False
+        for step in commit.steps:
+            if isinstance(step, Roll):
+                self.durable_offset = step.base_offset
+                self._segments.append(Segment(self.folder, step.base_offset, 0))
+            else:
+                assert step.base_offset == self.next_offset, "published in order, without gaps"
+                self._tail.add(step)
+                self._segments[-1].size += step.size()
+                self.next_offset = step.next_offset
+                self.epoch = step.epoch
+                self._published_time = step.append_time
+        if commit.sync:
+            self.durable_offset = self.next_offset
+        assert self.start_offset <= self.durable_offset <= self.next_offset <= self._staged_offset
+
+    def fail(self, error: OSError) -> LogFailed:
+        """A commit could not be written: take nothing more, and forget what no reader saw."""
+        self._committing = False
+        self._staged = []
+        self._failure = LogFailed(
+            f"{self.folder} could not be written: {error.strerror or error}; "
+            "it takes no appends until it is opened again",
+            folder=self.folder,
+            errno=error.errno,
+        )
+        return self._failure
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self._failure
+
+    def _is_full(self, now: Microseconds) -> bool:
+        if self._segment_began is None:
+            return False
+        age_us = now - self._segment_began
+        return (
+            self._indexes.covered >= self.settings.segment_bytes
+            or age_us >= self.settings.segment_age_s * 1_000_000
+        )
+
+    def _stage_roll(self) -> None:
+        """Close the newest segment behind everything staged so far, and begin another."""
+        self._staged.append(Roll(self._staged_offset, self._indexes.files(self._staged_base)))
+        self._remember_indexes(self._staged_base, self._indexes)
+        self._indexes = SegmentIndexes(self.settings.index_interval_bytes)
+        self._staged_base = self._staged_offset
+        self._segment_began = None
+        self._checkpointed_bytes = 0
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """Entries from the one that holds ``offset`` on, about ``bytes_max``, at least one.
+
+        Empty at the end of the log; ``OffsetOutOfRange`` outside it. The first entry may begin
+        before ``offset``.
+        """
+        return self.read_tail(offset, bytes_max) or self.read_disk(offset, bytes_max)
+
+    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None:
+        """The same from memory alone; ``None`` if that needs the disk."""
+        self._require_within(offset)
+        if offset == self.next_offset:
+            return []
+        return self._tail.read(offset, bytes_max)
+
+    def read_disk(self, offset: Offset, bytes_max: int) -> list[StoredBatch]:
+        """The same from the files alone. May run in another thread while the log is appended to."""
+        self._require_within(offset)
+        if offset == self.next_offset:
+            return []
+        try:
+            return self._read_segment(self._segment_of(offset), offset, bytes_max)
+        except CorruptLog:
+            self._require_within(offset)  # retention may have removed the segment meanwhile
+            raise
+
+    def _read_segment(self, segment: Segment, offset: Offset, bytes_max: int) -> list[StoredBatch]:
+        limit = segment.size
+        position = self._indexes_of(segment).offsets.floor(offset)
+        window = min(self.settings.window_bytes, bytes_max + self.settings.index_interval_bytes)
+        entries: list[StoredBatch] = []
+        taken, expected = 0, offset
+        for at, entry in scan(self._disk, segment.path, position, limit, window, skip_to=offset):
+            if not entry.base_offset <= expected < entry.next_offset:
+                raise corrupt(segment.path, at, f"offset {expected:,} expected here")
+            taken += entry.size()
+            if entries and taken > bytes_max:
+                break
+            entries.append(entry)
+            expected = entry.next_offset
+        if not entries:
+            raise corrupt(segment.path, limit, f"offset {offset:,} expected here")
+        return entries
+
+    def offset_at(self, time: Microseconds) -> Offset:
+        """The first offset appended at or after ``time``; the next offset if there is none yet."""
+        if time > self._published_time:
+            return self.next_offset
+        segments = list(self._segments)
+        place = bisect_right(segments, time - 1, key=self._began) - 1
+        for segment in segments[max(0, place) :]:
+            position = self._indexes_of(segment).times.below(time)
+            window = self.settings.index_interval_bytes + 4096
+            for _, entry in scan(self._disk, segment.path, position, segment.size, window):
+                if entry.append_time >= time:
+                    return max(entry.base_offset, self.start_offset)
+        return self.next_offset
+
+    def _began(self, segment: Segment) -> int:
+        began = segment.first_append_time(self._disk)
+        return self._append_time if began is None else began
+
+    def _segment_of(self, offset: Offset) -> Segment:
+        segments = self._segments
+        return segments[bisect_right(segments, offset, key=_base_offset) - 1]
+
+    def _indexes_of(self, segment: Segment) -> SegmentIndexes:
+        if segment.base_offset == self._staged_base:
+            return self._indexes
+        known = self._closed_indexes.get(segment.base_offset)
+        if known is not None:
+            return known
+        interval = self.settings.index_interval_bytes
+        indexes = load_indexes(self._disk, self.folder, segment.base_offset, interval)
+        if indexes is None or indexes.covered != segment.size:
+            indexes = build_indexes(self._disk, segment, interval, self.settings.window_bytes)
+        self._remember_indexes(segment.base_offset, indexes)
+        return indexes
+
+    def _remember_indexes(self, base_offset: Offset, indexes: SegmentIndexes) -> None:
+        self._closed_indexes[base_offset] = indexes
+        while len(self._closed_indexes) > _INDEXES_KEPT:
+            self._closed_indexes.pop(next(iter(self._closed_indexes)), None)
+
+    def _require_within(self, offset: Offset) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.folder} is closed")
+        if not self.start_offset <= offset <= self.next_offset:
+            gone = offset < self.start_offset
+            raise OffsetOutOfRange(
+                f"offset {offset:,} is {'no longer' if gone else 'not yet'} in the log: "
+                f"the first still there is {self.start_offset:,}, the next will be "
+                f"{self.next_offset:,}",
+                first_offset=self.start_offset,
+                next_offset=self.next_offset,
+            )
+
+    # ------------------------------------------------------------------ upkeep
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    def checkpoint(self) -> None:
+        """Sync, and record that everything so far is whole, so that recovery begins here."""
+        self.request_checkpoint()
+        self._commit_here()
+
+    def request_checkpoint(self) -> None:
+        """Let the next commit sync and leave a checkpoint."""
+        self._checkpoint_due = True
+
+    def retain(self, limits: RetentionLimits) -> Offset:
+        """Drop the oldest segments that the limits allow; the new start of the log.
+
+        Readers see the new start at once; the files go with the next commit, after a checkpoint
+        that no longer names them. If the newest segment may go too, the next commit closes it, and
+        it goes with the call after that.
+        """
+        self._require_open()
+        start = first_kept(self._segment_facts(), limits, Microseconds(self._clock.time_us()))
+        if start == self._staged_offset > self._staged_base:
+            self._stage_roll()
+        gone = [
+            segment
+            for segment, following in pairwise(self._segments)
+            if following.base_offset <= start
+        ]
+        if gone:
+            self._removals += [path for segment in gone for path in segment.paths]
+            self._segments = self._segments[len(gone) :]
+            self.start_offset = self._segments[0].base_offset
+            self._checkpoint_due = True
+        return self.start_offset
+
+    def truncate(self, offset: Offset) -> Offset:
+        """Drop every entry that reaches past ``offset``; the new next offset. Durable on return.
+
+        Nothing may be staged, and no read may be under way in another thread.
+        """
+        self._require_within(offset)
+        assert not self._staged, "commit or fail what is staged first"
+        if offset == self.next_offset:
+            return self.next_offset
+        segment = self._segment_of(offset)
+        position, self.next_offset = self._cut_at(segment, offset)
+        indexes = self._indexes_of(segment)
+        self._segments = self._segments[: self._segments.index(segment) + 1]
+        self._closed_indexes.clear()
+        self._tail.clear()
+        self._staged_offset, self._staged_base = self.next_offset, segment.base_offset
+        self.durable_offset = min(self.durable_offset, self.next_offset)
+        self._indexes, segment.size = indexes, position
+        self._segment_began = segment.first_append_time(self._disk)
+        try:
+            self._appender.file.sync()
+            indexes.cut(position)
+            files = indexes.files(segment.base_offset) | self._checkpoint_file()
+            write_files(self._disk, self.folder, files)
+            self._appender.cut(segment.base_offset, position)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.durable_offset = self.next_offset
+        self.epoch = self._staged_epoch = self._last_epoch()
+        return self.next_offset
+
+    def close(self) -> None:
+        """Commit what is staged, leave a checkpoint, and let go of the files."""
+        if self._closed:
+            return
+        try:
+            if self._failure is None:
+                self.checkpoint()
+        finally:
+            self._closed = True
+            self._appender.file.close()
+
+    def _commit_here(self) -> None:
+        commit = self.begin_commit()
+        if commit is not None:
+            self.run(commit)
+
+    def _checkpoint_file(self) -> dict[str, bytes]:
+        checkpoint = Checkpoint(
+            start_offset=self.start_offset,
+            segment=self._staged_base,
+            position=self._indexes.covered,
+            next_offset=self._staged_offset,
+            append_time=self._append_time,
+            epoch=self._staged_epoch,
+        )
+        return {CHECKPOINT: encode_checkpoint(checkpoint)}
+
+    def _segment_facts(self) -> list[SegmentFacts]:
+        facts = []
+        for place, segment in enumerate(self._segments):
+            following = self._segments[place + 1] if place + 1 < len(self._segments) else None
+            newest = following and following.first_append_time(self._disk)
+            facts.append(
+                SegmentFacts(
+                    base_offset=segment.base_offset,
+                    next_offset=following.base_offset if following else self._staged_offset,
+                    size=segment.size,
+                    newest=newest or self._append_time,
+                )
+            )
+        return facts
+
+    def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
+        """Position and base offset of the entry that reaches past ``offset``."""
+        start = self._indexes_of(segment).offsets.floor(offset)
+        entries = scan(
+            self._disk, segment.path, start, segment.size, self.settings.window_bytes, offset
+        )
+        for position, entry in entries:
+            return position, entry.base_offset
+        raise corrupt(segment.path, segment.size, f"offset {offset:,} expected here")
+
+    def _last_epoch(self) -> LeaderEpoch:
+        if self.next_offset == self.start_offset:
+            return LeaderEpoch(0)
+        return self.read_disk(Offset(self.next_offset - 1), 1)[0].epoch
+
+    def _kept_segments(self, checkpoint: Checkpoint | None) -> list[Offset]:
+        """First offsets of the segments to open, after clearing what retention left half removed."""
+        names = self._disk.list_folder(self.folder)
+        bases = segment_offsets(names)
+        if checkpoint is not None and checkpoint.segment not in bases:
+            raise corrupt(segment_path(self.folder, checkpoint.segment), 0, "the file is missing")
+        if not bases:
+            self._disk.open_append(segment_path(self.folder, Offset(0))).close()
+            self._disk.sync_folder(self.folder)
+            return [Offset(0)]
+        if checkpoint is not None:
+            gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]
+            bases = bases[len(gone) :]
+        remove_strays(self._disk, self.folder, names, bases)
+        return bases
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.folder} is closed")
+        if self._failure is not None:
+            raise LogFailed(self._failure.message, **self._failure.details)
+
+
+def _base_offset(segment: Segment) -> Offset:
+    return segment.base_offset

@@ -1,0 +1,35 @@
+"""Time as Quiver sees it: a clock that is handed in, never asked for globally.
+
+Whatever waits, expires or stamps takes a ``Clock``, so that tests and the simulator can run it on
+virtual time. ``SystemClock`` is the operating system's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from quiver.model.ids import Microseconds
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back. For durations and deadlines."""
+
+    def time_us(self) -> Microseconds:
+        """The date and time. May jump either way: for stamps that people read, no deadlines."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when ``seconds`` have passed on ``monotonic``; at once if not positive."""
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time_us(self) -> Microseconds:
+        return Microseconds(time.time_ns() // 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,239 @@
+"""The envelope: the fixed bytes in front of every batch, on disk and on the wire.
+
+    prefix     magic, format version, envelope size, entry size, leader sum
+    leader     base offset, append time, durable offset, leader epoch, flags
+    producer   producer sum, count, body size, columns, flags, producer epoch, producer id, sequence
+
+The producer sum (CRC-32C) covers the producer part after it and the body. The leader sum covers the
+rest of the envelope, the producer sum included, so that giving a batch its offset never reads the
+body, and no part of one entry can be taken for another's. The prefix keeps its place in every
+format version: any reader can check an entry before it judges its version.
+
+The durable offset is how far the log was known to be synced when the entry was written: recovery
+uses it to tell a torn tail from rot in what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+from crc32c import crc32c
+
+from quiver.errors import CorruptLog, InvalidBatch, UnsupportedFormat
+from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
+from quiver.model.ids import (
+    NO_PRODUCER,
+    LeaderEpoch,
+    Microseconds,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Sequence,
+)
+from quiver.model.schema import ALL_COLUMNS, PAYLOAD
+
+FORMAT_VERSION = 1
+MAGIC = b"QVRE"
+BATCH_BYTES_MAX = 64 << 20
+"""The largest body a batch may have; no length field above it is believed."""
+BATCH_COUNT_MAX = 1 << 20
+
+_PREFIX = struct.Struct("<4sHHII")
+_LEADER = struct.Struct("<qqqII")
+_PRODUCER = struct.Struct("<IIIIIqq")
+_SUM = struct.Struct("<I")
+PREFIX_SIZE = _PREFIX.size
+PRODUCER_SIZE = _SUM.size + _PRODUCER.size
+ENVELOPE_SIZE = PREFIX_SIZE + _LEADER.size + PRODUCER_SIZE
+_SUMMED_PREFIX = PREFIX_SIZE - _SUM.size
+_PRODUCER_AT = ENVELOPE_SIZE - PRODUCER_SIZE
+_ENVELOPE = struct.Struct("<4sHHIIqqqIIIIIIIIqq")
+assert ENVELOPE_SIZE == _ENVELOPE.size == 88
+
+
+class ProducerStamp(msgspec.Struct, frozen=True):
+    """Which producer wrote a batch, and where it stands in that producer's sequence."""
+
+    producer_id: ProducerId = NO_PRODUCER
+    producer_epoch: ProducerEpoch = ProducerEpoch(0)
+    sequence: Sequence = Sequence(0)
+
+
+UNSTAMPED = ProducerStamp()
+
+
+def seal_batch(
+    body: Bytes, count: int, columns: int, stamp: ProducerStamp = UNSTAMPED
+) -> UnstoredBatch:
+    """Make a batch of an Arrow IPC body: the producer's part of the envelope, with its checksum."""
+    if not 0 < count <= BATCH_COUNT_MAX:
+        raise InvalidBatch(f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {count:,}")
+    if len(body) > BATCH_BYTES_MAX:
+        raise InvalidBatch(f"a batch body is at most {BATCH_BYTES_MAX:,} bytes, not {len(body):,}")
+    fields = _PRODUCER.pack(
+        count, len(body), columns, 0, stamp.producer_epoch, stamp.producer_id, stamp.sequence
+    )
+    checksum = crc32c(body, crc32c(fields))
+    return UnstoredBatch(
+        head=_SUM.pack(checksum) + fields,
+        body=body,
+        count=count,
+        columns=columns,
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        sequence=stamp.sequence,
+    )
+
+
+def open_batch(data: Bytes) -> UnstoredBatch:
+    """Check bytes that a producer sent (its part of the envelope, then the body) and name them."""
+    view = memoryview(data)
+    if len(view) < PRODUCER_SIZE:
+        raise InvalidBatch(f"a batch has at least {PRODUCER_SIZE} bytes, not {len(view)}")
+    (checksum,) = _SUM.unpack_from(view)
+    count, size, columns, _, epoch, producer_id, sequence = _PRODUCER.unpack_from(view, _SUM.size)
+    head, body = bytes(view[:PRODUCER_SIZE]), view[PRODUCER_SIZE:]
+    if size != len(body):
+        raise InvalidBatch(f"the batch says its body has {size:,} bytes; it has {len(body):,}")
+    if not 0 < count <= BATCH_COUNT_MAX:
+        raise InvalidBatch(f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {count:,}")
+    if columns & ~ALL_COLUMNS or not columns & PAYLOAD:
+        raise InvalidBatch(f"the batch names columns this version does not know: {columns:#x}")
+    if crc32c(body, crc32c(head[_SUM.size :])) != checksum:
+        raise InvalidBatch("the batch does not match its checksum")
+    return UnstoredBatch(
+        head=head,
+        body=body,
+        count=count,
+        columns=columns,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(epoch),
+        sequence=Sequence(sequence),
+    )
+
+
+def store_batch(
+    batch: UnstoredBatch,
+    *,
+    base_offset: Offset,
+    epoch: LeaderEpoch,
+    append_time: Microseconds,
+    durable_offset: Offset,
+) -> StoredBatch:
+    """Give a batch its place in a log: the leader's part of the envelope, with its checksum."""
+    body_size = len(batch.body)
+    prefix = _PREFIX.pack(
+        MAGIC, FORMAT_VERSION, ENVELOPE_SIZE, ENVELOPE_SIZE + body_size + (-body_size & 7), 0
+    )
+    rest = _LEADER.pack(base_offset, append_time, durable_offset, epoch, 0) + batch.head
+    checksum = crc32c(rest, crc32c(prefix[:_SUMMED_PREFIX]))
+    return StoredBatch(
+        base_offset=base_offset,
+        count=batch.count,
+        epoch=epoch,
+        append_time=append_time,
+        durable_offset=durable_offset,
+        columns=batch.columns,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        sequence=batch.sequence,
+        head=prefix[:_SUMMED_PREFIX] + _SUM.pack(checksum) + rest,
+        body=batch.body,
+    )
+
+
+class BadEntry(Exception):
+    """The bytes at this place are not a whole, intact entry."""
+
+
+def entry_size_at(view: memoryview, at: int) -> int:
+    """The size of the entry at ``at`` as its prefix claims it, or ``BadEntry``; nothing is summed."""
+    if len(view) - at < ENVELOPE_SIZE:
+        raise BadEntry("fewer bytes than an envelope has")
+    magic, _, envelope_size, entry_size, _ = _PREFIX.unpack_from(view, at)
+    if magic != MAGIC:
+        raise BadEntry("no entry begins here")
+    if not ENVELOPE_SIZE <= envelope_size <= entry_size <= 2 * BATCH_BYTES_MAX or entry_size % 8:
+        raise BadEntry("the entry's size makes no sense")
+    return int(entry_size)
+
+
+def next_offset_at(view: memoryview, at: int) -> Offset:
+    """The offset after the entry at ``at``, unchecked: for hopping over entries towards another."""
+    (base_offset,) = struct.unpack_from("<q", view, at + PREFIX_SIZE)
+    (count,) = _SUM.unpack_from(view, at + _PRODUCER_AT + _SUM.size)
+    return Offset(base_offset + count)
+
+
+def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
+    """The fields of the envelope at ``at``, once its leader sum is right and its version known."""
+    entry_size_at(view, at)
+    fields = _ENVELOPE.unpack_from(view, at)
+    version, envelope_size, leader_sum = fields[1], fields[2], fields[4]
+    summed = view[at + PREFIX_SIZE : at + envelope_size]
+    if crc32c(summed, crc32c(view[at : at + _SUMMED_PREFIX])) != leader_sum:
+        raise BadEntry("the leader's part does not match its checksum")
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"an entry has format version {version}; this Quiver reads version {FORMAT_VERSION}: "
+            "open it with a newer one",
+            version=version,
+        )
+    return fields
+
+
+def durable_offset_at(view: memoryview, at: int) -> tuple[Offset, Offset]:
+    """Base offset and durable offset of the entry at ``at``, whose body may be damaged or cut."""
+    fields = _checked_envelope(view, at)
+    return Offset(fields[5]), Offset(fields[7])
+
+
+def entry_at(view: memoryview, at: int) -> StoredBatch:
+    """The intact entry at ``at``, as views of the given bytes.
+
+    ``BadEntry`` if it is cut or any checksum is wrong; ``UnsupportedFormat`` if it is intact and of
+    a version this code does not know.
+    """
+    leader, producer = slice(5, 9), slice(10, 18)
+    fields = _checked_envelope(view, at)
+    base_offset, append_time, durable_offset, epoch = fields[leader]
+    checksum, count, body_size, columns, _, producer_epoch, producer_id, sequence = fields[producer]
+    if ENVELOPE_SIZE + body_size + (-body_size & 7) != fields[3]:
+        raise BadEntry("the body's size does not fit the entry's")
+    body_at = at + ENVELOPE_SIZE
+    body = view[body_at : body_at + body_size]
+    if len(body) < body_size:
+        raise BadEntry("the entry is cut")
+    if crc32c(body, crc32c(view[at + _PRODUCER_AT + _SUM.size : body_at])) != checksum:
+        raise BadEntry("the body does not match its checksum")
+    return StoredBatch(
+        base_offset=Offset(base_offset),
+        count=count,
+        epoch=LeaderEpoch(epoch),
+        append_time=Microseconds(append_time),
+        durable_offset=Offset(durable_offset),
+        columns=columns,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(producer_epoch),
+        sequence=Sequence(sequence),
+        head=view[at:body_at],
+        body=body,
+    )
+
+
+def entries_in(data: Bytes) -> list[StoredBatch]:
+    """Every entry in bytes that came whole, as from a fetch; ``CorruptLog`` if one is not intact."""
+    view = memoryview(data)
+    entries, at = [], 0
+    while at < len(view):
+        try:
+            entry = entry_at(view, at)
+        except BadEntry as bad:
+            raise CorruptLog(
+                f"bytes received are not intact at {at:,}: {bad}", position=at
+            ) from bad
+        entries.append(entry)
+        at += entry.size()
+    return entries

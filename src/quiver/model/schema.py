@@ -1,0 +1,36 @@
+"""The Arrow schema of a message batch, version 1.
+
+A batch carries only the columns that have a value in it. ``columns`` is a bit mask over ``COLUMNS``
+that says which; with it the schema is known and need not be stored. Columns may be added at the end
+and never change their place, name or type.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("key", pa.binary()),
+    pa.field("payload", pa.binary()),
+    pa.field("headers", pa.map_(pa.string(), pa.string())),
+    pa.field("event_time", TIMESTAMP),
+    pa.field("priority", pa.int8()),
+    pa.field("deliver_at", TIMESTAMP),
+    pa.field("expires_at", TIMESTAMP),
+    pa.field("dedup_id", pa.string()),
+)
+
+COLUMN_BIT: dict[str, int] = {field.name: 1 << place for place, field in enumerate(COLUMNS)}
+PAYLOAD = COLUMN_BIT["payload"]
+ALL_COLUMNS = (1 << len(COLUMNS)) - 1
+
+
+@cache
+def schema_of(columns: int) -> pa.Schema:
+    """The schema of a batch that carries these columns, in their fixed order."""
+    assert 0 < columns <= ALL_COLUMNS, f"unknown columns in mask {columns:#x}"
+    return pa.schema([field for place, field in enumerate(COLUMNS) if columns >> place & 1])

@@ -1,0 +1,128 @@
+"""A topic: its name and everything that can be set about it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from quiver.errors import InvalidSetting
+from quiver.model.ids import TopicName
+from quiver.model.units import Duration, Size, seconds, size_bytes
+
+PARTITIONS_MAX = 4096
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+class Durability(StrEnum):
+    """When a stored message counts as stored."""
+
+    FSYNC = "fsync"
+    """After fdatasync; one sync serves all publishes that wait."""
+    INTERVAL = "interval"
+    """After the write; synced every ``sync_interval_ms``."""
+    OS = "os"
+    """After the write; the operating system syncs when it likes."""
+
+
+class Compression(StrEnum):
+    """How the producer packs the body of a batch."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    """Whom a publish waits for."""
+
+    NONE = "none"
+    """Nobody: it is sent and forgotten."""
+    LEADER = "leader"
+    QUORUM = "quorum"
+    """As many in-sync replicas as the topic's minimum."""
+    ALL = "all"
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long messages are kept; the limits hold together, and the first one reached counts.
+
+    ``acked`` drops what every subscription has acknowledged. ``None`` means no such limit.
+    """
+
+    age_s: float | None = 7 * 86400.0
+    bytes: int | None = None
+    messages: int | None = None
+    acked: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        age: Duration | None = "7d",
+        bytes: Size | None = None,
+        messages: int | None = None,
+        acked: bool = False,
+    ) -> Retention:
+        """A retention in the units people write: ``Retention.of(age="7d", bytes="10GB")``."""
+        return cls(
+            age_s=None if age is None else seconds(age),
+            bytes=None if bytes is None else size_bytes(bytes),
+            messages=messages,
+            acked=acked,
+        )
+
+    def __post_init__(self) -> None:
+        _within("retention.age", self.age_s, 1, 100 * 365 * 86400)
+        _within("retention.bytes", self.bytes, 1, 1 << 60)
+        _within("retention.messages", self.messages, 1, 1 << 60)
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that can be set about a topic. Sizes are bytes; times carry their unit."""
+
+    partitions: int = 1
+    durability: Durability = Durability.FSYNC
+    sync_interval_ms: int = 50
+    retention: Retention = Retention()
+    compression: Compression = Compression.NONE
+    """What producers use unless told otherwise."""
+    message_bytes_max: int = 1 << 20
+    """The largest message, payload with key and headers."""
+    acks: Acks = Acks.QUORUM
+    segment_bytes: int = 256 << 20
+    segment_age_s: int = 86400
+
+    def __post_init__(self) -> None:
+        _within("partitions", self.partitions, 1, PARTITIONS_MAX)
+        _within("sync_interval_ms", self.sync_interval_ms, 1, 60_000)
+        _within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
+        _within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
+        _within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
+
+
+def topic_name(name: str) -> TopicName:
+    """Check a name that a user chose."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidSetting(
+            f"not a topic name: {_shown(name)}; use 1 to 200 letters, digits, '.', '_' or '-'",
+            setting="name",
+        )
+    if name.startswith("__"):
+        raise InvalidSetting(f"{_shown(name)}: names that begin with '__' are Quiver's own")
+    if name in {".", ".."}:
+        raise InvalidSetting(f"not a topic name: {_shown(name)}", setting="name")
+    return TopicName(name)
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _within(setting: str, value: float | None, least: float, most: float) -> None:
+    if value is not None and not least <= value <= most:
+        raise InvalidSetting(
+            f"{setting} must be between {least:,} and {most:,}, not {value:,}", setting=setting
+        )

@@ -1,0 +1,65 @@
+"""Durations and sizes as people write them: ``"30s"``, ``"1h30m"``, ``"-7d"``, ``"256MiB"``, ``"1KB"``.
+
+Numbers without a unit are seconds and bytes. Errors are ``InvalidSetting`` with the text in question.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from quiver.errors import InvalidSetting
+
+Duration = str | int | float | timedelta
+Size = str | int
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    **{prefix + "B": 1000**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+    **{prefix + "iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?i?B?)", re.IGNORECASE)
+_SIZE_UNITS = {unit.lower(): factor for unit, factor in _BYTES.items()}
+
+
+def seconds(duration: Duration) -> float:
+    """The duration in seconds; may be negative (``"-1h"``)."""
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, bool) or not isinstance(duration, str | int | float):
+        raise InvalidSetting(f"not a duration: {duration!r}; write it as '30s', '5m' or '7d'")
+    if not isinstance(duration, str):
+        return _finite(float(duration), duration)
+    text = duration.strip()
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    try:
+        return sign * _finite(float(digits), duration)
+    except ValueError:
+        pass
+    parts = list(_DURATION_PART.finditer(digits))
+    if not parts or "".join(part.group() for part in parts) != digits:
+        raise InvalidSetting(f"not a duration: {duration!r}; write it as '30s', '5m' or '7d'")
+    return sign * sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
+
+
+def microseconds(duration: Duration) -> int:
+    return round(seconds(duration) * 1_000_000)
+
+
+def size_bytes(size: Size) -> int:
+    """The size in bytes."""
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if match is None or match[2].lower() not in _SIZE_UNITS:
+        raise InvalidSetting(f"not a size: {size!r}; write it as '10MB' or '256MiB'")
+    return round(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+
+
+def _finite(number: float, given: Duration) -> float:
+    if number != number or number in (float("inf"), float("-inf")):
+        raise InvalidSetting(f"not a duration: {given!r}")
+    return number

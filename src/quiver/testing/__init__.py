@@ -1,0 +1,1 @@
+"""Doubles for the disk, the network and the clock, with faults drawn from a seed."""

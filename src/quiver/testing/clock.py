@@ -1,0 +1,96 @@
+"""Virtual time for tests: hours pass in a moment, and only when the test says so.
+
+``advance`` walks through time from one due sleeper to the next, so a loop that sleeps a second
+twenty times within twenty seconds is woken twenty times and reads the right time at each. Sleepers
+wake in the order in which they are due; those due together, in the order in which they lay down.
+The same program therefore takes the same steps in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from itertools import count
+
+from quiver.model.ids import Microseconds
+
+START_US = Microseconds(1_700_000_000_000_000)
+"""The date a new ``ManualClock`` shows: 2023-11-14 22:13:20 UTC."""
+
+
+class ManualClock:
+    """A ``Clock`` that stands still until ``advance`` is awaited.
+
+    After each wake-up the event loop gets ``turns`` turns, so that what the sleeper does, and what
+    others do because of it, happens before time moves on. Threads and sockets are not waited for:
+    a test that needs their work done waits for that work itself.
+
+    Time has whole microseconds, so that ten steps of 0.1 s reach exactly 1 s.
+    """
+
+    def __init__(self, *, start_us: Microseconds = START_US, turns: int = 20) -> None:
+        self._start_us = start_us
+        self._elapsed_us = 0
+        self._turns = turns
+        self._advancing = False
+        self._order = count()
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def monotonic(self) -> float:
+        return self._elapsed_us / 1e6
+
+    def time_us(self) -> Microseconds:
+        return Microseconds(self._start_us + self._elapsed_us)
+
+    @property
+    def sleepers(self) -> int:
+        """How many are asleep now."""
+        return len(self._sleepers)
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        # Never less than one microsecond: a loop that sleeps out the rest of a deadline must not
+        # spin when the rest is a rounding error.
+        due_us = self._elapsed_us + max(1, _microseconds(seconds))
+        sleeper = (due_us, next(self._order), asyncio.get_running_loop().create_future())
+        heapq.heappush(self._sleepers, sleeper)
+        try:
+            await sleeper[2]
+        except asyncio.CancelledError:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+                heapq.heapify(self._sleepers)
+            raise
+
+    async def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass, waking every sleeper who is due by then, in due order."""
+        if seconds < 0:
+            raise ValueError(f"time does not go back: advance({seconds})")
+        if self._advancing:
+            raise RuntimeError("another task is advancing this clock")
+        self._advancing = True
+        try:
+            await self._advance_to(self._elapsed_us + _microseconds(seconds))
+        finally:
+            self._advancing = False
+
+    async def _advance_to(self, target_us: int) -> None:
+        await self._settle()  # tasks only just created lie down at the time it is now
+        while self._sleepers and self._sleepers[0][0] <= target_us:
+            self._elapsed_us = self._sleepers[0][0]
+            while self._sleepers and self._sleepers[0][0] == self._elapsed_us:
+                _, _, wake = heapq.heappop(self._sleepers)
+                if not wake.done():
+                    wake.set_result(None)
+            await self._settle()
+        self._elapsed_us = target_us
+
+    async def _settle(self) -> None:
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
