@@ -7,7 +7,23 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     ├── InvalidRequest
     │   ├── InvalidSetting
     │   ├── InvalidBatch
-    │   └── MessageTooLarge
+    │   ├── MessageTooLarge
+    │   ├── TopicNotFound
+    │   ├── TopicExists
+    │   └── PartitionNotFound
+    ├── ProtocolError
+    │   ├── UnsupportedProtocol
+    │   └── UnknownCall
+    ├── ProducerError
+    │   ├── ProducerFenced
+    │   └── SequenceGap
+    ├── Unavailable
+    │   ├── ShuttingDown
+    │   ├── Overloaded
+    │   ├── DiskFull
+    │   ├── PartitionUnavailable
+    │   ├── RequestTimeout
+    │   └── ConnectionLost
     ├── LogError
     │   ├── FolderInUse
     │   ├── OffsetOutOfRange
@@ -61,6 +77,103 @@ class MessageTooLarge(InvalidRequest):
     """A message or batch is larger than the topic allows."""
 
     code = "message_too_large"
+
+
+class TopicNotFound(InvalidRequest):
+    """There is no such topic."""
+
+    code = "topic_not_found"
+
+
+class TopicExists(InvalidRequest):
+    """A topic of this name exists already."""
+
+    code = "topic_exists"
+
+
+class PartitionNotFound(InvalidRequest):
+    """The topic has no such partition."""
+
+    code = "partition_not_found"
+
+
+class ProtocolError(QuiverError):
+    """The bytes received are not the native protocol; the connection is closed."""
+
+    code = "protocol_error"
+
+
+class UnsupportedProtocol(ProtocolError):
+    """Client and server share no version of the protocol."""
+
+    code = "unsupported_protocol"
+
+
+class UnknownCall(ProtocolError):
+    """The server does not know this call."""
+
+    code = "unknown_call"
+
+
+class ProducerError(QuiverError):
+    """The producer's session does not allow this publish."""
+
+    code = "producer_error"
+
+
+class ProducerFenced(ProducerError):
+    """Another producer of the same name has taken over; this one must stop."""
+
+    code = "producer_fenced"
+
+
+class SequenceGap(ProducerError):
+    """A batch before this one is missing; details name the sequence that was expected."""
+
+    code = "sequence_gap"
+
+
+class Unavailable(QuiverError):
+    """Not now: the same call may succeed later."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class ShuttingDown(Unavailable):
+    """The node is shutting down."""
+
+    code = "shutting_down"
+
+
+class Overloaded(Unavailable):
+    """The node has as much to do as it allows itself."""
+
+    code = "overloaded"
+
+
+class DiskFull(Unavailable):
+    """The disk is full: publishing resumes by itself when there is space again."""
+
+    code = "disk_full"
+
+
+class PartitionUnavailable(Unavailable):
+    """The partition's log failed or is being recovered."""
+
+    code = "partition_unavailable"
+
+
+class RequestTimeout(Unavailable):
+    """The request was not answered in time; it may or may not have been carried out."""
+
+    code = "request_timeout"
+
+
+class ConnectionLost(Unavailable):
+    """The connection broke before the answer came; the request may have been carried out."""
+
+    code = "connection_lost"
 
 
 class LogError(QuiverError):
@@ -134,3 +247,22 @@ class MetadataUnavailable(MetadataError):
 
     code = "metadata_unavailable"
     retryable = True
+
+
+def error_classes() -> dict[str, type[QuiverError]]:
+    """Every error by its code."""
+    found: dict[str, type[QuiverError]] = {}
+    waiting: list[type[QuiverError]] = [QuiverError]
+    while waiting:
+        error = waiting.pop()
+        found[error.code] = error
+        waiting += error.__subclasses__()
+    return found
+
+
+def error_from(code: str, message: str, details: dict[str, Any]) -> QuiverError:
+    """The error that another process described; one of an unknown code stays a ``QuiverError``."""
+    known = error_classes().get(code)
+    if known is None:
+        return QuiverError(f"{message} ({code})", **details)
+    return known(message, **details)

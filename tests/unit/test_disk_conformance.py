@@ -378,7 +378,7 @@ def tree(disk: Disk, path: str) -> object:
         return disk.read(path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(OPERATIONS, max_size=30))
 def test_without_a_crash_both_disks_read_the_same(
     operations: list[tuple[str, str, object]],

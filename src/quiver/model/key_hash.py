@@ -1,6 +1,6 @@
 """Which partition a key belongs to.
 
-The hash of a key is ``crc32c(key) × 0x9E3779B1 mod 2³²``: CRC-32C is at hand in every language, and
+The hash of a key is ``crc32c(key) * 0x9E3779B1 mod 2³²``: CRC-32C is at hand in every language, and
 the multiplication spreads it over the high bits, by which ranges are told apart. A partition owns a
 range of hashes; partition ``i`` of ``n`` starts out with ``[i·2³²/n, (i+1)·2³²/n)``.
 """
@@ -31,7 +31,8 @@ class KeyRouter:
     """Finds the partition of a key. ``starts[i]`` is the first hash of the range of ``owners[i]``."""
 
     def __init__(self, starts: Sequence[int], owners: Sequence[PartitionIndex]) -> None:
-        assert starts[0] == 0 and list(starts) == sorted(set(starts)), "ranges cover all hashes"
+        assert starts[0] == 0, "ranges cover all hashes"
+        assert list(starts) == sorted(set(starts)), "ranges are in order and not empty"
         assert len(starts) == len(owners)
         self._starts = starts
         self._owners = owners

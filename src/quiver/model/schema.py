@@ -22,6 +22,7 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("deliver_at", TIMESTAMP),
     pa.field("expires_at", TIMESTAMP),
     pa.field("dedup_id", pa.string()),
+    pa.field("sequence", pa.int64()),
 )
 
 COLUMN_BIT: dict[str, int] = {field.name: 1 << place for place, field in enumerate(COLUMNS)}

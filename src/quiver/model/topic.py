@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from enum import StrEnum
 
 import msgspec
 
 from quiver.errors import InvalidSetting
 from quiver.model.ids import TopicName
-from quiver.model.units import Duration, Size, seconds, size_bytes
+from quiver.model.units import seconds, size_bytes
 
 PARTITIONS_MAX = 4096
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+def _within(setting: str, value: float | None, least: float, most: float) -> None:
+    if value is not None and not least <= value <= most:
+        raise InvalidSetting(
+            f"{setting} must be between {least:,} and {most:,}, not {value:,}", setting=setting
+        )
 
 
 class Durability(StrEnum):
@@ -45,41 +53,38 @@ class Acks(StrEnum):
     ALL = "all"
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long messages are kept; the limits hold together, and the first one reached counts.
 
-    ``acked`` drops what every subscription has acknowledged. ``None`` means no such limit.
+    ``acked`` drops what every subscription has acknowledged. ``None`` means no such limit. Age and
+    bytes may be written as people do, ``Retention(age="7d", bytes="10GB")``; they are kept as
+    seconds and bytes.
     """
 
-    age_s: float | None = 7 * 86400.0
-    bytes: int | None = None
+    age: float | str | None = 7 * 86400.0
+    bytes: int | str | None = None
     messages: int | None = None
     acked: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        age: Duration | None = "7d",
-        bytes: Size | None = None,
-        messages: int | None = None,
-        acked: bool = False,
-    ) -> Retention:
-        """A retention in the units people write: ``Retention.of(age="7d", bytes="10GB")``."""
-        return cls(
-            age_s=None if age is None else seconds(age),
-            bytes=None if bytes is None else size_bytes(bytes),
-            messages=messages,
-            acked=acked,
-        )
-
     def __post_init__(self) -> None:
+        if isinstance(self.age, str | timedelta):
+            msgspec.structs.force_setattr(self, "age", seconds(self.age))
+        if isinstance(self.bytes, str):
+            msgspec.structs.force_setattr(self, "bytes", size_bytes(self.bytes))
         _within("retention.age", self.age_s, 1, 100 * 365 * 86400)
-        _within("retention.bytes", self.bytes, 1, 1 << 60)
+        _within("retention.bytes", self.size, 1, 1 << 60)
         _within("retention.messages", self.messages, 1, 1 << 60)
 
+    @property
+    def age_s(self) -> float | None:
+        return None if self.age is None else float(self.age)
 
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    @property
+    def size(self) -> int | None:
+        return None if self.bytes is None else int(self.bytes)
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set about a topic. Sizes are bytes; times carry their unit."""
 
     partitions: int = 1
@@ -119,10 +124,3 @@ def topic_name(name: str) -> TopicName:
 def _shown(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 80 else text[:77] + "…"
-
-
-def _within(setting: str, value: float | None, least: float, most: float) -> None:
-    if value is not None and not least <= value <= most:
-        raise InvalidSetting(
-            f"{setting} must be between {least:,} and {most:,}, not {value:,}", setting=setting
-        )

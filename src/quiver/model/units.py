@@ -5,6 +5,7 @@ Numbers without a unit are seconds and bytes. Errors are ``InvalidSetting`` with
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -14,7 +15,7 @@ Duration = str | int | float | timedelta
 Size = str | int
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {
+_BYTES: dict[str, int] = {
     "": 1,
     "B": 1,
     **{prefix + "B": 1000**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
@@ -56,10 +57,10 @@ def size_bytes(size: Size) -> int:
     match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if match is None or match[2].lower() not in _SIZE_UNITS:
         raise InvalidSetting(f"not a size: {size!r}; write it as '10MB' or '256MiB'")
-    return round(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
 def _finite(number: float, given: Duration) -> float:
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         raise InvalidSetting(f"not a duration: {given!r}")
     return number

@@ -1,0 +1,154 @@
+"""Messages into a batch, once, by whoever publishes them.
+
+``BatchBuilder`` takes messages one by one and keeps them as columns; ``encode_record_batch`` takes an
+Arrow record batch as it is. Either way a column that is empty in the whole batch is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from quiver.errors import InvalidBatch, InvalidRequest
+from quiver.model.batch import UnstoredBatch
+from quiver.model.envelope import BATCH_COUNT_MAX, UNSTAMPED, ProducerStamp, seal_batch
+from quiver.model.schema import COLUMN_BIT, COLUMNS, PAYLOAD, schema_of
+from quiver.model.topic import Compression
+
+MESSAGE_OVERHEAD = 16
+"""About what a message costs in a batch beside its own bytes; for bounding batches by size."""
+
+_OPTIONS = {
+    Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4"),
+    Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd"),
+}
+_encode_json = msgspec.json.Encoder().encode
+
+
+def encode_payload(payload: Any) -> bytes:
+    """Bytes as they are, text as UTF-8, anything else as JSON."""
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    try:
+        return _encode_json(payload)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"the payload cannot be written as JSON: {error}") from error
+
+
+class BatchBuilder:
+    """Collects messages for one batch, column by column."""
+
+    __slots__ = ("_columns", "_payloads", "size")
+
+    def __init__(self) -> None:
+        self._payloads: list[bytes] = []
+        self._columns: dict[str, list[Any]] = {}
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._payloads)
+
+    def add(self, payload: bytes, key: bytes | None = None, **rest: Any) -> int:
+        """Add a message; its place in the batch. ``rest`` are other columns by name, or ``None``."""
+        place = len(self._payloads)
+        if key is not None:
+            self._put("key", place, key)
+            self.size += len(key)
+        for name, value in rest.items():
+            if value is not None:
+                self._put(name, place, value)
+                self.size += _size_of(value)
+        self._payloads.append(payload)
+        self.size += len(payload) + MESSAGE_OVERHEAD
+        return place
+
+    def _put(self, name: str, place: int, value: Any) -> None:
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = []
+        if len(column) < place:
+            column.extend([None] * (place - len(column)))
+        column.append(value)
+
+    def build(
+        self,
+        compression: Compression = Compression.NONE,
+        stamp: ProducerStamp = UNSTAMPED,
+    ) -> UnstoredBatch:
+        count = len(self._payloads)
+        columns = PAYLOAD
+        for name, column in self._columns.items():
+            columns |= COLUMN_BIT[name]
+            column.extend([None] * (count - len(column)))
+        schema = schema_of(columns)
+        arrays = [
+            pa.array(self._columns.get(field.name, self._payloads), field.type) for field in schema
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return seal_batch(_serialize(batch, compression), count, columns, stamp)
+
+
+def encode_record_batch(
+    batch: pa.RecordBatch,
+    compression: Compression = Compression.NONE,
+    stamp: ProducerStamp = UNSTAMPED,
+) -> UnstoredBatch:
+    """An Arrow batch with a ``payload`` column and any of the others, as a batch of messages."""
+    unknown = [name for name in batch.schema.names if name not in COLUMN_BIT]
+    if unknown or "payload" not in batch.schema.names:
+        what = f"it has {', '.join(unknown)}" if unknown else "it has no payload"
+        raise InvalidBatch(
+            f"not a batch of messages: {what}; the columns are "
+            f"{', '.join(field.name for field in COLUMNS)}"
+        )
+    if batch.num_rows == 0 or batch.num_rows > BATCH_COUNT_MAX:
+        raise InvalidBatch(
+            f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {batch.num_rows:,}"
+        )
+    if batch.column("payload").null_count:
+        raise InvalidBatch("a payload may be empty, not null")
+    columns, arrays = 0, []
+    for field in COLUMNS:
+        if (
+            field.name in batch.schema.names
+            and batch.column(field.name).null_count < batch.num_rows
+        ):
+            columns |= COLUMN_BIT[field.name]
+            arrays.append(_cast(batch.column(field.name), field))
+    arranged = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+    return seal_batch(_serialize(arranged, compression), batch.num_rows, columns, stamp)
+
+
+def _serialize(batch: pa.RecordBatch, compression: Compression) -> memoryview:
+    """The batch as one IPC message, without its schema."""
+    if compression is Compression.NONE:
+        return memoryview(batch.serialize())
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS[compression]).write_batch(batch)
+    stream = memoryview(sink.getvalue())
+    schema_size = 8 + int.from_bytes(stream[4:8], "little")
+    return stream[schema_size:]
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if array.type == field.type:
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidBatch(f"column {field.name} must be {field.type}: {error}") from error
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + len(text) + 8 for name, text in value.items())
+    return 8

@@ -1,0 +1,284 @@
+"""The calls of the native protocol: what a client may ask and what a node answers.
+
+Requests and replies are msgpack maps, decoded and checked by msgspec in one step. Every request has
+an ``id`` that its reply repeats; replies come in any order. Unknown fields are ignored, so that
+either side may be newer. Fields are only ever added, with defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quiver.errors import ProtocolError, QuiverError, UnknownCall, error_from
+from quiver.model.topic import Acks, TopicSettings
+
+PROTOCOL_VERSION = 1
+
+
+class Request(msgspec.Struct, kw_only=True, tag_field="call"):
+    id: int = 0
+
+
+class Reply(msgspec.Struct, kw_only=True, tag_field="reply"):
+    id: int = 0
+
+
+class Hello(Request, tag="hello"):
+    """The first request of a connection."""
+
+    versions: list[int]
+    client: str = ""
+
+
+class Welcome(Reply, tag="welcome"):
+    version: int
+    node: str
+    software: str
+    frame_bytes_max: int
+    requests_max: int
+    """How many requests may be unanswered at a time."""
+
+
+class Ping(Request, tag="ping"):
+    pass
+
+
+class Done(Reply, tag="done"):
+    """The call was carried out, and there is nothing more to say."""
+
+
+class Failed(Reply, tag="failed"):
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+    retryable: bool = False
+
+
+class PartitionInfo(msgspec.Struct, kw_only=True):
+    index: int
+    first_hash: int
+    """The first key hash of its range, which ends where the next partition's begins."""
+    leader: str | None = None
+    """Where the native protocol is spoken, as host:port; ``None`` means the node asked."""
+    start_offset: int | None = None
+    next_offset: int | None = None
+    bytes: int | None = None
+
+
+class TopicInfo(msgspec.Struct, kw_only=True):
+    name: str
+    number: int
+    """Never given to another topic, even one of the same name later."""
+    layout: int
+    """Grows whenever partitions change; publishes name the one they were routed by."""
+    settings: TopicSettings
+    created_us: int
+    partitions: list[PartitionInfo]
+
+
+class CreateTopic(Request, tag="create_topic"):
+    name: str
+    settings: TopicSettings
+    exist_ok: bool = False
+    """An existing topic with the same settings is not an error."""
+
+
+class AlterTopic(Request, tag="alter_topic"):
+    name: str
+    changes: dict[str, Any]
+    """Settings by name, as in ``TopicSettings``; ``retention`` may be given in part."""
+
+
+class DeleteTopic(Request, tag="delete_topic"):
+    name: str
+
+
+class DescribeTopic(Request, tag="describe_topic"):
+    name: str
+
+
+class ListTopics(Request, tag="list_topics"):
+    pass
+
+
+class Topic(Reply, tag="topic"):
+    topic: TopicInfo
+
+
+class Topics(Reply, tag="topics"):
+    topics: list[TopicInfo]
+
+
+class OpenProducer(Request, tag="open_producer"):
+    """A session for idempotent publishing. A name makes it outlive the process."""
+
+    name: str | None = None
+    topic: str | None = None
+    """With a name: for which topic to tell the last sequences."""
+
+
+class ProducerOpened(Reply, tag="producer_opened"):
+    producer_id: int
+    producer_epoch: int
+    last_sequences: dict[int, int] = {}
+    """By partition: the highest ``sequence`` column value that this name has stored there."""
+
+
+class Publish(Request, tag="publish"):
+    """Store a batch. The body is the producer's part of the envelope and the Arrow bytes."""
+
+    topic: str
+    partition: int
+    acks: Acks | None = None
+    timeout_ms: int = 30_000
+    layout: int = 0
+    """The layout it was routed by; 0 if routing does not matter."""
+
+
+class Published(Reply, tag="published"):
+    base_offset: int
+    append_time: int
+    topic_number: int
+    duplicate: bool = False
+    """It had been stored before, at this offset; nothing was stored now."""
+
+
+class Fetch(Request, tag="fetch"):
+    """Read entries from an offset on. Waits up to ``wait_ms`` while there is nothing."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int = 4 << 20
+    wait_ms: int = 0
+
+
+class Fetched(Reply, tag="fetched"):
+    """The body is whole entries; the first may begin before the offset asked for."""
+
+    start_offset: int
+    next_offset: int
+    topic_number: int
+
+
+class FindOffset(Request, tag="find_offset"):
+    """An offset by name (``earliest``, ``latest``) or the first at or after a time."""
+
+    topic: str
+    partition: int
+    at: str | None = None
+    time_us: int | None = None
+
+
+class OffsetFound(Reply, tag="offset_found"):
+    offset: int
+
+
+class DescribeNode(Request, tag="describe_node"):
+    pass
+
+
+class Node(Reply, tag="node"):
+    node: str
+    software: str
+    uptime_s: float
+    topics: int
+    partitions: int
+    connections: int
+    counters: dict[str, float] = {}
+
+
+AnyRequest = (
+    Hello
+    | Ping
+    | CreateTopic
+    | AlterTopic
+    | DeleteTopic
+    | DescribeTopic
+    | ListTopics
+    | OpenProducer
+    | Publish
+    | Fetch
+    | FindOffset
+    | DescribeNode
+)
+AnyReply = (
+    Welcome
+    | Done
+    | Failed
+    | Topic
+    | Topics
+    | ProducerOpened
+    | Published
+    | Fetched
+    | OffsetFound
+    | Node
+)
+
+encode = msgspec.msgpack.Encoder().encode
+_requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
+_replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
+
+
+class _Glimpse(msgspec.Struct):
+    """What can be read of a header that is not understood as a whole."""
+
+    id: int = 0
+    call: str = ""
+
+
+_glimpses = msgspec.msgpack.Decoder(_Glimpse)
+CALLS = {call.__struct_config__.tag for call in AnyRequest.__args__}
+
+
+class BadRequest(Exception):
+    """A request that cannot be carried out, and what to answer."""
+
+    def __init__(self, reply: Failed) -> None:
+        super().__init__(reply.message)
+        self.reply = reply
+
+
+def decode_request(header: memoryview) -> AnyRequest:
+    """The request in a header; ``BadRequest`` if it can be answered, else ``ProtocolError``."""
+    try:
+        return _requests.decode(header)
+    except QuiverError as error:
+        glimpse = _glimpse(header, error)
+        raise BadRequest(failure(glimpse.id, error)) from error
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        glimpse = _glimpse(header, error)
+        known = glimpse.call in CALLS
+        reason = ProtocolError if known else UnknownCall
+        text = f"{glimpse.call}: {error}" if known else f"there is no call {glimpse.call[:80]!r}"
+        raise BadRequest(failure(glimpse.id, reason(text))) from error
+
+
+def _glimpse(header: memoryview, error: Exception) -> _Glimpse:
+    try:
+        return _glimpses.decode(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise ProtocolError(f"the header is not a request: {error}") from error
+
+
+def decode_reply(header: memoryview) -> AnyReply:
+    try:
+        return _replies.decode(header)
+    except (msgspec.MsgspecError, QuiverError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the header is not a reply: {error}") from error
+
+
+def failure(request_id: int, error: QuiverError) -> Failed:
+    return Failed(
+        id=request_id,
+        code=error.code,
+        message=error.message,
+        details=error.details,
+        retryable=error.retryable,
+    )
+
+
+def raise_failure(reply: Failed) -> None:
+    raise error_from(reply.code, reply.message, reply.details)

@@ -1,0 +1,3 @@
+from tests.power import power_cut_volume
+
+__all__ = ["power_cut_volume"]

@@ -1,0 +1,128 @@
+"""Power cuts for real: a file system of its own, on a loop device, that the kernel can shut down.
+
+``PowerCutVolume.cut`` is ext4's shutdown call without a flush of its journal: from then on nothing
+reaches the image, as when the power goes. What was written and not synced is lost with the mount.
+Mounting needs root; a machine that cannot do this makes the tests fail, they are never skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_EXT4_IOC_SHUTDOWN = 0x8004587D
+_NO_LOG_FLUSH = struct.pack("I", 2)
+_TOOLS = ("mkfs.ext4", "losetup", "mount", "umount")
+_BUSY_SECONDS_MAX = 10.0
+_MIB = 1 << 20
+
+
+class PowerCutUnavailable(Exception):
+    """This machine cannot cut the power of a volume; the message says what is missing."""
+
+
+class PowerCutVolume:
+    """A mounted ext4 volume at ``path``; ``close`` removes it with all that is on it."""
+
+    def __init__(self, folder: str, size_bytes: int = 64 * _MIB) -> None:
+        """Make the image and the mount point inside ``folder``, which must exist."""
+        require_power_cuts()
+        self.path = os.path.join(folder, "volume")
+        self._image = os.path.join(folder, "volume.img")
+        self._device = ""
+        self._mounted = False
+        try:
+            os.mkdir(self.path)
+            with open(self._image, "xb") as image:
+                image.truncate(size_bytes)
+            # A small journal and no work left for later: what a cut and a mount cost is the journal.
+            options = ["-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
+            _run("mkfs.ext4", "-q", "-F", *options, self._image)
+            self._device = _run("losetup", "--find", "--show", self._image)
+            self._mount()
+        except BaseException:
+            self.close()
+            raise
+
+    def cut(self) -> None:
+        """Cut the power: every write and sync from now on fails, nothing more reaches the image."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, _NO_LOG_FLUSH)
+        finally:
+            os.close(descriptor)
+
+    def remount(self) -> None:
+        """Power is back. Whoever had files or maps of the volume open must have let go of them."""
+        self._unmount()
+        self._mount()
+
+    def close(self) -> None:
+        """Unmount, and remove the device and the image; safe at any time and more than once."""
+        try:
+            self._unmount()
+        except subprocess.CalledProcessError:
+            _run("umount", "--lazy", self.path)
+            self._mounted = False
+            raise
+        finally:
+            if self._device:
+                _run("losetup", "--detach", self._device)
+                self._device = ""
+            if os.path.exists(self._image):
+                os.unlink(self._image)
+
+    def _mount(self) -> None:
+        _run("mount", "-t", "ext4", self._device, self.path)
+        self._mounted = True
+
+    def _unmount(self) -> None:
+        deadline = time.monotonic() + _BUSY_SECONDS_MAX
+        while self._mounted:
+            try:
+                _run("umount", self.path)
+                self._mounted = False
+            except subprocess.CalledProcessError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+
+def require_power_cuts() -> None:
+    """``PowerCutUnavailable`` with what is missing, unless this machine can mount a volume."""
+    missing = [f"the command {tool}" for tool in _TOOLS if not shutil.which(tool)]
+    if sys.platform != "linux":
+        missing.append("Linux")
+    if os.geteuid() != 0:
+        missing.append("root")
+    if not os.path.exists("/dev/loop-control"):
+        missing.append("loop devices (/dev/loop-control)")
+    if missing:
+        raise PowerCutUnavailable(f"not here: {', '.join(missing)}")
+
+
+@pytest.fixture
+def power_cut_volume(tmp_path: Path) -> Iterator[PowerCutVolume]:
+    try:
+        volume = PowerCutVolume(str(tmp_path))
+    except (PowerCutUnavailable, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        pytest.fail(f"power-cut tests need root, loop devices and mkfs.ext4: {reason}")
+    try:
+        yield volume
+    finally:
+        volume.close()
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
