@@ -2,11 +2,13 @@
 
 ``ChildServer`` is a process that has imported a function; each ``start`` forks it, and the fork
 calls the function with the arguments. A child speaks in lines of text (``report``); what it said
-before it was killed is never lost, because it is in the pipe once ``report`` has returned.
+before it was killed is never lost, because it is in the pipe once ``report`` has returned. Each line
+carries the time when it was said, on the clock that all processes of the machine share.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -18,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _ROOT = str(Path(__file__).parent.parent)
 _SECONDS_MAX = 60.0
@@ -27,9 +29,14 @@ _CHUNK = 1 << 16
 
 def report(*words: object) -> None:
     """Tell the parent one line; whole or not at all, since a pipe takes short writes at once."""
-    line = (" ".join(map(str, words)) + "\n").encode()
+    line = f"{time.monotonic_ns()} {' '.join(map(str, words))}\n".encode()
     assert len(line) < select.PIPE_BUF and line.count(b"\n") == 1
     os.write(sys.__stdout__.fileno(), line)
+
+
+class Report(NamedTuple):
+    time_ns: int
+    line: str
 
 
 class Child:
@@ -38,23 +45,24 @@ class Child:
     def __init__(self, server: subprocess.Popen[bytes]) -> None:
         self._server = server
         self._partial = b""
-        self.lines: list[str] = []
+        self.reports: list[Report] = []
         self.status: int | None = None
         """How it ended, as ``os.waitstatus_to_exitcode`` has it; ``None`` while it runs."""
-        self._read_until(lambda: bool(self.lines), time.monotonic() + _SECONDS_MAX)
-        self.pid = int(self.lines.pop(0).removeprefix("pid "))
+        self._read_until(lambda: bool(self.reports), time.monotonic() + _SECONDS_MAX)
+        self.pid = int(self.reports.pop(0).line.removeprefix("pid "))
 
     def run_for(self, seconds: float) -> None:
         """Let it run and take in its reports; returns sooner if it ends."""
         self._read_until(lambda: self.status is not None, time.monotonic() + seconds)
 
-    def kill(self) -> list[str]:
-        """End it with SIGKILL if it still runs; every line it reported, once it is gone."""
+    def kill(self) -> list[Report]:
+        """End it with SIGKILL if it still runs; everything it reported, once it is gone."""
         if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             self._read_until(lambda: self.status is not None, time.monotonic() + _SECONDS_MAX)
             assert self.status is not None, f"process {self.pid} does not end"
-        return self.lines
+        return self.reports
 
     def _read_until(self, done: Callable[[], bool], deadline: float) -> None:
         assert self._server.stdout is not None
@@ -66,11 +74,12 @@ class Child:
             data = os.read(descriptor, _CHUNK)
             assert data, "the child server has ended"
             *lines, self._partial = (self._partial + data).split(b"\n")
-            for line in map(bytes.decode, lines):
+            for text in lines:
+                time_ns, _, line = text.decode().partition(" ")
                 if line.startswith("exit "):
                     self.status = int(line.removeprefix("exit "))
                 else:
-                    self.lines.append(line)
+                    self.reports.append(Report(int(time_ns), line))
 
 
 class ChildServer:

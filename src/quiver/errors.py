@@ -10,7 +10,8 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── MessageTooLarge
     │   ├── TopicNotFound
     │   ├── TopicExists
-    │   └── PartitionNotFound
+    │   ├── PartitionNotFound
+    │   └── StaleLayout
     ├── ProtocolError
     │   ├── UnsupportedProtocol
     │   └── UnknownCall
@@ -95,6 +96,13 @@ class PartitionNotFound(InvalidRequest):
     """The topic has no such partition."""
 
     code = "partition_not_found"
+
+
+class StaleLayout(InvalidRequest):
+    """The topic's partitions have changed: describe the topic again and route by the new layout."""
+
+    code = "stale_layout"
+    retryable = True
 
 
 class ProtocolError(QuiverError):

@@ -15,6 +15,7 @@ from quiver.model.batch import StoredBatch
 from quiver.model.clock import SystemClock
 from quiver.model.ids import Offset
 from tests.integration.log_writer import SETTINGS, stored_sum
+from tests.killable import Report
 
 
 class LogHistory:
@@ -22,28 +23,31 @@ class LogHistory:
         self.acknowledged = 0
         self.dropped = 0
         """How many entries were acknowledged or seen and have been dropped since, as allowed."""
-        self.cut_bytes = 0
+        self.torn = 0
+        """How many times recovery cut a torn write."""
         self._sums: dict[int, str] = {}
         self._may_go_below = 0
         self._start_offset = 0
 
-    def add(self, lines: list[str]) -> None:
-        for line in lines:
-            match line.split():
-                case ["open", _, _]:
-                    pass
+    def add(self, reports: list[Report]) -> None:
+        for report in reports:
+            match report.line.split():
+                case ["open", cut_bytes]:
+                    self.torn += int(cut_bytes) > 0
+                case ["failed", error]:
+                    raise AssertionError(f"a log that had its disk failed with {error}")
                 case ["drop", before]:
                     self._may_go_below = max(self._may_go_below, int(before))
                 case ["ack", offset, checksum]:
                     self.acknowledged += 1
                     self._expect(int(offset), checksum)
                 case _:
-                    raise AssertionError(f"not a report: {line!r}")
+                    raise AssertionError(f"not a report: {report.line!r}")
 
     def check(self, folder: str) -> None:
         log = SegmentedLog(folder, RealDisk(), SystemClock(), SETTINGS)
         try:
-            self.cut_bytes += log.recovery_cut_bytes
+            self.torn += log.recovery_cut_bytes > 0
             self._check_start(log.start_offset)
             found = dict(self._read_all(log))
         finally:

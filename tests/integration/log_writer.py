@@ -4,24 +4,28 @@ Several writers append at once, each message naming its batch, so that whoever r
 whole batches from parts and notice one that is missing or there twice. Meanwhile segments roll,
 checkpoints are made and old segments dropped. The lines that it reports:
 
-    open START NEXT        the log is open, with these offsets
+    open CUT               the log is open, and so many bytes of a torn write were cut
     drop BEFORE            from here on segments below this offset may go
     ack OFFSET SUM         the batch at this offset is stored; the sum is over its stored bytes
+    failed ERROR           the disk is gone, as after a power cut, or what is on it is damaged
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Sequence
 from hashlib import sha256
 
 import pyarrow as pa
 import uvloop
 
-from quiver.errors import LogFailed
-from quiver.log.disk import AppendFile, Disk
+from quiver.errors import LogError
+from quiver.log.disk import AppendFile, Bytes, Disk
+from quiver.log.files import LOG
 from quiver.log.partition_log import PartitionLog
-from quiver.log.real_disk import RealAppendFile, RealDisk
+from quiver.log.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -32,6 +36,8 @@ from quiver.model.schema import PAYLOAD, schema_of
 from tests.killable import report
 
 WRITERS = 6
+PAUSES = 0.1
+"""Which part of the writes to a segment is interrupted; ten times fewer of the small files."""
 KEPT_MESSAGES = 2_000
 SETTINGS = LogSettings(
     segment_bytes=96 << 10,
@@ -42,33 +48,68 @@ SETTINGS = LogSettings(
 )
 
 
-class UnsyncedDisk(RealDisk):
-    """A disk that says it has synced and has not."""
+class PausingDisk(RealDisk):
+    """A disk that sometimes takes its time in the middle of a write, so that a crash tears it.
+
+    Unless it is ``synced`` it also says that it has synced when it has not.
+    """
+
+    def __init__(self, rng: random.Random, synced: bool) -> None:
+        self._rng = rng
+        self._synced = synced
 
     def sync_folder(self, path: str) -> None:
-        pass
+        if self._synced:
+            super().sync_folder(path)
 
     def open_append(self, path: str) -> AppendFile:
-        file = super().open_append(path)
-        assert isinstance(file, RealAppendFile)
-        return _UnsyncedFile(file)
+        rarely = PAUSES if path.endswith(LOG) else PAUSES / 10
+        return _PausingFile(super().open_append(path), self._rng, rarely, self._synced)
 
 
-class _UnsyncedFile(RealAppendFile):
-    def __init__(self, file: RealAppendFile) -> None:
-        super().__init__(file._descriptor)
+class _PausingFile(AppendFile):
+    def __init__(
+        self, file: AppendFile, rng: random.Random, pauses: float, synced: bool
+    ) -> None:
+        self._file = file
+        self._rng = rng
+        self._pauses = pauses
+        self._synced = synced
+
+    def append(self, buffers: Sequence[Bytes]) -> None:
+        if self._rng.random() > self._pauses:
+            self._file.append(buffers)
+            return
+        data = b"".join(buffers)
+        middle = self._rng.randrange(len(data) + 1)
+        self._file.append([data[:middle]])
+        time.sleep(self._rng.uniform(0, 0.04))
+        self._file.append([data[middle:]])
+
+    def overwrite(self, position: int, data: Bytes) -> None:
+        self._file.overwrite(position, data)
 
     def sync(self) -> None:
-        pass
+        if self._synced:
+            self._file.sync()
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def main(folder: str, run: int, seed: int, synced: bool = True) -> None:
     """Append to the log in ``folder`` until the process is killed or the disk fails."""
-    disk = RealDisk() if synced else UnsyncedDisk()
+    rng = random.Random(seed)
     try:
-        uvloop.run(_write(folder, run, random.Random(seed), disk))
-    except* LogFailed:
-        pass  # the power is gone
+        uvloop.run(_write(folder, run, rng, PausingDisk(rng, synced)))
+    except* (LogError, OSError) as failures:
+        report("failed", type(failures.exceptions[0]).__name__)
 
 
 def stored_sum(entry: StoredBatch) -> str:
@@ -77,7 +118,7 @@ def stored_sum(entry: StoredBatch) -> str:
 
 async def _write(folder: str, run: int, rng: random.Random, disk: Disk) -> None:
     log = await PartitionLog.open(folder, disk=disk, clock=SystemClock(), settings=SETTINGS)
-    report("open", log.start_offset, log.next_offset)
+    report("open", log.recovery_cut_bytes)
     async with asyncio.TaskGroup() as tasks:
         for writer in range(WRITERS):
             own_rng = random.Random(rng.randbytes(8))
@@ -107,7 +148,7 @@ async def _keep_up_forever(log: PartitionLog, rng: random.Random) -> None:
 def _batch(name: str, rng: random.Random) -> UnstoredBatch:
     """A batch whose messages say which batch they are of, which one they are, and of how many."""
     count = rng.choice((1, 1, 2, 5, 20))
-    filling = rng.randbytes(rng.choice((0, 10, 300, 1500)))
+    filling = rng.randbytes(rng.choice((0, 10, 300, 1500) * 8 + (60_000,)))
     payloads = [f"{name} {row} {count} ".encode() + filling for row in range(count)]
     body = pa.record_batch([pa.array(payloads, pa.binary())], schema=schema_of(PAYLOAD)).serialize()
     return seal_batch(memoryview(body), count, PAYLOAD)

@@ -12,7 +12,7 @@ import pytest
 
 from quiver.errors import LogError
 from tests.integration.log_history import LogHistory
-from tests.killable import ChildServer
+from tests.killable import ChildServer, Report
 from tests.power import PowerCutVolume
 
 CUTS = 50
@@ -69,10 +69,10 @@ def _write_until_power_cut(
     folder: str,
     run: int,
     synced: bool = True,
-) -> list[str]:
+) -> list[Report]:
     child = writers.start(folder=folder, run=run, seed=rng.randrange(1 << 32), synced=synced)
     child.run_for(rng.uniform(0, 0.12))
-    volume.cut()
-    lines = child.kill()
+    cut_ns = volume.cut()
+    reports = child.kill()
     volume.remount()
-    return lines
+    return [report for report in reports if report.time_ns < cut_ns]

@@ -172,7 +172,7 @@ class Database:
             )
         (finding,) = execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":
-            raise _corrupted(self._path, finding)
+            raise _corrupted(self._path, finding.splitlines()[-1])
 
     def _configure(self) -> None:
         execute = self._connection.execute

@@ -10,8 +10,10 @@ import msgspec
 
 from quiver.log.disk import AppendFile, Disk
 from quiver.log.files import (
+    SUFFIXES,
     UNFINISHED,
     map_entries,
+    remove_files,
     segment_offsets,
     segment_path,
     write_files,
@@ -35,9 +37,9 @@ class Appender:
         self.file.sync()
         write_files(self.disk, self.folder, index_files)
         following = self.disk.open_append(segment_path(self.folder, base_offset))
-        self.disk.sync_folder(self.folder)
         self.file.close()
         self.file = following
+        self.disk.sync_folder(self.folder)
 
     def cut(self, base_offset: Offset, position: int) -> None:
         """End the log inside the segment at ``base_offset``; later segments go, newest first.
@@ -47,7 +49,8 @@ class Appender:
         self.file.close()
         for base in reversed(segment_offsets(self.disk.list_folder(self.folder))):
             if base > base_offset:
-                self.disk.remove(segment_path(self.folder, base))
+                paths = [segment_path(self.folder, base, suffix) for suffix in SUFFIXES]
+                remove_files(self.disk, paths)
                 self.disk.sync_folder(self.folder)
         path = segment_path(self.folder, base_offset)
         unfinished = path + UNFINISHED
@@ -100,9 +103,7 @@ class Commit(msgspec.Struct, kw_only=True):
         if self.files:
             assert self.sync, "a checkpoint speaks of synced bytes only"
             write_files(self.appender.disk, self.appender.folder, self.files)
-        for path in self.removals:
-            if self.appender.disk.exists(path):
-                self.appender.disk.remove(path)
+        remove_files(self.appender.disk, self.removals)
 
     def _write(self, buffers: list[Bytes]) -> None:
         if buffers:

@@ -12,6 +12,9 @@ all. A name that ends in ``.new`` is a leftover of a crash and means nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from quiver.errors import CorruptLog
 from quiver.log.disk import Disk
 from quiver.model.ids import Offset
@@ -19,6 +22,8 @@ from quiver.model.ids import Offset
 CHECKPOINT = "checkpoint"
 LOG, INDEX, TIME_INDEX, UNFINISHED = ".log", ".index", ".timeindex", ".new"
 SUFFIXES = (LOG, INDEX, TIME_INDEX)
+_OURS = re.compile(r"\d{20}\.(log|index|timeindex)(\.new)?|checkpoint\.new", re.ASCII)
+"""Names that only a log gives, other than the checkpoint's: such a file may be removed."""
 
 
 def segment_path(folder: str, base_offset: Offset, suffix: str = LOG) -> str:
@@ -50,12 +55,23 @@ def write_files(disk: Disk, folder: str, files: dict[str, bytes]) -> None:
     disk.sync_folder(folder)
 
 
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    """Remove those that are there; durable after ``sync_folder``."""
+    for path in paths:
+        if disk.exists(path):
+            disk.remove(path)
+
+
 def remove_strays(disk: Disk, folder: str, names: list[str], bases: list[Offset]) -> None:
-    """Remove what a crash left behind: unfinished files, and files of segments that are gone."""
-    kept = {f"{base:020d}{suffix}" for base in bases for suffix in SUFFIXES} | {CHECKPOINT}
-    for name in names:
-        if name.endswith((*SUFFIXES, UNFINISHED)) and name not in kept:
-            disk.remove(f"{folder}/{name}")
+    """Remove what a crash left behind: unfinished files, and files of segments that are gone.
+
+    The folder is synced first: files may only go once the checkpoint that condemns them is durable.
+    """
+    kept = {f"{base:020d}{suffix}" for base in bases for suffix in SUFFIXES}
+    strays = [name for name in names if _OURS.fullmatch(name) and name not in kept]
+    if strays:
+        disk.sync_folder(folder)
+        remove_files(disk, [f"{folder}/{name}" for name in strays])
 
 
 def map_entries(disk: Disk, path: str, position: int, length: int) -> memoryview:

@@ -41,10 +41,6 @@ class HotTail:
             end += 1
         return entries[place:end]
 
-    def clear(self) -> None:
-        self._entries.clear()
-        self._first = self._bytes = 0
-
 
 def _base_offset(entry: StoredBatch) -> Offset:
     return entry.base_offset

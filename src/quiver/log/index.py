@@ -1,8 +1,9 @@
 """A sparse index: sorted keys (offsets, or append times) and the position of the entry for each.
 
 ``floor(key)`` names a position from which a scan forward will meet the key: it is a hint that is
-checked against the entries themselves. On disk it carries its own checksum; a damaged or missing
-index is rebuilt from the segment, never believed.
+checked against the entries themselves. On disk it carries its own checksum, which covers the name of
+its file too: an index that is damaged, missing or another's is rebuilt from the segment, never
+believed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _MAGIC = b"QVRI"
 _VERSION = 1
 _HEAD = struct.Struct("<4sIqII")
 """Magic, version, position up to which the segment is indexed, count, checksum of all the rest."""
+_FIELDS_SIZE = _HEAD.size - 4
 
 
 class SparseIndex:
@@ -45,25 +47,28 @@ class SparseIndex:
         place = bisect_left(self.keys, key) - 1
         return self.positions[place] if place >= 0 else 0
 
-    def cut(self, position: int) -> None:
-        """Forget everything at or after ``position``."""
+    def before(self, position: int) -> SparseIndex:
+        """The same without anything at or after ``position``."""
         place = bisect_left(self.positions, position)
-        del self.keys[place:], self.positions[place:]
-        self.covered = min(self.covered, position)
+        kept = SparseIndex()
+        kept.keys, kept.positions = self.keys[:place], self.positions[:place]
+        kept.covered = min(self.covered, position)
+        return kept
 
-    def encode(self) -> bytes:
+    def encode(self, name: str) -> bytes:
+        """The content of the file ``name``."""
         body = _little_endian(self.keys) + _little_endian(self.positions)
-        fields = _HEAD.pack(_MAGIC, _VERSION, self.covered, len(self.keys), 0)[:-4]
-        return fields + struct.pack("<I", crc32c(body, crc32c(fields))) + body
+        fields = _HEAD.pack(_MAGIC, _VERSION, self.covered, len(self.keys), 0)[:_FIELDS_SIZE]
+        return fields + struct.pack("<I", _checksum(name, fields, body)) + body
 
     @classmethod
-    def decode(cls, data: bytes) -> SparseIndex | None:
-        """The index in these bytes; ``None`` if they are damaged or of another version."""
+    def decode(cls, name: str, data: bytes) -> SparseIndex | None:
+        """The index in the file ``name``; ``None`` if damaged, another's or of another version."""
         if len(data) < _HEAD.size:
             return None
         magic, version, covered, count, checksum = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
-        if crc32c(body, crc32c(data[: _HEAD.size - 4])) != checksum:
+        if _checksum(name, data[:_FIELDS_SIZE], body) != checksum:
             return None
         if magic != _MAGIC or version != _VERSION or len(body) != 16 * count:
             return None
@@ -75,6 +80,10 @@ class SparseIndex:
             index.positions.byteswap()
         index.covered = covered
         return index
+
+
+def _checksum(name: str, fields: bytes, body: bytes) -> int:
+    return crc32c(body, crc32c(fields, crc32c(name.encode())))
 
 
 def _little_endian(numbers: array[int]) -> bytes:

@@ -81,6 +81,11 @@ class PartitionLog:
         return self._log.durable_offset
 
     @property
+    def staged_offset(self) -> Offset:
+        """The offset after everything submitted, stored or not."""
+        return self._log.staged_offset
+
+    @property
     def epoch(self) -> LeaderEpoch:
         return self._log.epoch
 
@@ -104,15 +109,20 @@ class PartitionLog:
     ) -> StoredBatch:
         """Store a batch; on return it is acknowledged. Waits for room when too much is queued."""
         await self.wait_for_room()
-        return await self.submit(batch, epoch)
+        _, stored = self.submit(batch, epoch)
+        return await stored
+
+    @property
+    def has_room(self) -> bool:
+        return self._queued_bytes < self._log.settings.queued_bytes
 
     async def wait_for_room(self) -> None:
-        while self._queued_bytes >= self._log.settings.queued_bytes:
+        while not self.has_room:
             await self._room.wait()
 
     def submit(
         self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)
-    ) -> asyncio.Future[StoredBatch]:
+    ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         """Give a batch its offset now; the future is done when it is acknowledged."""
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
@@ -121,7 +131,7 @@ class PartitionLog:
         self._waiting.append((future, entry))
         self._queued_bytes += entry.size()
         self._start_committer()
-        return future
+        return entry, future
 
     def _start_committer(self) -> None:
         if self._committer is None:
@@ -212,6 +222,11 @@ class PartitionLog:
         return await self._run_blocking(lambda: self._log.offset_at(time))
 
     # ------------------------------------------------------------------ upkeep
+
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Go on with other settings, from the next append on."""
+        self._log.settings = settings
+        self._start_syncer()
 
     async def checkpoint(self) -> None:
         """Sync, and leave a mark from which recovery starts."""

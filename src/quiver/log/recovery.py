@@ -23,7 +23,7 @@ from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.checkpoint import Checkpoint
 from quiver.log.disk import AppendFile, Disk
 from quiver.log.files import map_entries
-from quiver.log.scan import corrupt, scan
+from quiver.log.scan import corrupt, scan, unsupported
 from quiver.log.segment import Segment, SegmentIndexes, load_indexes
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
@@ -68,18 +68,14 @@ def recover(
         raise corrupt(
             segment.path, size, f"{checkpoint.position - size:,} bytes that were synced are missing"
         )
-    indexes, scanned = _starting_point(disk, folder, base_offset, checkpoint, size, settings)
+    indexes, scanned = _starting_point(disk, folder, base_offset, checkpoint, settings)
+    segment.size = scanned.position
+    segment.first_append_time(disk)  # a file that is not this segment's raises, and is not cut
     _scan_tail(disk, segment.path, size, settings, indexes, scanned)
-    file = disk.open_append(segment.path)
-    if scanned.position < size:
-        file.truncate(scanned.position)
-    _write_again(disk, segment.path, file, scanned)
-    file.sync()
-    disk.sync_folder(folder)
     segment.size = scanned.position
     return Recovered(
         segment=segment,
-        file=file,
+        file=_open_whole(disk, segment, size, scanned),
         indexes=indexes,
         next_offset=scanned.next_offset,
         append_time=scanned.append_time,
@@ -93,7 +89,6 @@ def _starting_point(
     folder: str,
     base_offset: Offset,
     checkpoint: Checkpoint | None,
-    size: int,
     settings: LogSettings,
 ) -> tuple[SegmentIndexes, _Scanned]:
     """Where to scan from: the checkpoint, if it is of this segment and the indexes reach it."""
@@ -106,10 +101,8 @@ def _starting_point(
     indexes = load_indexes(disk, folder, base_offset, settings.index_interval_bytes)
     if indexes is None or not checkpoint.position <= indexes.covered:
         return SegmentIndexes(settings.index_interval_bytes), fresh
-    indexes.cut(checkpoint.position)
-    indexes.last_time = checkpoint.append_time
     fresh.position, fresh.next_offset = checkpoint.position, checkpoint.next_offset
-    return indexes, fresh
+    return indexes.before(checkpoint.position), fresh
 
 
 def _scan_tail(
@@ -142,13 +135,18 @@ def _until_tear(
 ) -> Iterator[tuple[int, StoredBatch]]:
     try:
         yield from scan(disk, path, scanned.position, size, window_bytes)
-    except CorruptLog:
+    except CorruptLog as damage:
+        if not isinstance(damage.__cause__, BadEntry):
+            raise  # what cannot be read at all is not known to be torn
         if scanned.next_offset < scanned.durable_offset or _was_synced(disk, path, size, scanned):
             raise
 
 
 def _was_synced(disk: Disk, path: str, size: int, scanned: _Scanned) -> bool:
-    """Whether an entry after the bad one says that the bad one had been synced."""
+    """Whether an entry after the bad one says that the bad one had been synced.
+
+    What an entry of a newer version says is not known: ``UnsupportedFormat``, and nothing is cut.
+    """
     step, overlap = 1 << 20, 4096
     for start in range(scanned.position + 8, size, step):
         view = map_entries(disk, path, start, min(step + overlap, size - start))
@@ -159,10 +157,27 @@ def _was_synced(disk: Disk, path: str, size: int, scanned: _Scanned) -> bool:
                 base_offset, durable_offset = durable_offset_at(view, at)
                 if scanned.next_offset < durable_offset <= base_offset:
                     return True
-            except (BadEntry, UnsupportedFormat):
+            except BadEntry:
                 pass
+            except UnsupportedFormat as newer:
+                raise unsupported(path, start + at, newer) from newer
             at = data.find(MAGIC, at + 1)
     return False
+
+
+def _open_whole(disk: Disk, segment: Segment, size: int, scanned: _Scanned) -> AppendFile:
+    """The file, cut behind its last intact entry, with everything in it on the medium."""
+    file = disk.open_append(segment.path)
+    try:
+        if scanned.position < size:
+            file.truncate(scanned.position)
+        _write_again(disk, segment.path, file, scanned)
+        file.sync()
+        disk.sync_folder(segment.folder)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _write_again(disk: Disk, path: str, file: AppendFile, scanned: _Scanned) -> None:

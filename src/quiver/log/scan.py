@@ -13,13 +13,7 @@ from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.disk import Disk
 from quiver.log.files import map_entries
 from quiver.model.batch import StoredBatch
-from quiver.model.envelope import (
-    ENVELOPE_SIZE,
-    BadEntry,
-    entry_at,
-    entry_size_at,
-    next_offset_at,
-)
+from quiver.model.envelope import ENVELOPE_SIZE, BadEntry, ends_by, entry_at, entry_size_at
 from quiver.model.ids import Offset
 
 
@@ -42,12 +36,12 @@ def scan(
                 if size > len(view) - at and size <= rest - at:
                     wanted = max(window_bytes, size)
                     break
-                if size > rest - at or next_offset_at(view, at) > skip_to:
+                if size > rest - at or not ends_by(view, at, skip_to):
                     yield position + at, entry_at(view, at)
             except BadEntry as bad:
                 raise corrupt(path, position + at, str(bad)) from bad
             except UnsupportedFormat as newer:
-                raise UnsupportedFormat(f"{path}: {newer.message}", file=path) from newer
+                raise unsupported(path, position + at, newer) from newer
             at += size
         position += at
 
@@ -58,4 +52,10 @@ def corrupt(path: str, position: int, reason: str) -> CorruptLog:
         "restore the file, or rebuild this replica from a peer",
         file=path,
         position=position,
+    )
+
+
+def unsupported(path: str, position: int, newer: UnsupportedFormat) -> UnsupportedFormat:
+    return UnsupportedFormat(
+        f"{path} at {position:,}: {newer.message}", file=path, position=position, **newer.details
     )

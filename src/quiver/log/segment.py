@@ -7,12 +7,17 @@ missing or damaged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quiver.log.disk import Disk
 from quiver.log.files import INDEX, SUFFIXES, TIME_INDEX, segment_path
 from quiver.log.index import SparseIndex
-from quiver.log.scan import scan
+from quiver.log.scan import corrupt, scan
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import Microseconds, Offset
+
+_FIRST_ENTRY_BYTES = 4096
+"""How much is mapped to see a segment's first entry, unless that is larger."""
 
 
 class SegmentIndexes:
@@ -22,7 +27,6 @@ class SegmentIndexes:
         self.interval_bytes = interval_bytes
         self.offsets = SparseIndex()
         self.times = SparseIndex()
-        self.last_time = Microseconds(0)
 
     @property
     def covered(self) -> int:
@@ -35,19 +39,17 @@ class SegmentIndexes:
             self.offsets.add(entry.base_offset, position)
             self.times.add(entry.append_time, position)
         self.offsets.covered = self.times.covered = position + entry.size()
-        self.last_time = entry.append_time
 
-    def cut(self, position: int) -> None:
-        """Forget everything at or after ``position``."""
-        self.offsets.cut(position)
-        self.times.cut(position)
+    def before(self, position: int) -> SegmentIndexes:
+        """The same without anything at or after ``position``; readers may go on with this one."""
+        kept = SegmentIndexes(self.interval_bytes)
+        kept.offsets, kept.times = self.offsets.before(position), self.times.before(position)
+        return kept
 
     def files(self, base_offset: Offset) -> dict[str, bytes]:
         """Names and contents of the index files of the segment that begins at ``base_offset``."""
-        return {
-            f"{base_offset:020d}{INDEX}": self.offsets.encode(),
-            f"{base_offset:020d}{TIME_INDEX}": self.times.encode(),
-        }
+        offsets, times = f"{base_offset:020d}{INDEX}", f"{base_offset:020d}{TIME_INDEX}"
+        return {offsets: self.offsets.encode(offsets), times: self.times.encode(times)}
 
 
 class Segment:
@@ -70,10 +72,30 @@ class Segment:
         """Every file that belongs to it."""
         return [segment_path(self.folder, self.base_offset, suffix) for suffix in SUFFIXES]
 
+    def entries(
+        self, disk: Disk, position: int, window_bytes: int, holding: Offset | None = None
+    ) -> Iterator[tuple[int, StoredBatch]]:
+        """Its entries from ``position`` on, or from the one after it that holds offset ``holding``.
+
+        ``CorruptLog`` unless they are intact and each follows the one before.
+        """
+        earliest = self.base_offset
+        expected = earliest if holding is None and position == 0 else holding
+        limit, skip_to = self.size, holding or Offset(0)
+        for at, entry in scan(disk, self.path, position, limit, window_bytes, skip_to):
+            if expected is None:
+                expected = entry.base_offset
+            if not earliest <= entry.base_offset <= expected < entry.next_offset:
+                raise corrupt(self.path, at, f"offset {expected:,} expected here")
+            yield at, entry
+            earliest = expected = entry.next_offset
+        if holding is not None and holding == expected:
+            raise corrupt(self.path, limit, f"offset {holding:,} expected here")
+
     def first_append_time(self, disk: Disk) -> Microseconds | None:
         """Append time of its first entry; ``None`` while it is empty."""
         if self.first_time is None and self.size:
-            for _, entry in scan(disk, self.path, 0, self.size, 4096):
+            for _, entry in self.entries(disk, 0, _FIRST_ENTRY_BYTES):
                 self.first_time = entry.append_time
                 break
         return self.first_time
@@ -83,14 +105,11 @@ def load_indexes(
     disk: Disk, folder: str, base_offset: Offset, interval_bytes: int
 ) -> SegmentIndexes | None:
     """The indexes of a segment as they are on disk; ``None`` unless both are there and intact."""
-    loaded = []
-    for suffix in (INDEX, TIME_INDEX):
-        path = segment_path(folder, base_offset, suffix)
-        index = SparseIndex.decode(disk.read(path)) if disk.exists(path) else None
-        if index is None:
-            return None
-        loaded.append(index)
-    offsets, times = loaded
+    offsets, times = (
+        _read_index(disk, folder, f"{base_offset:020d}{suffix}") for suffix in (INDEX, TIME_INDEX)
+    )
+    if offsets is None or times is None:
+        return None
     if offsets.covered != times.covered or offsets.positions != times.positions:
         return None
     indexes = SegmentIndexes(interval_bytes)
@@ -98,11 +117,18 @@ def load_indexes(
     return indexes
 
 
+def _read_index(disk: Disk, folder: str, name: str) -> SparseIndex | None:
+    try:
+        return SparseIndex.decode(name, disk.read(f"{folder}/{name}"))
+    except OSError:  # missing, unreadable, or removed by retention a moment ago
+        return None
+
+
 def build_indexes(
     disk: Disk, segment: Segment, interval_bytes: int, window_bytes: int
 ) -> SegmentIndexes:
     """Indexes made anew from the entries of a whole segment."""
     indexes = SegmentIndexes(interval_bytes)
-    for position, entry in scan(disk, segment.path, 0, segment.size, window_bytes):
+    for position, entry in segment.entries(disk, 0, window_bytes):
         indexes.add(entry, position)
     return indexes

@@ -13,10 +13,11 @@ what was appended or an error. Invariant: start ≤ durable ≤ next ≤ staged.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import TypeVar
 
-from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange
+from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange, UnsupportedFormat
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk import Disk
@@ -24,7 +25,7 @@ from quiver.log.files import CHECKPOINT, remove_strays, segment_offsets, segment
 from quiver.log.hot_tail import HotTail
 from quiver.log.recovery import recover
 from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
-from quiver.log.scan import corrupt, scan
+from quiver.log.scan import corrupt
 from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -32,6 +33,8 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.topic import Durability
+
+T = TypeVar("T")
 
 _INDEXES_KEPT = 16
 """How many closed segments' indexes stay in memory."""
@@ -48,34 +51,44 @@ class SegmentedLog:
         self._closed = False
         self._committing = False
 
-        disk.make_folder(folder)
-        checkpoint = read_checkpoint(disk, folder)
-        bases = self._kept_segments(checkpoint)
-        recovered = recover(disk, folder, bases[-1], checkpoint, settings)
+        try:
+            disk.make_folder(folder)
+            checkpoint = read_checkpoint(disk, folder)
+            bases = self._kept_segments(checkpoint)
+            self._segments = [
+                Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
+            ]
+            recovered = recover(disk, folder, bases[-1], checkpoint, settings)
+        except OSError as error:
+            raise self.fail(error) from error
 
         self.start_offset = checkpoint.start_offset if checkpoint else bases[0]
         self.next_offset = recovered.next_offset
         self.durable_offset = recovered.next_offset
         self.recovery_cut_bytes = recovered.cut_bytes
         self.epoch = recovered.epoch
-        self._segments = [
-            Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
-        ] + [recovered.segment]
+        self._segments.append(recovered.segment)
         self._appender = Appender(disk, folder, recovered.file)
         self._indexes = recovered.indexes
         self._closed_indexes: dict[Offset, SegmentIndexes] = {}
         self._tail = HotTail(settings.tail_bytes)
         self._staged: list[StoredBatch | Roll] = []
-        self._staged_offset = recovered.next_offset
+        self.staged_offset = recovered.next_offset
         self._staged_epoch = recovered.epoch
         self._staged_base = recovered.segment.base_offset
         self._append_time = recovered.append_time
         self._published_time = recovered.append_time
-        self._segment_began = recovered.segment.first_append_time(disk)
+        self._segment_began = recovered.segment.first_time
         self._removals: list[str] = []
         self._checkpointed_bytes = 0
         self._checkpoint_due = False
-        self.checkpoint()
+        try:
+            if recovered.segment.size == 0:
+                self._go_on_from_last_entry()
+            self.checkpoint()
+        except BaseException:
+            recovered.file.close()
+            raise
 
     # ------------------------------------------------------------------ appending
 
@@ -83,7 +96,7 @@ class SegmentedLog:
         self, batches: Iterable[UnstoredBatch], epoch: LeaderEpoch = LeaderEpoch(0)
     ) -> list[StoredBatch]:
         """Stage, commit and publish, all at once."""
-        stored = [self.stage(batch, epoch) for batch in batches]
+        stored = [self.stage(batch, epoch) for batch in list(batches)]
         commit = self.begin_commit()
         if commit is not None:
             self.run(commit)
@@ -97,7 +110,7 @@ class SegmentedLog:
             self._stage_roll()
         entry = store_batch(
             batch,
-            base_offset=self._staged_offset,
+            base_offset=self.staged_offset,
             epoch=epoch,
             append_time=now,
             durable_offset=self.durable_offset,
@@ -105,7 +118,7 @@ class SegmentedLog:
         if self._segment_began is None:
             self._segment_began = now
         self._append_time = now
-        self._staged_offset = entry.next_offset
+        self.staged_offset = entry.next_offset
         self._staged_epoch = epoch
         self._indexes.add(entry, self._indexes.covered)
         self._staged.append(entry)
@@ -158,17 +171,20 @@ class SegmentedLog:
                 self._published_time = step.append_time
         if commit.sync:
             self.durable_offset = self.next_offset
-        assert self.start_offset <= self.durable_offset <= self.next_offset <= self._staged_offset
+        assert self.start_offset <= self.durable_offset <= self.next_offset <= self.staged_offset
 
-    def fail(self, error: OSError) -> LogFailed:
-        """A commit could not be written: take nothing more, and forget what no reader saw."""
+    def fail(self, error: Exception) -> LogFailed:
+        """Something could not be written: take nothing more, and forget what no reader saw."""
         self._committing = False
         self._staged = []
+        reason, errno = error, None
+        if isinstance(error, OSError):
+            reason, errno = error.strerror or error, error.errno
         self._failure = LogFailed(
-            f"{self.folder} could not be written: {error.strerror or error}; "
+            f"{self.folder} could not be written: {reason}; "
             "it takes no appends until it is opened again",
             folder=self.folder,
-            errno=error.errno,
+            errno=errno,
         )
         return self._failure
 
@@ -187,10 +203,10 @@ class SegmentedLog:
 
     def _stage_roll(self) -> None:
         """Close the newest segment behind everything staged so far, and begin another."""
-        self._staged.append(Roll(self._staged_offset, self._indexes.files(self._staged_base)))
+        self._staged.append(Roll(self.staged_offset, self._indexes.files(self._staged_base)))
         self._remember_indexes(self._staged_base, self._indexes)
         self._indexes = SegmentIndexes(self.settings.index_interval_bytes)
-        self._staged_base = self._staged_offset
+        self._staged_base = self.staged_offset
         self._segment_began = None
         self._checkpointed_bytes = 0
 
@@ -212,61 +228,79 @@ class SegmentedLog:
         return self._tail.read(offset, bytes_max)
 
     def read_disk(self, offset: Offset, bytes_max: int) -> list[StoredBatch]:
-        """The same from the files alone. May run in another thread while the log is appended to."""
-        self._require_within(offset)
-        if offset == self.next_offset:
-            return []
-        try:
-            return self._read_segment(self._segment_of(offset), offset, bytes_max)
-        except CorruptLog:
-            self._require_within(offset)  # retention may have removed the segment meanwhile
-            raise
+        """The same from the files alone. May run in another thread while the log is written to."""
+
+        def read(segments: list[Segment]) -> list[StoredBatch]:
+            self._require_within(offset)
+            if offset == self.next_offset:
+                return []
+            return self._read_segment(_segment_of(segments, offset), offset, bytes_max)
+
+        return self._undisturbed(read)
 
     def _read_segment(self, segment: Segment, offset: Offset, bytes_max: int) -> list[StoredBatch]:
-        limit = segment.size
         position = self._indexes_of(segment).offsets.floor(offset)
         window = min(self.settings.window_bytes, bytes_max + self.settings.index_interval_bytes)
         entries: list[StoredBatch] = []
-        taken, expected = 0, offset
-        for at, entry in scan(self._disk, segment.path, position, limit, window, skip_to=offset):
-            if not entry.base_offset <= expected < entry.next_offset:
-                raise corrupt(segment.path, at, f"offset {expected:,} expected here")
-            taken += entry.size()
-            if entries and taken > bytes_max:
-                break
-            entries.append(entry)
-            expected = entry.next_offset
-        if not entries:
-            raise corrupt(segment.path, limit, f"offset {offset:,} expected here")
+        taken = 0
+        try:
+            for _, entry in segment.entries(self._disk, position, window, holding=offset):
+                taken += entry.size()
+                if entries and taken > bytes_max:
+                    break
+                entries.append(entry)
+        except (CorruptLog, UnsupportedFormat):
+            if not entries:
+                raise  # else whoever reads on from here is told
         return entries
 
     def offset_at(self, time: Microseconds) -> Offset:
-        """The first offset appended at or after ``time``; the next offset if there is none yet."""
+        """The first offset appended at or after ``time``; the next offset if there is none yet.
+
+        May run in another thread while the log is written to.
+        """
+        return self._undisturbed(lambda segments: self._find_time(segments, time))
+
+    def _find_time(self, segments: list[Segment], time: Microseconds) -> Offset:
+        self._require_within(self.next_offset)
         if time > self._published_time:
             return self.next_offset
-        segments = list(self._segments)
         place = bisect_right(segments, time - 1, key=self._began) - 1
+        window = self.settings.index_interval_bytes + 4096
+        expected: Offset | None = None
         for segment in segments[max(0, place) :]:
+            if expected not in (None, segment.base_offset):
+                raise corrupt(segment.path, 0, f"offset {expected:,} expected here")
+            expected = segment.base_offset
             position = self._indexes_of(segment).times.below(time)
-            window = self.settings.index_interval_bytes + 4096
-            for _, entry in scan(self._disk, segment.path, position, segment.size, window):
+            for _, entry in segment.entries(self._disk, position, window):
                 if entry.append_time >= time:
                     return max(entry.base_offset, self.start_offset)
+                expected = entry.next_offset
         return self.next_offset
+
+    def _undisturbed(self, read: Callable[[list[Segment]], T]) -> T:
+        """What ``read`` finds in segments that nobody removed or cut meanwhile."""
+        while True:
+            segments = self._segments
+            try:
+                found = read(segments)
+            except CorruptLog:
+                if segments is self._segments:
+                    raise
+            else:
+                if segments is self._segments:
+                    return found
 
     def _began(self, segment: Segment) -> int:
         began = segment.first_append_time(self._disk)
         return self._append_time if began is None else began
 
-    def _segment_of(self, offset: Offset) -> Segment:
-        segments = self._segments
-        return segments[bisect_right(segments, offset, key=_base_offset) - 1]
-
     def _indexes_of(self, segment: Segment) -> SegmentIndexes:
         if segment.base_offset == self._staged_base:
             return self._indexes
         known = self._closed_indexes.get(segment.base_offset)
-        if known is not None:
+        if known is not None and known.covered >= segment.size:
             return known
         interval = self.settings.index_interval_bytes
         indexes = load_indexes(self._disk, self.folder, segment.base_offset, interval)
@@ -277,8 +311,8 @@ class SegmentedLog:
 
     def _remember_indexes(self, base_offset: Offset, indexes: SegmentIndexes) -> None:
         self._closed_indexes[base_offset] = indexes
-        while len(self._closed_indexes) > _INDEXES_KEPT:
-            self._closed_indexes.pop(next(iter(self._closed_indexes)), None)
+        for surplus in list(self._closed_indexes)[:-_INDEXES_KEPT]:  # readers' threads add too
+            self._closed_indexes.pop(surplus, None)
 
     def _require_within(self, offset: Offset) -> None:
         if self._closed:
@@ -322,7 +356,7 @@ class SegmentedLog:
         """
         self._require_open()
         start = first_kept(self._segment_facts(), limits, Microseconds(self._clock.time_us()))
-        if start == self._staged_offset > self._staged_base:
+        if start == self.staged_offset > self._staged_base:
             self._stage_roll()
         gone = [
             segment
@@ -331,41 +365,49 @@ class SegmentedLog:
         ]
         if gone:
             self._removals += [path for segment in gone for path in segment.paths]
-            self._segments = self._segments[len(gone) :]
-            self.start_offset = self._segments[0].base_offset
+            kept = self._segments[len(gone) :]
+            self.start_offset, self._segments = kept[0].base_offset, kept
             self._checkpoint_due = True
         return self.start_offset
 
     def truncate(self, offset: Offset) -> Offset:
         """Drop every entry that reaches past ``offset``; the new next offset. Durable on return.
 
-        Nothing may be staged, and no read may be under way in another thread.
+        Nothing may be staged. Reads may be under way in other threads.
         """
+        self._require_open()
         self._require_within(offset)
         assert not self._staged, "commit or fail what is staged first"
+        assert not self._committing, "a commit is under way"
         if offset == self.next_offset:
             return self.next_offset
-        segment = self._segment_of(offset)
-        position, self.next_offset = self._cut_at(segment, offset)
-        indexes = self._indexes_of(segment)
-        self._segments = self._segments[: self._segments.index(segment) + 1]
-        self._closed_indexes.clear()
-        self._tail.clear()
-        self._staged_offset, self._staged_base = self.next_offset, segment.base_offset
-        self.durable_offset = min(self.durable_offset, self.next_offset)
-        self._indexes, segment.size = indexes, position
-        self._segment_began = segment.first_append_time(self._disk)
+        segment = _segment_of(self._segments, offset)
+        position, next_offset = self._cut_at(segment, offset)
+        last = self._last_before(next_offset)
+        self._forget_from(segment, position, next_offset)
+        self.epoch = self._staged_epoch = last.epoch if last else LeaderEpoch(0)
         try:
             self._appender.file.sync()
-            indexes.cut(position)
-            files = indexes.files(segment.base_offset) | self._checkpoint_file()
+            files = self._indexes.files(segment.base_offset) | self._checkpoint_file()
             write_files(self._disk, self.folder, files)
             self._appender.cut(segment.base_offset, position)
-        except OSError as error:
+        except (OSError, CorruptLog) as error:
             raise self.fail(error) from error
-        self.durable_offset = self.next_offset
-        self.epoch = self._staged_epoch = self._last_epoch()
-        return self.next_offset
+        self.durable_offset = next_offset
+        return next_offset
+
+    def _forget_from(self, segment: Segment, position: int, next_offset: Offset) -> None:
+        """Let the log end at ``position`` in ``segment``, in an order that readers can live with."""
+        indexes = self._indexes_of(segment).before(position)
+        kept = Segment(self.folder, segment.base_offset, position)
+        self._segment_began = kept.first_append_time(self._disk)
+        self._tail = HotTail(self.settings.tail_bytes)
+        self.next_offset = self.staged_offset = next_offset
+        self.durable_offset = min(self.durable_offset, next_offset)
+        self._segments = [*self._segments[: self._segments.index(segment)], kept]
+        self._closed_indexes.clear()
+        self._indexes, self._staged_base = indexes, segment.base_offset
+        self._checkpointed_bytes = position
 
     def close(self) -> None:
         """Commit what is staged, leave a checkpoint, and let go of the files."""
@@ -388,7 +430,7 @@ class SegmentedLog:
             start_offset=self.start_offset,
             segment=self._staged_base,
             position=self._indexes.covered,
-            next_offset=self._staged_offset,
+            next_offset=self.staged_offset,
             append_time=self._append_time,
             epoch=self._staged_epoch,
         )
@@ -402,7 +444,7 @@ class SegmentedLog:
             facts.append(
                 SegmentFacts(
                     base_offset=segment.base_offset,
-                    next_offset=following.base_offset if following else self._staged_offset,
+                    next_offset=following.base_offset if following else self.staged_offset,
                     size=segment.size,
                     newest=newest or self._append_time,
                 )
@@ -412,17 +454,22 @@ class SegmentedLog:
     def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
         """Position and base offset of the entry that reaches past ``offset``."""
         start = self._indexes_of(segment).offsets.floor(offset)
-        entries = scan(
-            self._disk, segment.path, start, segment.size, self.settings.window_bytes, offset
-        )
-        for position, entry in entries:
-            return position, entry.base_offset
-        raise corrupt(segment.path, segment.size, f"offset {offset:,} expected here")
+        window = self.settings.window_bytes
+        position, entry = next(segment.entries(self._disk, start, window, holding=offset))
+        return position, entry.base_offset
 
-    def _last_epoch(self) -> LeaderEpoch:
-        if self.next_offset == self.start_offset:
-            return LeaderEpoch(0)
-        return self.read_disk(Offset(self.next_offset - 1), 1)[0].epoch
+    def _last_before(self, offset: Offset) -> StoredBatch | None:
+        """The entry that ends at ``offset``; ``None`` if the log begins there."""
+        if offset == self.start_offset:
+            return None
+        return self.read_disk(Offset(offset - 1), 1)[0]
+
+    def _go_on_from_last_entry(self) -> None:
+        """Take epoch and time from the last entry, where the newest segment has none to tell them."""
+        last = self._last_before(self.next_offset)
+        if last is not None:
+            self.epoch = self._staged_epoch = last.epoch
+            self._append_time = self._published_time = max(self._append_time, last.append_time)
 
     def _kept_segments(self, checkpoint: Checkpoint | None) -> list[Offset]:
         """First offsets of the segments to open, after clearing what retention left half removed."""
@@ -437,6 +484,9 @@ class SegmentedLog:
         if checkpoint is not None:
             gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]
             bases = bases[len(gone) :]
+            if bases[0] > checkpoint.start_offset:
+                path = segment_path(self.folder, checkpoint.start_offset)
+                raise corrupt(path, 0, "the file is missing")
         remove_strays(self._disk, self.folder, names, bases)
         return bases
 
@@ -445,6 +495,10 @@ class SegmentedLog:
             raise LogClosed(f"{self.folder} is closed")
         if self._failure is not None:
             raise LogFailed(self._failure.message, **self._failure.details)
+
+
+def _segment_of(segments: list[Segment], offset: Offset) -> Segment:
+    return segments[bisect_right(segments, offset, key=_base_offset) - 1]
 
 
 def _base_offset(segment: Segment) -> Offset:

@@ -160,11 +160,11 @@ def entry_size_at(view: memoryview, at: int) -> int:
     return int(entry_size)
 
 
-def next_offset_at(view: memoryview, at: int) -> Offset:
-    """The offset after the entry at ``at``, unchecked: for hopping over entries towards another."""
-    (base_offset,) = struct.unpack_from("<q", view, at + PREFIX_SIZE)
-    (count,) = _SUM.unpack_from(view, at + _PRODUCER_AT + _SUM.size)
-    return Offset(base_offset + count)
+def ends_by(view: memoryview, at: int, offset: Offset) -> bool:
+    """Whether the entry at ``at`` seems to end at or before ``offset``, unchecked: to hop over it."""
+    fields = _ENVELOPE.unpack_from(view, at)
+    version, base_offset, count = fields[1], fields[5], fields[11]
+    return bool(version == FORMAT_VERSION and base_offset + count <= offset)
 
 
 def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
@@ -204,7 +204,7 @@ def entry_at(view: memoryview, at: int) -> StoredBatch:
         raise BadEntry("the body's size does not fit the entry's")
     body_at = at + ENVELOPE_SIZE
     body = view[body_at : body_at + body_size]
-    if len(body) < body_size:
+    if len(view) - at < fields[3]:
         raise BadEntry("the entry is cut")
     if crc32c(body, crc32c(view[at + _PRODUCER_AT + _SUM.size : body_at])) != checksum:
         raise BadEntry("the body does not match its checksum")

@@ -1,0 +1,1 @@
+"""What every benchmark needs: rows with targets, a folder to work in, fair rounds, a report."""

@@ -1,0 +1,44 @@
+"""The run that a benchmark is part of: how long it may be, and where its files go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from benchmarks.harness.machine import Machine
+
+SCRATCH = ".bench"
+"""In the current folder, hence on a real disk: the folder for temporary files may be in memory."""
+
+
+class Bench(msgspec.Struct, frozen=True):
+    machine: Machine
+    quick: bool = False
+    """Only see that everything runs; the figures mean nothing."""
+
+    def pick(self, full: int, quick: int) -> int:
+        """A count for a full run, or for a quick one."""
+        return quick if self.quick else full
+
+    @contextmanager
+    def folder(self) -> Iterator[str]:
+        """An empty folder, removed at the end."""
+        with scratch_folder() as folder:
+            yield folder
+
+
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    os.makedirs(SCRATCH, exist_ok=True)
+    folder = tempfile.mkdtemp(dir=SCRATCH)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        if not os.listdir(SCRATCH):
+            os.rmdir(SCRATCH)

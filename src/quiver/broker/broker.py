@@ -1,0 +1,307 @@
+"""The broker of one node: topics, publishing and reading, without any network.
+
+Everything an edge offers goes through here. Requests are checked, topics are looked up in the
+catalog, and the partition does the rest. Upkeep (retention, reopening what failed, watching the
+disk) runs in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+
+from quiver.broker.catalog import Catalog, TopicRecord
+from quiver.broker.partition import Partition, Placed
+from quiver.broker.partitions import Partitions
+from quiver.broker.producer_ids import Identity, ProducerIds
+from quiver.cluster.metadata import MetadataStore
+from quiver.errors import (
+    DiskFull,
+    InvalidRequest,
+    LogClosed,
+    QuiverError,
+    ShuttingDown,
+    StaleLayout,
+    TopicExists,
+)
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.log.retention import RetentionLimits
+from quiver.model.batch import Bytes, StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.envelope import open_batch
+from quiver.model.guard import check_batch
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.topic import Retention, TopicSettings
+from quiver.model.wire import PartitionInfo, TopicInfo
+
+FETCH_BYTES_MAX = 32 << 20
+FETCH_WAIT_S_MAX = 30.0
+
+logger = structlog.get_logger()
+
+
+class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    retention_interval_s: float = 60
+    upkeep_interval_s: float = 1
+    free_bytes_min: int = 256 << 20
+    """Publishing stops while the disk has less free space than this."""
+    tail_bytes_total: int = 256 << 20
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What a fetch found, and where the partition begins and ends now."""
+
+    entries: list[StoredBatch]
+    start_offset: Offset
+    next_offset: Offset
+    topic_number: int
+
+
+class Broker:
+    """Open between ``open`` and ``close``."""
+
+    def __init__(
+        self,
+        folder: str,
+        store: MetadataStore,
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        limits: BrokerLimits,
+    ) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._limits = limits
+        self._producer_ids = ProducerIds(store)
+        self._catalog = Catalog(store, clock)
+        self._partitions = Partitions(
+            f"{folder}/topics",
+            disk=disk,
+            clock=clock,
+            run_blocking=run_blocking,
+            tail_bytes_total=limits.tail_bytes_total,
+        )
+        self._disk_is_full = False
+        self._upkeep: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Load the topics, finish deletions that a stop interrupted, and begin upkeep."""
+        await self._catalog.load()
+        for record in await self._catalog.deleted():
+            await self._remove_data(record)
+        await self._check_disk()
+        self._upkeep = asyncio.create_task(self._keep_up())
+
+    async def close(self) -> None:
+        """Finish what is under way and leave every log ready for a quick start."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.wait([self._upkeep])
+        await self._partitions.close()
+
+    # ------------------------------------------------------------------ topics
+
+    async def create_topic(
+        self, name: str, settings: TopicSettings, *, exist_ok: bool = False
+    ) -> TopicInfo:
+        try:
+            record = await self._catalog.create(name, settings)
+        except TopicExists:
+            record = self._catalog.get(name)
+            if not exist_ok or record.settings != settings:
+                raise
+        else:
+            logger.info("topic created", topic=name, partitions=settings.partitions)
+        return await self._describe(record)
+
+    async def alter_topic(self, name: str, changes: dict[str, Any]) -> TopicInfo:
+        record = await self._catalog.alter(name, changes)
+        self._partitions.reconfigure(record)
+        logger.info("topic altered", topic=name, changes=sorted(changes))
+        return await self._describe(record)
+
+    async def delete_topic(self, name: str) -> None:
+        record = await self._catalog.delete(name)
+        await self._remove_data(record)
+        logger.info("topic deleted", topic=name)
+
+    async def describe_topic(self, name: str) -> TopicInfo:
+        return await self._describe(self._catalog.get(name))
+
+    async def list_topics(self) -> list[TopicInfo]:
+        """Every topic, without the extent of its partitions."""
+        records = sorted(self._catalog.topics(), key=lambda record: record.name)
+        return [_topic_info(record, _bare_partitions(record)) for record in records]
+
+    @property
+    def topic_count(self) -> int:
+        return len(list(self._catalog.topics()))
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._partitions)
+
+    async def _describe(self, record: TopicRecord) -> TopicInfo:
+        partitions = _bare_partitions(record)
+        for info in partitions:
+            log = (await self._partitions.get(record, info.index)).log
+            info.start_offset, info.next_offset, info.bytes = (
+                log.start_offset,
+                log.next_offset,
+                log.size,
+            )
+        return _topic_info(record, partitions)
+
+    async def _remove_data(self, record: TopicRecord) -> None:
+        await self._partitions.remove(record)
+        await self._catalog.forget(record)
+
+    # ------------------------------------------------------------------ publishing
+
+    def ready_partition(self, topic: str, index: int) -> Partition | None:
+        """The partition if a publish to it need not wait for anything first."""
+        partition = self._partitions.ready(topic, index)
+        return partition if partition is not None and partition.log.has_room else None
+
+    async def partition(self, topic: str, index: int) -> Partition:
+        """The partition, once it is open and has room for a publish."""
+        partition = await self._partitions.get(self._catalog.get(topic), index)
+        await partition.log.wait_for_room()
+        return partition
+
+    def publish(
+        self, partition: Partition, topic: str, data: Bytes, layout: int = 0
+    ) -> tuple[asyncio.Future[Placed], int]:
+        """Check a producer's batch and store it; also the topic's number.
+
+        The offset is taken when this returns; the future is done when the batch is acknowledged.
+        """
+        record = self._catalog.get(topic)
+        if layout not in (0, record.layout):
+            raise StaleLayout(layout=record.layout)
+        if self._disk_is_full:
+            raise DiskFull()
+        batch = open_batch(data)
+        facts = check_batch(batch, record.settings.message_bytes_max)
+        return partition.publish(batch, facts.rows), record.number
+
+    async def open_producer(
+        self, name: str | None, topic: str | None
+    ) -> tuple[Identity, dict[int, int]]:
+        """A producer's identity and, for a named one, the last own sequence in each partition."""
+        identity = await self._producer_ids.open(name)
+        sequences: dict[int, int] = {}
+        if name is not None and topic is not None:
+            record = self._catalog.get(topic)
+            for index in range(len(record.first_hashes)):
+                partition = await self._partitions.get(record, index)
+                last = partition.last_user_sequence(identity.producer_id)
+                if last is not None:
+                    sequences[index] = last
+        return identity, sequences
+
+    # ------------------------------------------------------------------ reading
+
+    async def wait_for_data(self, topic: str, index: int, offset: int, wait_s: float) -> bool:
+        """Wait until the partition can be read from ``offset`` on; whether it can."""
+        if offset < 0 or wait_s < 0:
+            raise InvalidRequest("offset and wait are not negative")
+        log = (await self._partitions.get(self._catalog.get(topic), index)).log
+        return await log.wait_beyond(Offset(offset), min(wait_s, FETCH_WAIT_S_MAX))
+
+    async def fetch(self, topic: str, index: int, offset: int, *, bytes_max: int) -> Read:
+        """Entries from ``offset`` on; none if there are none yet."""
+        if offset < 0 or bytes_max < 0:
+            raise InvalidRequest("offset and bytes_max are not negative")
+        record = self._catalog.get(topic)
+        log = (await self._partitions.get(record, index)).log
+        try:
+            entries = await log.read(Offset(offset), min(bytes_max, FETCH_BYTES_MAX))
+        except LogClosed as closed:
+            self._catalog.get(topic)  # it may have been deleted meanwhile
+            raise ShuttingDown() from closed
+        return Read(entries, log.start_offset, log.next_offset, record.number)
+
+    async def find_offset(
+        self, topic: str, index: int, at: str | None, time_us: int | None
+    ) -> Offset:
+        log = (await self._partitions.get(self._catalog.get(topic), index)).log
+        if time_us is not None:
+            return await log.offset_at(Microseconds(time_us))
+        if at == "earliest":
+            return log.start_offset
+        if at == "latest":
+            return log.next_offset
+        raise InvalidRequest(f"an offset is 'earliest', 'latest' or a time, not {at!r}")
+
+    # ------------------------------------------------------------------ upkeep
+
+    async def _keep_up(self) -> None:
+        next_retention = self._clock.monotonic() + self._limits.retention_interval_s
+        while True:
+            await self._clock.sleep(self._limits.upkeep_interval_s)
+            try:
+                await self._check_disk()
+                if not self._disk_is_full:
+                    await self._partitions.reopen_failed(
+                        {record.name: record for record in self._catalog.topics()}
+                    )
+                if self._clock.monotonic() >= next_retention:
+                    next_retention = self._clock.monotonic() + self._limits.retention_interval_s
+                    await self.retain()
+            except (QuiverError, OSError) as error:
+                logger.error("upkeep failed", error=str(error))
+
+    async def retain(self) -> None:
+        """Drop what the topics' retention no longer keeps."""
+        for record in list(self._catalog.topics()):
+            limits = _limits(record.settings.retention)
+            for index in range(len(record.first_hashes)):
+                try:
+                    log = (await self._partitions.get(record, index)).log
+                    if log.failure is None:
+                        await log.retain(limits)
+                except QuiverError as error:
+                    names = {"topic": record.name, "partition": index}
+                    logger.error("retention failed", **names, error=str(error))
+
+    async def _check_disk(self) -> None:
+        free = await self._run_blocking(lambda: self._disk.free_bytes(self._folder))
+        full = free < self._limits.free_bytes_min
+        if full != self._disk_is_full:
+            logger.warning("disk is full" if full else "disk has space again", free_bytes=free)
+        self._disk_is_full = full
+
+
+def _limits(retention: Retention) -> RetentionLimits:
+    age_s = retention.age_s
+    return RetentionLimits(
+        age_us=None if age_s is None else round(age_s * 1_000_000),
+        bytes=retention.size,
+        messages=retention.messages,
+    )
+
+
+def _bare_partitions(record: TopicRecord) -> list[PartitionInfo]:
+    return [
+        PartitionInfo(index=index, first_hash=first_hash)
+        for index, first_hash in enumerate(record.first_hashes)
+    ]
+
+
+def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicInfo:
+    return TopicInfo(
+        name=record.name,
+        number=record.number,
+        layout=record.layout,
+        settings=record.settings,
+        created_us=record.created_us,
+        partitions=partitions,
+    )

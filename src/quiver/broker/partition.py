@@ -1,0 +1,189 @@
+"""One partition on its leader: the log, and who has published to it.
+
+Publishing judges a batch against its producer's session, stages it and returns a future that is
+done when the log has acknowledged it: nothing waits in between, so batches keep the order in which
+they were given. A repeat of a batch is acknowledged when the original is, never sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from crc32c import crc32c
+
+from quiver.broker.producers import (
+    ProducerSessions,
+    Snapshot,
+    StoredRange,
+    decode_snapshot,
+    encode_snapshot,
+)
+from quiver.errors import DiskFull, LogClosed, LogFailed, PartitionUnavailable
+from quiver.log.disk import Disk
+from quiver.log.files import write_files
+from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Microseconds, Offset, ProducerId
+from quiver.model.schema import COLUMN_BIT
+
+PRODUCERS = "producers"
+"""The file beside the segments that holds a snapshot of producer sessions."""
+_SNAPSHOT_BYTES = 64 << 20
+"""After this many bytes a snapshot is due: opening reads no more of the log than this."""
+_READ_BYTES = 4 << 20
+_SEQUENCE = COLUMN_BIT["sequence"]
+UNKNOWN_OFFSET = Offset(-1)
+"""Of a repeat so old that where it was stored is forgotten."""
+
+logger = structlog.get_logger()
+
+
+Placed = StoredBatch | StoredRange
+"""Where a publish is stored; a ``StoredRange`` if it was a repeat."""
+
+
+class Partition:
+    """Open between ``open`` and ``close``; after a failed write, until the broker opens it again."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        sessions: ProducerSessions,
+        *,
+        folder: str,
+        disk: Disk,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self.log = log
+        self.folder = folder
+        self._sessions = sessions
+        self._disk = disk
+        self._run_blocking = run_blocking
+        self._unsnapshotted_bytes = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        settings: LogSettings,
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+    ) -> Partition:
+        log = await PartitionLog.open(
+            folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
+        )
+        if log.recovery_cut_bytes:
+            logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
+        path = f"{folder}/{PRODUCERS}"
+        data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")
+        snapshot = _verified(data)
+        usable = snapshot is not None and snapshot.offset <= log.next_offset
+        if snapshot is None or not usable:
+            snapshot = Snapshot(log.start_offset, {})
+        sessions = await _rebuild_sessions(log, snapshot)
+        partition = cls(log, sessions, folder=folder, disk=disk, run_blocking=run_blocking)
+        if data and not usable:
+            # It may speak of batches that a crash lost, whose offsets others will get.
+            await partition._snapshot()
+        return partition
+
+    # ------------------------------------------------------------------ publishing
+
+    def publish(self, batch: UnstoredBatch, rows: pa.RecordBatch) -> asyncio.Future[Placed]:
+        """Store a checked batch. The offset is taken now; the future is done when it is safe."""
+        repeat = self._sessions.judge(batch)
+        if repeat is not None:
+            return asyncio.ensure_future(self._acknowledge_again(repeat.stored))
+        try:
+            entry, stored = self.log.submit(batch)
+        except (LogFailed, LogClosed) as error:
+            raise unavailable(error) from error
+        self._sessions.record(entry, _last_user_sequence(batch.columns, rows))
+        self._unsnapshotted_bytes += entry.size()
+        if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
+            self._snapshotting = asyncio.create_task(self._snapshot_later())
+        return cast(asyncio.Future[Placed], stored)
+
+    async def _acknowledge_again(self, stored: StoredRange | None) -> Placed:
+        if stored is None:
+            return StoredRange(0, 0, UNKNOWN_OFFSET, Microseconds(0))
+        while not await self.log.wait_beyond(stored.base_offset, timeout_s=60):
+            if self.log.failure is not None:
+                raise unavailable(self.log.failure)
+        return stored
+
+    def last_user_sequence(self, producer_id: ProducerId) -> int | None:
+        return self._sessions.last_user_sequence(producer_id)
+
+    # ------------------------------------------------------------------ upkeep
+
+    async def close(self) -> None:
+        """Finish what is under way, and leave the log and the sessions for a quick start."""
+        if self._snapshotting is not None:
+            await self._snapshotting
+        await self.log.close()
+        if self.log.failure is None:
+            await self._snapshot()
+
+    async def _snapshot_later(self) -> None:
+        try:
+            await self._snapshot()
+        except OSError as error:
+            logger.warning("producer snapshot failed", folder=self.folder, error=str(error))
+        finally:
+            self._snapshotting = None
+
+    async def _snapshot(self) -> None:
+        """Save the sessions, once everything that they speak of is stored."""
+        offset = self.log.staged_offset
+        data = encode_snapshot(self._sessions, offset)
+        self._unsnapshotted_bytes = 0
+        while self.log.next_offset < offset:
+            if self.log.failure is not None:
+                return
+            await self.log.wait_beyond(Offset(offset - 1), timeout_s=60)
+        content = {PRODUCERS: crc32c(data).to_bytes(4, "little") + data}
+        await self._run_blocking(lambda: write_files(self._disk, self.folder, content))
+
+
+async def _rebuild_sessions(log: PartitionLog, snapshot: Snapshot) -> ProducerSessions:
+    """The sessions: from the snapshot, and from the entries stored since."""
+    sessions = ProducerSessions(snapshot.sessions)
+    offset = max(snapshot.offset, log.start_offset)
+    while offset < log.next_offset:
+        for entry in await log.read(offset, _READ_BYTES):
+            if entry.base_offset >= snapshot.offset:
+                rows = entry.record_batch() if entry.columns & _SEQUENCE else None
+                sessions.record(entry, _last_user_sequence(entry.columns, rows))
+            offset = entry.next_offset
+    return sessions
+
+
+def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None:
+    if not columns & _SEQUENCE or rows is None:
+        return None
+    last: int | None = pc.max(rows.column("sequence")).as_py()
+    return last
+
+
+def _verified(data: bytes) -> Snapshot | None:
+    if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
+        return None
+    return decode_snapshot(data[4:])
+
+
+def unavailable(error: LogFailed | LogClosed) -> PartitionUnavailable | DiskFull:
+    """What a client is told of a log that takes no appends."""
+    if error.details.get("errno") in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull("the disk is full: publishing resumes by itself when there is space again")
+    return PartitionUnavailable(error.message)

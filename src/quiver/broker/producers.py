@@ -1,0 +1,133 @@
+"""Idempotent producers: which batch is new, which is a repeat, which comes too early.
+
+A pure machine over one partition. A producer's batches carry its id, its epoch and a sequence that
+counts its messages in this partition. ``judge`` decides about a batch before it is staged and
+``record`` notes that it was; the same fold over the stored entries rebuilds the state after a
+restart. Invariant: within an epoch the recorded batches have consecutive sequences.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.errors import ProducerFenced, SequenceGap
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId
+
+RECENT_BATCHES = 8
+"""How many batches of a producer can be recognised again; more than a client has under way."""
+SESSIONS_MAX = 100_000
+"""Per partition; beyond it the session that was silent longest is forgotten."""
+
+
+class StoredRange(msgspec.Struct, frozen=True, array_like=True):
+    """Where a producer's batch was stored."""
+
+    sequence: int
+    count: int
+    base_offset: Offset
+    append_time: Microseconds
+
+
+class Session(msgspec.Struct, array_like=True):
+    """What a partition knows of one producer."""
+
+    epoch: int
+    next_sequence: int = 0
+    recent: list[StoredRange] = []
+    last_user_sequence: int | None = None
+    """The highest value of the ``sequence`` column stored for this producer, over all epochs."""
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """The batch was stored before; ``stored`` says where, if that is still known."""
+
+    stored: StoredRange | None
+
+
+class ProducerSessions:
+    """The sessions of one partition, the most recently active last."""
+
+    def __init__(self, sessions: dict[ProducerId, Session] | None = None) -> None:
+        self._sessions = sessions or {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def by_producer(self) -> dict[ProducerId, Session]:
+        return self._sessions
+
+    def judge(self, batch: UnstoredBatch) -> Duplicate | None:
+        """``None`` if the batch is the producer's next; raises if it may not be stored."""
+        if batch.producer_id == NO_PRODUCER:
+            return None
+        session = self._sessions.get(batch.producer_id)
+        if session is not None and batch.producer_epoch < session.epoch:
+            raise ProducerFenced(
+                "another producer of the same name has taken over; this one must stop",
+                epoch=session.epoch,
+            )
+        current = session is not None and batch.producer_epoch == session.epoch
+        expected = session.next_sequence if session is not None and current else 0
+        if batch.sequence == expected:
+            return None
+        if batch.sequence > expected:
+            raise SequenceGap(
+                f"the producer's batch at sequence {expected:,} is missing; "
+                f"the one at {batch.sequence:,} came before it",
+                expected=expected,
+            )
+        assert session is not None, "a session that expects more than 0 exists"
+        for stored in session.recent:
+            if (stored.sequence, stored.count) == (batch.sequence, batch.count):
+                return Duplicate(stored)
+        return Duplicate(None)
+
+    def record(self, entry: StoredBatch, last_user_sequence: int | None) -> None:
+        """Note a batch that was staged, or that the log held already."""
+        if entry.producer_id == NO_PRODUCER:
+            return
+        session = self._sessions.pop(entry.producer_id, None)
+        if session is None:
+            session = Session(entry.producer_epoch)
+        elif entry.producer_epoch != session.epoch:
+            session = Session(entry.producer_epoch, last_user_sequence=session.last_user_sequence)
+        self._sessions[entry.producer_id] = session
+        session.next_sequence = entry.sequence + entry.count
+        session.recent = [
+            *session.recent[1 - RECENT_BATCHES :],
+            StoredRange(entry.sequence, entry.count, entry.base_offset, entry.append_time),
+        ]
+        if last_user_sequence is not None:
+            known = session.last_user_sequence
+            session.last_user_sequence = max(last_user_sequence, -1 if known is None else known)
+        while len(self._sessions) > SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+
+    def last_user_sequence(self, producer_id: ProducerId) -> int | None:
+        session = self._sessions.get(producer_id)
+        return None if session is None else session.last_user_sequence
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The sessions as they were when everything below ``offset`` had been recorded."""
+
+    offset: Offset
+    sessions: dict[ProducerId, Session]
+
+
+def encode_snapshot(sessions: ProducerSessions, offset: Offset) -> bytes:
+    return _encoder.encode(Snapshot(offset, sessions.by_producer))
+
+
+def decode_snapshot(data: bytes) -> Snapshot | None:
+    """The snapshot in these bytes; ``None`` if they are damaged: the log knows it all too."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Snapshot] = msgspec.msgpack.Decoder(Snapshot)

@@ -1,0 +1,138 @@
+"""How a command ends: its exit code, and for a mistake one clear line on standard error.
+
+Whatever goes wrong inside a command passes through ``run``, so that nobody meets a traceback unless
+they ask for one with ``QUIVER_DEBUG=1``. The codes are part of the public surface.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import typer
+
+from quiver.errors import (
+    ConnectionLost,
+    FolderInUse,
+    InvalidSetting,
+    OffsetOutOfRange,
+    QuiverError,
+    RequestTimeout,
+    TopicExists,
+    TopicNotFound,
+)
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    """The command line or a setting is wrong; nothing was done."""
+    UNREACHABLE = 3
+    """No node answers at the address."""
+    INTERRUPTED = 130
+
+
+class Unreachable(QuiverError):
+    """No node answers at the address."""
+
+    code = "unreachable"
+
+
+HINTS: tuple[tuple[type[QuiverError], str], ...] = (
+    (Unreachable, "is a node running there? Start one with: quiver serve"),
+    (TopicNotFound, "see which there are with: quiver topic list"),
+    (TopicExists, "--if-not-exists accepts a topic that is there already"),
+    (FolderInUse, "stop the other node, or choose another folder with --data"),
+    (OffsetOutOfRange, "--from earliest begins at the first message that is still there"),
+)
+
+
+def run(application: Callable[..., object], arguments: Sequence[str] | None = None) -> int:
+    """Run the application and give its exit code; every mistake has been told by then."""
+    try:
+        code = application(args=arguments, prog_name="quiver", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+        return ExitCode.OK
+    except (KeyboardInterrupt, typer.Abort):
+        tell("interrupted")
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        if os.environ.get("QUIVER_DEBUG"):
+            traceback.print_exc()
+        return _told(error)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def tell(*lines: str) -> None:
+    """Say something to the person, on standard error."""
+    try:
+        for line in lines:
+            print(line, file=sys.stderr)
+        sys.stderr.flush()
+    except OSError:
+        pass  # nobody is there to read it, and the exit code still says it
+
+
+def _told(error: Exception) -> ExitCode:
+    if isinstance(error, typer.TyperException):
+        return _told_usage(error)
+    if isinstance(error, QuiverError):
+        return _told_quiver_error(error)
+    if isinstance(error, OSError):
+        tell(f"error: {_described(error)}")
+        return ExitCode.FAILED
+    tell(
+        f"error: unexpected {type(error).__name__}: {_one_line(str(error))}",
+        "hint: this is a fault in Quiver; QUIVER_DEBUG=1 shows where it happened",
+    )
+    return ExitCode.FAILED
+
+
+def _told_usage(error: typer.TyperException) -> ExitCode:
+    message = error.format_message()
+    if message:  # an empty one means that the help was shown instead
+        tell(f"error: {_one_line(message)}")
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            tell(f"hint: see {context.command_path} --help")
+    return ExitCode.USAGE
+
+
+def _told_quiver_error(error: QuiverError) -> ExitCode:
+    if isinstance(error, InvalidSetting):
+        first, *rest = error.message.splitlines()
+        tell(f"error: {first}", *(f"error: {line}" for line in rest))
+        return ExitCode.USAGE
+    tell(f"error: {_one_line(error.message)}")
+    for kind, hint in HINTS:
+        if isinstance(error, kind):
+            tell(f"hint: {hint}")
+            break
+    else:
+        if error.retryable:
+            tell("hint: the same command may succeed when run again")
+    if isinstance(error, Unreachable):
+        return ExitCode.UNREACHABLE
+    return ExitCode.FAILED
+
+
+def _described(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _silence_stdout() -> None:
+    """Whoever read the output has gone; let the interpreter flush the rest into nothing."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

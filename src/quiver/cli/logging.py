@@ -1,0 +1,57 @@
+"""How a node writes about itself: lines for people on a terminal, JSON for collectors elsewhere.
+
+Everything goes to standard error. Libraries that use the standard ``logging`` are written the same
+way, so that one format comes out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+from quiver.config import Logging
+
+
+def set_up_logging(settings: Logging, stream: TextIO | None = None) -> None:
+    """From now on, log as the settings say."""
+    output = sys.stderr if stream is None else stream
+    is_pretty = settings.format == "pretty" or (settings.format == "auto" and output.isatty())
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(is_pretty, output),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _renderers(is_pretty: bool, output: TextIO) -> list[structlog.typing.Processor]:
+    if is_pretty:
+        return [structlog.dev.ConsoleRenderer(colors=output.isatty())]
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+        structlog.processors.JSONRenderer(),
+    ]

@@ -1,0 +1,67 @@
+"""The ``quiver`` command: its nouns and verbs, and what holds for all of them.
+
+Each noun has its own file. Nothing slow is imported before a command needs it: the client library
+with the first connection, the server with ``quiver serve``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from quiver.cli import bench, publish, serve, tail, topic
+from quiver.cli.exits import run
+from quiver.cli.output import print_line
+from quiver.cli.session import DEFAULT_URL
+from quiver.version import __version__
+
+app = typer.Typer(
+    name="quiver",
+    help="Quiver: queues, topics and streams on one Arrow log.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage or settings, 3 no node answers, 130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"quiver {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    url: Annotated[
+        str,
+        typer.Option("--url", metavar="URL", envvar="QUIVER_URL", help="Where the node is."),
+    ] = DEFAULT_URL,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Quiver: queues, topics and streams on one Arrow log."""
+
+
+app.command()(serve.serve)
+app.add_typer(topic.app, name="topic")
+app.command()(publish.publish)
+app.command()(tail.tail)
+app.add_typer(bench.app, name="bench")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    _print_version(True)
+
+
+def main() -> None:
+    sys.exit(run(app))

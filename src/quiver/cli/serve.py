@@ -1,0 +1,167 @@
+"""``quiver serve``: run a node until SIGTERM or SIGINT.
+
+The only command that imports the server. Settings come from defaults, ``--config``, the environment
+and flags, in this order, and every mistake in them is told before anything is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quiver.cli.exits import tell
+from quiver.cli.output import print_line, print_table
+from quiver.config import Address, Given, LoadedConfig, NodeConfig, load_config
+from quiver.config.document import resulting_settings, toml_document
+from quiver.errors import InvalidSetting, QuiverError
+
+FLAGS = {
+    "name": "--name",
+    "data": "--data",
+    "native": "--native",
+    "logging.level": "--log-level",
+    "logging.format": "--log-format",
+}
+
+
+def serve(
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", envvar="QUIVER_CONFIG", help="Settings as TOML."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Where everything is stored.")
+    ] = None,
+    native: Annotated[
+        str | None,
+        typer.Option(
+            "--native", metavar="HOST:PORT", help="Where clients connect; port 0: any free."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What the node is called.")
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error."),
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, pretty or json.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
+    ] = None,
+    ready_file: Annotated[
+        str | None,
+        typer.Option(
+            "--ready-file",
+            metavar="PATH",
+            help="Write pid and address there as JSON once listening.",
+        ),
+    ] = None,
+    check_config: Annotated[
+        bool, typer.Option("--check-config", help="Show the resulting settings, or the mistakes.")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every setting as commented TOML.")
+    ] = False,
+) -> None:
+    """Run a node."""
+    if print_config:
+        print_line(toml_document().rstrip("\n"))
+        return
+    flags = _flags(
+        {
+            "name": name,
+            "data": data,
+            "native": native,
+            "logging.level": log_level,
+            "logging.format": log_format,
+        },
+        settings or [],
+    )
+    loaded = load_config(path=config, environment=os.environ, flags=flags)
+    if check_config:
+        _print_settings(loaded)
+        return
+    _run(loaded.config, ready_file)
+
+
+def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+    flags = []
+    for pair in pairs:
+        setting, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
+        flags.append(Given(setting=setting, value=value, origin="--set"))
+    for setting, flag in FLAGS.items():
+        if (text := given[setting]) is not None:
+            flags.append(Given(setting=setting, value=text, origin=flag))
+    return flags
+
+
+def _print_settings(loaded: LoadedConfig) -> None:
+    print_line("ok")
+    print_table(("SETTING", "VALUE", "FROM"), list(resulting_settings(loaded)))
+
+
+def _run(config: NodeConfig, ready_file: str | None) -> None:
+    import uvloop  # noqa: PLC0415 - the server is loaded only to be run
+
+    from quiver.cli.logging import set_up_logging  # noqa: PLC0415
+    from quiver.edge.node import run_node  # noqa: PLC0415
+
+    set_up_logging(config.logging)
+
+    def on_ready(address: Address) -> None:
+        if ready_file is not None:
+            _write_ready_file(ready_file, address)
+        tell(*_welcome(address))
+
+    try:
+        uvloop.run(run_node(config, on_ready))
+    except OSError as error:
+        raise _explained(error, config) from error
+    finally:
+        if ready_file is not None:
+            Path(ready_file).unlink(missing_ok=True)
+
+
+def _welcome(address: Address) -> list[str]:
+    """Where the node listens, and something to try."""
+    at_default = address.port == NodeConfig().native.port
+    url = "" if at_default else f"--url quiver://{address} "
+    return [
+        f"Quiver listens on quiver://{address} (stop it with Ctrl-C). Try:",
+        f"  quiver {url}topic create orders --partitions 4",
+        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+        f"  quiver {url}tail orders --follow",
+    ]
+
+
+def _write_ready_file(path: str, address: Address) -> None:
+    """Whole or not at all: whoever waits for the file may read it as soon as it is there."""
+    content = json.dumps({"pid": os.getpid(), "native": str(address)}) + "\n"
+    folder = os.path.dirname(path) or "."
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".ready-", delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _explained(error: OSError, config: NodeConfig) -> Exception:
+    if error.errno == errno.EADDRINUSE:
+        return QuiverError(
+            f"cannot listen on {config.native}: the address is in use; choose another with --native"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return QuiverError(f"cannot listen on {config.native}: this machine has no such address")
+    if error.errno == errno.EACCES and error.filename is None:
+        return QuiverError(f"cannot listen on {config.native}: not permitted")
+    return error

@@ -1,0 +1,45 @@
+"""The connection a command works with, made only when a command needs one.
+
+The client library is imported here and not before, so that help and mistakes on the command line
+come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quiver.cli.exits import Unreachable
+from quiver.errors import ConnectionLost, RequestTimeout
+
+if TYPE_CHECKING:
+    from quiver.client import Client
+
+DEFAULT_URL = "quiver://127.0.0.1:7401"
+
+UrlFlag = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Where the node is.", show_default=False),
+]
+
+
+def url_of(context: typer.Context, url: str | None) -> str:
+    """The address given to the command, or before it, or the default."""
+    return url or context.find_root().params.get("url") or DEFAULT_URL
+
+
+@contextmanager
+def connected(context: typer.Context, url: str | None) -> Iterator[Client]:
+    """A client whose node has answered; ``Unreachable`` if none does."""
+    from quiver.client import Client  # noqa: PLC0415 - it takes longer to load than help to print
+
+    address = url_of(context, url)
+    with Client(address) as client:
+        try:
+            client.describe_node()
+        except (ConnectionLost, RequestTimeout, OSError) as error:
+            raise Unreachable(f"no node answers at {address}: {error}") from error
+        yield client

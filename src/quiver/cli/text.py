@@ -1,0 +1,77 @@
+"""Values as people read and write them on the command line.
+
+Sizes and times are rounded for reading; what came from a message is made harmless first, because a
+payload may hold control characters that a terminal would obey.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from quiver.errors import InvalidSetting
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_DAY_S = 86_400
+
+
+def shown_bytes(size: float | None) -> str:
+    """``1536`` as ``1.5 KiB``; nothing known as a dash."""
+    if size is None:
+        return "-"
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def shown_duration(seconds: float | None) -> str:
+    """``5400`` as ``1h30m``; none as ``none``."""
+    if seconds is None:
+        return "none"
+    if seconds < 60:
+        return f"{seconds:g}s"
+    parts, left = [], round(seconds)
+    for unit, length in (("d", _DAY_S), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def shown_time(time_us: int | None) -> str:
+    """Microseconds since 1970 as ``2026-01-01T12:00:00.000000Z``."""
+    if time_us is None:
+        return "-"
+    second, micro = divmod(time_us, 1_000_000)
+    try:
+        moment = datetime.fromtimestamp(second, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(time_us)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micro:06d}Z"
+
+
+def harmless(text: str) -> str:
+    """The text on one line, with characters that would steer a terminal written as escapes."""
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def parse_moment(text: str) -> datetime | None:
+    """An ISO date or time, UTC unless it says otherwise; ``None`` if the text is neither."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
+    """``["a=b"]`` as ``{"a": "b"}``."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InvalidSetting(f"not a {what}: {text!r}; write it as name=value")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,221 @@
+"""``quiver topic``: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quiver.cli import topic_options as flags
+from quiver.cli.exits import tell
+from quiver.cli.output import print_json, print_line, print_table
+from quiver.cli.session import UrlFlag, connected
+from quiver.cli.text import shown_bytes, shown_duration, shown_time
+from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
+from quiver.model.wire import TopicInfo
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+
+Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+    ] = 1,
+    durability: flags.DurabilityFlag = None,
+    sync_interval: flags.SyncIntervalFlag = None,
+    retention_age: flags.RetentionAgeFlag = None,
+    retention_bytes: flags.RetentionBytesFlag = None,
+    retention_messages: flags.RetentionMessagesFlag = None,
+    retention_acked: flags.RetentionAckedFlag = None,
+    compression: flags.CompressionFlag = None,
+    message_bytes_max: flags.MessageBytesMaxFlag = None,
+    acks: flags.AcksFlag = None,
+    segment_bytes: flags.SegmentBytesFlag = None,
+    segment_age: flags.SegmentAgeFlag = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+    ] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Create a topic."""
+    settings = flags.settings_from(context.params)
+    if "retention" in settings:
+        settings["retention"] = Retention(**settings["retention"])
+    TopicSettings(partitions=partitions, **settings)  # a mistake is told before connecting
+    with connected(context, url) as client:
+        topic = client.create_topic(name, partitions=partitions, exist_ok=if_not_exists, **settings)
+    _print_changed(topic, "created", json=json)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+    ] = None,
+    durability: flags.DurabilityFlag = None,
+    sync_interval: flags.SyncIntervalFlag = None,
+    retention_age: flags.RetentionAgeFlag = None,
+    retention_bytes: flags.RetentionBytesFlag = None,
+    retention_messages: flags.RetentionMessagesFlag = None,
+    retention_acked: flags.RetentionAckedFlag = None,
+    compression: flags.CompressionFlag = None,
+    message_bytes_max: flags.MessageBytesMaxFlag = None,
+    acks: flags.AcksFlag = None,
+    segment_bytes: flags.SegmentBytesFlag = None,
+    segment_age: flags.SegmentAgeFlag = None,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Change the settings of a topic; what is not given stays as it is."""
+    changes = flags.settings_from(context.params)
+    if partitions is not None:
+        changes["partitions"] = partitions
+    if not changes:
+        raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
+    with connected(context, url) as client:
+        topic = client.alter_topic(name, **changes)
+    _print_changed(topic, "altered", json=json)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+    """List the topics."""
+    with connected(context, url) as client:
+        topics = sorted(client.list_topics(), key=lambda topic: topic.name)
+    if json:
+        print_json(topics)
+        return
+    if not topics:
+        tell("there are no topics yet; create one with: quiver topic create NAME")
+        return
+    print_table(
+        ("TOPIC", ">PARTITIONS", ">MESSAGES", ">BYTES", "DURABILITY", "RETENTION", "CREATED"),
+        [
+            (
+                topic.name,
+                len(topic.partitions),
+                _shown_count(_messages_in(topic)),
+                shown_bytes(_bytes_in(topic)),
+                topic.settings.durability,
+                _shown_retention(topic.settings.retention),
+                shown_time(topic.created_us)[:19] + "Z",
+            )
+            for topic in topics
+        ],
+    )
+
+
+@app.command()
+def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
+    """Show the settings and the partitions of a topic."""
+    with connected(context, url) as client:
+        topic = client.describe_topic(name)
+    if json:
+        print_json(topic)
+        return
+    print_table(("TOPIC", topic.name), _setting_rows(topic))
+    print_line("")
+    print_table(
+        (">PARTITION", "LEADER", ">FIRST OFFSET", ">NEXT OFFSET", ">MESSAGES", ">BYTES"),
+        [
+            (
+                partition.index,
+                partition.leader or "this node",
+                _shown_count(partition.start_offset),
+                _shown_count(partition.next_offset),
+                _shown_count(_span(partition.start_offset, partition.next_offset)),
+                shown_bytes(partition.bytes),
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    url: UrlFlag = None,
+) -> None:
+    """Delete a topic and every message in it."""
+    with connected(context, url) as client:
+        if not yes:
+            held = _shown_count(_messages_in(client.describe_topic(name)))
+            typer.confirm(
+                f"Delete topic {name} and its messages ({held})? This cannot be undone",
+                abort=True,
+                err=True,
+            )
+        client.delete_topic(name)
+    tell(f"deleted topic {name}")
+
+
+def _print_changed(topic: TopicInfo, verb: str, *, json: bool) -> None:
+    if json:
+        print_json(topic)
+        return
+    count = len(topic.partitions)
+    tell(f"{verb} topic {topic.name} with {count} partition{'s' if count != 1 else ''}")
+
+
+def _setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
+    settings = topic.settings
+    return [
+        ("number", str(topic.number)),
+        ("created", shown_time(topic.created_us)),
+        ("partitions", str(settings.partitions)),
+        ("durability", _shown_durability(settings)),
+        ("acks", settings.acks),
+        ("retention", _shown_retention(settings.retention)),
+        ("compression", settings.compression),
+        ("message_bytes_max", shown_bytes(settings.message_bytes_max)),
+        ("segment_bytes", shown_bytes(settings.segment_bytes)),
+        ("segment_age", shown_duration(settings.segment_age_s)),
+    ]
+
+
+def _shown_durability(settings: TopicSettings) -> str:
+    if settings.durability != "interval":
+        return settings.durability
+    return f"interval of {settings.sync_interval_ms} ms"
+
+
+def _shown_retention(retention: Retention) -> str:
+    limits = []
+    if retention.age_s is not None:
+        limits.append(shown_duration(retention.age_s))
+    if retention.size is not None:
+        limits.append(shown_bytes(retention.size))
+    if retention.messages is not None:
+        limits.append(f"{retention.messages:,} messages")
+    if retention.acked:
+        limits.append("acked")
+    return ", ".join(limits) or "forever"
+
+
+def _messages_in(topic: TopicInfo) -> int | None:
+    spans = [_span(each.start_offset, each.next_offset) for each in topic.partitions]
+    return None if None in spans else sum(span for span in spans if span is not None)
+
+
+def _bytes_in(topic: TopicInfo) -> int | None:
+    sizes = [each.bytes for each in topic.partitions]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _span(start: int | None, end: int | None) -> int | None:
+    return None if start is None or end is None else end - start
+
+
+def _shown_count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"

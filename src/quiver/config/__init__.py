@@ -1,0 +1,16 @@
+"""What can be set about a node, where each setting comes from, and what is wrong with it."""
+
+from quiver.config.address import Address, parse_address
+from quiver.config.load import Given, LoadedConfig, load_config
+from quiver.config.node import Limits, Logging, NodeConfig
+
+__all__ = [
+    "Address",
+    "Given",
+    "Limits",
+    "LoadedConfig",
+    "Logging",
+    "NodeConfig",
+    "load_config",
+    "parse_address",
+]

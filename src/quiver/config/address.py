@@ -1,0 +1,38 @@
+"""Where a node listens or is reached: a host and a port, written as ``host:port``.
+
+IPv6 addresses stand in brackets, as in a URL: ``[::1]:7401``. Port 0 asks the system for a free one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from quiver.errors import InvalidSetting
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]{1,253})):(\d{1,5})")
+PORT_MAX = 65_535
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address that ``text`` names; ``InvalidSetting`` if it names none."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None:
+        raise InvalidSetting(
+            f"not an address: {text[:80]!r}; write it as '127.0.0.1:7401', '[::1]:7401' "
+            "or, for every interface, '0.0.0.0:7401'"
+        )
+    port = int(match[3])
+    if port > PORT_MAX:
+        raise InvalidSetting(f"not an address: {text[:80]!r}; a port is at most {PORT_MAX:,}")
+    return Address(match[1] or match[2], port)

@@ -1,0 +1,133 @@
+"""The settings of one node. They may differ from node to node.
+
+This is the only definition: each field carries its bounds and its sentence, and its name ends in
+its unit. Loading, the commented TOML and the reference page are all made from it. An object that
+exists is within its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from quiver.config.address import Address
+from quiver.config.setting import check_fields
+
+MIB = 1 << 20
+
+
+class Logging(Struct, frozen=True, kw_only=True):
+    """What the node says about itself on standard error."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least serious lines that are written."),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "pretty", "json"],
+        Meta(
+            description="`pretty` for people, `json` for collectors; `auto` asks if it is a terminal."
+        ),
+    ] = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds on what the node takes on, and how long it waits."""
+
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="How many clients may be connected at a time.")
+    ] = 10_000
+    requests_max: Annotated[
+        int,
+        Meta(ge=1, le=65_536, description="How many requests of one connection may be unanswered."),
+    ] = 1024
+    request_bytes_max: Annotated[
+        int,
+        Meta(ge=MIB, le=1024 * MIB, description="The largest frame a client may send."),
+    ] = 72 * MIB
+    inflight_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=65_536 * MIB,
+            description="Unanswered request bytes of one connection after which no more is read from it.",
+        ),
+    ] = 64 * MIB
+    handshake_timeout_s: Annotated[
+        float,
+        Meta(ge=0.1, le=300, description="How long a new connection may take to say hello."),
+    ] = 10.0
+    frame_timeout_s: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="How long a frame that has begun may take to arrive."),
+    ] = 30.0
+    idle_timeout_s: Annotated[
+        float,
+        Meta(
+            ge=1, le=86_400, description="After how long without a request a connection is closed."
+        ),
+    ] = 600.0
+    write_timeout_s: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="How long a client may leave its replies unread."),
+    ] = 30.0
+    drain_timeout_s: Annotated[
+        float,
+        Meta(ge=0, le=3600, description="How long shutting down waits for requests under way."),
+    ] = 10.0
+    retention_interval_s: Annotated[
+        float,
+        Meta(
+            ge=0.1, le=86_400, description="How often expired segments are looked for and removed."
+        ),
+    ] = 60.0
+    free_bytes_min: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 50,
+            description="Free space on the data folder's disk below which publishing is refused.",
+        ),
+    ] = 256 * MIB
+    tail_bytes_total: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 40,
+            description="Memory for the newest batches of all partitions, so that reading them touches no disk.",
+        ),
+    ] = 256 * MIB
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class NodeConfig(Struct, frozen=True, kw_only=True):
+    """Everything that can be set about one node."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.-]{1,100}$",
+            description="What the node is called: 1 to 100 letters, digits, '.', '_' or '-'.",
+        ),
+    ] = "node-1"
+    data: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=4096, description="The folder for everything the node stores."
+        ),
+    ] = "./data"
+    native: Annotated[
+        Address,
+        Meta(description="Where clients of the native protocol connect; port 0 takes a free one."),
+    ] = Address("127.0.0.1", 7401)
+    logging: Logging = Logging()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -1,0 +1,1 @@
+"""Where clients meet the node: protocols, limits and the node's life."""

@@ -1,0 +1,127 @@
+"""Small logs to break: tiny settings, batches of any size, a clock that may go back, and files as a dict.
+
+What a log holds is compared as ``Facts``: everything an entry says except its durable mark, which
+depends on when the disk was last synced and not on what was appended.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from quiver.log.disk import Disk
+from quiver.log.segmented_log import SegmentedLog
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.envelope import ProducerStamp, seal_batch
+from quiver.model.ids import Microseconds, Offset, ProducerEpoch, ProducerId, Sequence
+from quiver.model.schema import PAYLOAD
+from quiver.testing.disk import SimulatedDisk
+
+FOLDER = "/log"
+SECOND_US = 1_000_000
+SMALL = LogSettings(
+    segment_bytes=4096,
+    segment_age_s=1,
+    index_interval_bytes=512,
+    checkpoint_bytes=4096,
+    tail_bytes=0,
+    window_bytes=4096,
+)
+"""Every bound as low as it may be, and nothing served from memory."""
+
+
+class SetClock:
+    """A clock that shows the time it was set to, and may be set back."""
+
+    def __init__(self, time_us: int = 1_000 * SECOND_US) -> None:
+        self.now_us = time_us
+
+    def monotonic(self) -> float:
+        return self.now_us / SECOND_US
+
+    def time_us(self) -> Microseconds:
+        return Microseconds(self.now_us)
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nothing here sleeps, least of all {seconds} s")
+
+
+class Facts(NamedTuple):
+    """All that was appended as one entry, and its place."""
+
+    base_offset: int
+    count: int
+    epoch: int
+    append_time: int
+    columns: int
+    producer: tuple[int, int, int]
+    body: bytes
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.count
+
+
+def facts(entry: StoredBatch) -> Facts:
+    producer = (entry.producer_id, entry.producer_epoch, entry.sequence)
+    return Facts(
+        entry.base_offset,
+        entry.count,
+        entry.epoch,
+        entry.append_time,
+        entry.columns,
+        producer,
+        bytes(entry.body),
+    )
+
+
+def batch(size: int = 100, *, count: int = 1, seed: int = 0) -> UnstoredBatch:
+    """A batch whose body is ``size`` bytes that no other seed gives."""
+    stamp = ProducerStamp(ProducerId(seed + 1), ProducerEpoch(2), Sequence(seed))
+    return seal_batch(Random(seed).randbytes(size), count, PAYLOAD, stamp)
+
+
+def open_log(disk: Disk, clock: SetClock | None = None, **changes: Any) -> SegmentedLog:
+    settings = msgspec.structs.replace(SMALL, **changes)
+    return SegmentedLog(FOLDER, disk, clock or SetClock(), settings)
+
+
+def read_all(log: SegmentedLog, bytes_max: int = 1500) -> list[Facts]:
+    """Everything in the log, read from its start to its end."""
+    found: list[Facts] = []
+    offset = log.start_offset
+    while entries := log.read(offset, bytes_max):
+        found += [facts(entry) for entry in entries]
+        assert entries[-1].next_offset > offset, "a read goes forward"
+        offset = entries[-1].next_offset
+    assert offset == log.next_offset, "reading ends where the log does"
+    return found
+
+
+def offset_by_time(entries: list[Facts], time: int, next_offset: int) -> int:
+    """What ``offset_at`` has to say of a log that holds these entries."""
+    return next((entry.base_offset for entry in entries if entry.append_time >= time), next_offset)
+
+
+def files_in(disk: Disk, folder: str = FOLDER) -> dict[str, bytes]:
+    return {name: disk.read(f"{folder}/{name}") for name in disk.list_folder(folder)}
+
+
+def disk_with(files: dict[str, bytes], seed: int = 0) -> SimulatedDisk:
+    """A disk on which these are all the files of the log, durably."""
+    disk = SimulatedDisk(seed)
+    disk.make_folder(FOLDER)
+    for name, content in files.items():
+        file = disk.open_append(f"{FOLDER}/{name}")
+        file.append([content])
+        file.sync()
+        file.close()
+    disk.sync_folder(FOLDER)
+    return disk
+
+
+def first_offset(entries: list[StoredBatch]) -> Offset:
+    return entries[0].base_offset
