@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import subprocess
@@ -30,7 +31,8 @@ _CHUNK = 1 << 16
 def report(*words: object) -> None:
     """Tell the parent one line; whole or not at all, since a pipe takes short writes at once."""
     line = f"{time.monotonic_ns()} {' '.join(map(str, words))}\n".encode()
-    assert len(line) < select.PIPE_BUF and line.count(b"\n") == 1
+    assert len(line) < select.PIPE_BUF
+    assert line.count(b"\n") == 1
     os.write(sys.__stdout__.fileno(), line)
 
 
@@ -54,6 +56,22 @@ class Child:
     def run_for(self, seconds: float) -> None:
         """Let it run and take in its reports; returns sooner if it ends."""
         self._read_until(lambda: self.status is not None, time.monotonic() + seconds)
+
+    def run_until(self, reports: int) -> None:
+        """Let it run until it has reported so much; returns sooner if it ends or takes too long."""
+
+        def enough() -> bool:
+            return len(self.reports) >= reports or self.status is not None
+
+        self._read_until(enough, time.monotonic() + _SECONDS_MAX)
+
+    def run_to_some_moment(self, rng: random.Random, reports_max: int) -> None:
+        """Let it run until any moment: sometimes as it begins, mostly amid its work."""
+        if rng.random() < 0.2:
+            self.run_for(rng.uniform(0, 0.1))
+        else:
+            self.run_until(rng.randrange(1, reports_max))
+            self.run_for(rng.uniform(0, 0.02))
 
     def kill(self) -> list[Report]:
         """End it with SIGKILL if it still runs; everything it reported, once it is gone."""

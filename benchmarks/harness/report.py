@@ -57,7 +57,7 @@ def _target(row: Row) -> str:
         return ""
     sign = {"at least": "≥", "at most": "≤"}[row.target.is_]
     if row.target.of == "ratio":
-        return f"{sign} {row.target.limit:.2f} ×"
+        return f"{sign} {row.target.limit:.2f} x"
     return f"{sign} {_number(row.target.limit)} {row.unit}"
 
 

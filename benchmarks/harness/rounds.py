@@ -16,9 +16,7 @@ class Compared(msgspec.Struct, frozen=True):
     ratio: float
 
 
-def compare(
-    rounds: int, subject: Callable[[], float], yardstick: Callable[[], float]
-) -> Compared:
+def compare(rounds: int, subject: Callable[[], float], yardstick: Callable[[], float]) -> Compared:
     """Measure both in every round, each first in every other one.
 
     The subject is measured once before the rounds, for nothing: to warm up, and because a yardstick

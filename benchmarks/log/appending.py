@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import uvloop
 
 from benchmarks.harness.bench import Bench
-from benchmarks.harness.row import Row, at_least, ratio_at_least
 from benchmarks.harness.rounds import compare, median_of
+from benchmarks.harness.row import Row, at_least, ratio_at_least
 from benchmarks.log.subject import MB, CountingDisk, open_log, ready_batch
 from quiver.log.partition_log import PartitionLog
 from quiver.model.batch import UnstoredBatch
@@ -26,28 +26,29 @@ REFERENCE_RATE = 10_000
 def append_in_batches(bench: Bench) -> list[Row]:
     batches = [ready_batch(100, 1_000, seed) for seed in range(WRITERS)]
     count = bench.pick(4_000, 64)
-    entry = bytes(ENVELOPE_SIZE) + bytes(batches[0].body)
+    entries = [bytes(ENVELOPE_SIZE) + bytes(batch.body) for batch in batches]
+    megabytes = sum(len(entries[turn % WRITERS]) for turn in range(count)) / MB
     syncs = 0
 
     def log() -> float:
         nonlocal syncs
         seconds, syncs = _append(bench, batches, count)
-        return count * len(entry) / seconds / MB
+        return megabytes / seconds
 
     def bare_loop() -> float:
-        return count * len(entry) / _write_bare(bench, entry, count, syncs) / MB
+        return megabytes / _write_bare(bench, entries, count, syncs)
 
     compared = compare(bench.pick(7, 1), log, bare_loop)
     return [
         Row(
-            name=f"append batches of 100 × 1 KB, {WRITERS} writers",
+            name=f"append batches of 100 x 1 KB, {WRITERS} writers",
             value=compared.value,
             unit="MB/s",
             yardstick=compared.yardstick,
             yardstick_name="os.write + os.fdatasync",
             ratio=compared.ratio,
             target=ratio_at_least(0.8),
-            note=f"{count * len(entry) / syncs / 1000:,.0f} KB for each sync, in both",
+            note=f"{1000 * megabytes / syncs:,.0f} KB for each sync, in both",
         )
     ]
 
@@ -71,7 +72,7 @@ def append_one_at_a_time(bench: Bench) -> list[Row]:
                 target=at_least(REFERENCE_RATE * scale) if waiters == 64 else None,
                 note=(
                     f"target {REFERENCE_RATE:,} msg/s where a sync takes {REFERENCE_SYNC_MS} ms, "
-                    f"and less in proportion where it is slower: {scale:.2f} × here"
+                    f"and less in proportion where it is slower: {scale:.2f} x here"
                     if waiters == 64
                     else ""
                 ),
@@ -85,14 +86,11 @@ def _append(bench: Bench, batches: Sequence[UnstoredBatch], count: int) -> tuple
 
     async def run(folder: str) -> tuple[float, int]:
         disk = CountingDisk()
-        log = await open_log(folder, disk)
-        try:
+        shares = [len(range(place, count, len(batches))) for place in range(len(batches))]
+        async with open_log(folder, disk) as log:
             syncs, began = disk.syncs, time.perf_counter()
-            shares = [len(range(place, count, len(batches))) for place in range(len(batches))]
             await asyncio.gather(*map(_write, [log] * len(batches), batches, shares))
             return time.perf_counter() - began, disk.syncs - syncs
-        finally:
-            await log.close()
 
     with bench.folder() as folder:
         return uvloop.run(run(folder))
@@ -103,7 +101,7 @@ async def _write(log: PartitionLog, batch: UnstoredBatch, count: int) -> None:
         await log.append(batch)
 
 
-def _write_bare(bench: Bench, entry: bytes, count: int, syncs: int) -> float:
+def _write_bare(bench: Bench, entries: Sequence[bytes], count: int, syncs: int) -> float:
     """Write ``count`` entries to one file, with ``syncs`` evenly among them; the seconds it took."""
     with bench.folder() as folder:
         descriptor = os.open(f"{folder}/bare", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -111,7 +109,7 @@ def _write_bare(bench: Bench, entry: bytes, count: int, syncs: int) -> float:
             began = time.perf_counter()
             synced = 0
             for written in range(1, count + 1):
-                os.write(descriptor, entry)
+                os.write(descriptor, entries[written % len(entries)])
                 if written * syncs // count > synced:
                     os.fdatasync(descriptor)
                     synced = written * syncs // count

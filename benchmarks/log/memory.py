@@ -96,17 +96,14 @@ class _Passage:
 
 def stay_flat(bench: Bench) -> list[Row]:
     async def run(folder: str) -> _Passage:
-        log = await open_log(folder)
-        passage = _Passage(log, bench.pick(5 * GB, 100 * MB))
-        try:
+        async with open_log(folder) as log:
+            passage = _Passage(log, bench.pick(5 * GB, 100 * MB))
             await asyncio.gather(
                 *(passage.write(ready_batch(100, 1_000, seed)) for seed in range(_WRITERS)),
                 passage.read(0),
                 passage.read(_LAG_BYTES),
                 passage.keep_up(),
             )
-        finally:
-            await log.close()
         return passage
 
     with bench.folder() as folder:

@@ -6,8 +6,8 @@ import os
 import time
 
 from benchmarks.harness.bench import Bench
-from benchmarks.harness.row import Row, at_most
 from benchmarks.harness.rounds import compare, median_of
+from benchmarks.harness.row import Row, at_most
 from benchmarks.log.subject import ready_batch
 from quiver.log.disk import AppendFile
 from quiver.log.real_disk import RealDisk

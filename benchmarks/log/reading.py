@@ -6,8 +6,8 @@ import os
 import time
 
 from benchmarks.harness.bench import Bench
-from benchmarks.harness.row import Row, at_least
 from benchmarks.harness.rounds import compare, median_of
+from benchmarks.harness.row import Row, at_least
 from benchmarks.log.subject import GB, ready_batch
 from quiver.log.files import LOG
 from quiver.log.real_disk import RealDisk
@@ -32,7 +32,7 @@ def read_the_disk(bench: Bench) -> list[Row]:
             log.close()
     return [
         Row(
-            name="read the disk as Arrow, 100 × 1 KB",
+            name="read the disk as Arrow, 100 x 1 KB",
             value=compared.value,
             unit="GB/s",
             yardstick=compared.yardstick,
@@ -55,7 +55,10 @@ def read_the_tail(bench: Bench) -> list[Row]:
             log.close()
     return [
         Row(
-            name="read the hot tail as Arrow, 100 × 1 KB", value=value, unit="GB/s", target=at_least(2)
+            name="read the hot tail as Arrow, 100 x 1 KB",
+            value=value,
+            unit="GB/s",
+            target=at_least(2),
         )
     ]
 

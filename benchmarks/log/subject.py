@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pyarrow as pa
 
 from quiver.log.disk import AppendFile
+from quiver.log.disk_threads import DiskThreads
 from quiver.log.partition_log import PartitionLog
 from quiver.log.real_disk import RealAppendFile, RealDisk
 from quiver.log.settings import LogSettings
@@ -17,6 +20,7 @@ from quiver.model.schema import PAYLOAD, schema_of
 
 MB = 1_000_000
 GB = 1_000_000_000
+_THREADS = 8
 
 
 def ready_batch(messages: int, message_bytes: int, seed: int = 0) -> UnstoredBatch:
@@ -55,12 +59,21 @@ class _CountingFile(RealAppendFile):
         super().sync()
 
 
-async def open_log(
-    folder: str, disk: RealDisk | None = None, settings: LogSettings | None = None
-) -> PartitionLog:
-    return await PartitionLog.open(
-        f"{folder}/log",
-        disk=disk or RealDisk(),
-        clock=SystemClock(),
-        settings=settings or LogSettings(),
-    )
+@asynccontextmanager
+async def open_log(folder: str, disk: RealDisk | None = None) -> AsyncIterator[PartitionLog]:
+    """A log with default settings, on threads as a node has them; closed at the end."""
+    threads = DiskThreads(_THREADS)
+    try:
+        log = await PartitionLog.open(
+            f"{folder}/log",
+            disk=disk or RealDisk(),
+            clock=SystemClock(),
+            settings=LogSettings(),
+            run_blocking=threads,
+        )
+        try:
+            yield log
+        finally:
+            await log.close()
+    finally:
+        threads.close()

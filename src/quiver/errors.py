@@ -7,11 +7,16 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     ├── InvalidRequest
     │   ├── InvalidSetting
     │   ├── InvalidBatch
+    │   ├── InvalidFilter
     │   ├── MessageTooLarge
     │   ├── TopicNotFound
     │   ├── TopicExists
     │   ├── PartitionNotFound
-    │   └── StaleLayout
+    │   ├── StaleLayout
+    │   ├── SubscriptionNotFound
+    │   ├── SubscriptionExists
+    │   ├── InvalidReceipt
+    │   └── StaleReceipt
     ├── ProtocolError
     │   ├── UnsupportedProtocol
     │   └── UnknownCall
@@ -50,7 +55,7 @@ class QuiverError(Exception):
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str | None = None, **details: Any) -> None:
+    def __init__(self, message: str | None = None, /, **details: Any) -> None:
         self.message = message or (self.__doc__ or "").strip()
         self.details = details
         super().__init__(self.message)
@@ -72,6 +77,12 @@ class InvalidBatch(InvalidRequest):
     """The bytes are not a message batch."""
 
     code = "invalid_batch"
+
+
+class InvalidFilter(InvalidRequest):
+    """The filter is not understood; details name the position of the mistake."""
+
+    code = "invalid_filter"
 
 
 class MessageTooLarge(InvalidRequest):
@@ -103,6 +114,30 @@ class StaleLayout(InvalidRequest):
 
     code = "stale_layout"
     retryable = True
+
+
+class SubscriptionNotFound(InvalidRequest):
+    """There is no such subscription or queue."""
+
+    code = "subscription_not_found"
+
+
+class SubscriptionExists(InvalidRequest):
+    """A subscription or queue of this name exists already."""
+
+    code = "subscription_exists"
+
+
+class InvalidReceipt(InvalidRequest):
+    """Not a receipt that Quiver gave out, or one of another queue."""
+
+    code = "invalid_receipt"
+
+
+class StaleReceipt(InvalidRequest):
+    """The receipt is of an earlier delivery: its lease has ended, and the message may be with another."""
+
+    code = "stale_receipt"
 
 
 class ProtocolError(QuiverError):

@@ -19,7 +19,7 @@ class NodeMetrics:
         )
         self.connections_closed = self._counter(
             "quiver_connections_closed",
-            "Connections that the node closed, by reason.",
+            "Connections that ended, by reason.",
             "reason",
         )
         self.requests = self._counter("quiver_requests", "Requests received, by call.", "call")

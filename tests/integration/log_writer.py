@@ -36,9 +36,9 @@ from quiver.model.schema import PAYLOAD, schema_of
 from tests.killable import report
 
 WRITERS = 6
-PAUSES = 0.1
+PAUSES = 0.25
 """Which part of the writes to a segment is interrupted; ten times fewer of the small files."""
-KEPT_MESSAGES = 2_000
+KEPT_MESSAGES = 1_000
 SETTINGS = LogSettings(
     segment_bytes=96 << 10,
     checkpoint_bytes=40 << 10,
@@ -68,9 +68,7 @@ class PausingDisk(RealDisk):
 
 
 class _PausingFile(AppendFile):
-    def __init__(
-        self, file: AppendFile, rng: random.Random, pauses: float, synced: bool
-    ) -> None:
+    def __init__(self, file: AppendFile, rng: random.Random, pauses: float, synced: bool) -> None:
         self._file = file
         self._rng = rng
         self._pauses = pauses

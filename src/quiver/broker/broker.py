@@ -8,9 +8,11 @@ disk) runs in the background.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
 import structlog
 
 from quiver.broker.catalog import Catalog, TopicRecord
@@ -22,10 +24,12 @@ from quiver.errors import (
     DiskFull,
     InvalidRequest,
     LogClosed,
+    PartitionUnavailable,
     QuiverError,
     ShuttingDown,
     StaleLayout,
     TopicExists,
+    TopicNotFound,
 )
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
@@ -33,15 +37,20 @@ from quiver.log.retention import RetentionLimits
 from quiver.model.batch import Bytes, StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import open_batch
-from quiver.model.guard import check_batch
+from quiver.model.guard import OpenedBatch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.topic import Retention, TopicSettings
 from quiver.model.wire import PartitionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0
+LIGHT_BYTES = 256 << 10
+"""A batch of up to this size, unpacked, is checked where it stands: that takes well under 1 ms."""
+_OPENED_AT_ONCE = 4
 
 logger = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +70,22 @@ class Read(msgspec.Struct, frozen=True):
     topic_number: int
 
 
+class Offer(msgspec.Struct):
+    """A batch that somebody wants stored; ``rows`` are there once its values are checked."""
+
+    topic: str
+    layout: int
+    opened: OpenedBatch
+    rows: pa.RecordBatch | None = None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether ``store`` may check it without anybody noticing; else ``check`` it first."""
+        return self.rows is not None or self.opened.bytes <= LIGHT_BYTES
+
+
 class Broker:
-    """Open between ``open`` and ``close``."""
+    """Open between ``open`` and ``close``. ``run_checks`` is for work that only takes a while."""
 
     def __init__(
         self,
@@ -73,11 +96,13 @@ class Broker:
         clock: Clock,
         run_blocking: RunBlocking,
         limits: BrokerLimits,
+        run_checks: RunBlocking | None = None,
     ) -> None:
         self._folder = folder
         self._disk = disk
         self._clock = clock
         self._run_blocking = run_blocking
+        self._run_checks = run_checks or run_blocking
         self._limits = limits
         self._producer_ids = ProducerIds(store)
         self._catalog = Catalog(store, clock)
@@ -86,14 +111,17 @@ class Broker:
             disk=disk,
             clock=clock,
             run_blocking=run_blocking,
+            exists=self._catalog.holds,
             tail_bytes_total=limits.tail_bytes_total,
         )
         self._disk_is_full = False
+        self._changes: set[asyncio.Task[Any]] = set()
         self._upkeep: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Load the topics, finish deletions that a stop interrupted, and begin upkeep."""
         await self._catalog.load()
+        await self._producer_ids.load()
         for record in await self._catalog.deleted():
             await self._remove_data(record)
         await self._check_disk()
@@ -104,7 +132,16 @@ class Broker:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.wait([self._upkeep])
+        if self._changes:
+            await asyncio.wait(self._changes)
         await self._partitions.close()
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make a change in the metadata store, all of it, even if whoever asked for it is gone."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
 
     # ------------------------------------------------------------------ topics
 
@@ -112,22 +149,29 @@ class Broker:
         self, name: str, settings: TopicSettings, *, exist_ok: bool = False
     ) -> TopicInfo:
         try:
-            record = await self._catalog.create(name, settings)
+            record = await self._to_the_end(self._catalog.create(name, settings))
         except TopicExists:
             record = self._catalog.get(name)
             if not exist_ok or record.settings != settings:
                 raise
-        else:
-            logger.info("topic created", topic=name, partitions=settings.partitions)
-        return await self._describe(record)
+            return await self._describe(record)
+        logger.info("topic created", topic=name, partitions=settings.partitions)
+        return _topic_info(record, [_with_extent(info, 0, 0, 0) for info in _partitions(record)])
 
     async def alter_topic(self, name: str, changes: dict[str, Any]) -> TopicInfo:
+        record = await self._to_the_end(self._alter_topic(name, changes))
+        return await self._describe(record)
+
+    async def _alter_topic(self, name: str, changes: dict[str, Any]) -> TopicRecord:
         record = await self._catalog.alter(name, changes)
         self._partitions.reconfigure(record)
         logger.info("topic altered", topic=name, changes=sorted(changes))
-        return await self._describe(record)
+        return record
 
     async def delete_topic(self, name: str) -> None:
+        await self._to_the_end(self._delete_topic(name))
+
+    async def _delete_topic(self, name: str) -> None:
         record = await self._catalog.delete(name)
         await self._remove_data(record)
         logger.info("topic deleted", topic=name)
@@ -138,7 +182,7 @@ class Broker:
     async def list_topics(self) -> list[TopicInfo]:
         """Every topic, without the extent of its partitions."""
         records = sorted(self._catalog.topics(), key=lambda record: record.name)
-        return [_topic_info(record, _bare_partitions(record)) for record in records]
+        return [_topic_info(record, _partitions(record)) for record in records]
 
     @property
     def topic_count(self) -> int:
@@ -149,25 +193,36 @@ class Broker:
         return len(self._partitions)
 
     async def _describe(self, record: TopicRecord) -> TopicInfo:
-        partitions = _bare_partitions(record)
-        for info in partitions:
-            log = (await self._partitions.get(record, info.index)).log
-            info.start_offset, info.next_offset, info.bytes = (
-                log.start_offset,
-                log.next_offset,
-                log.size,
-            )
-        return _topic_info(record, partitions)
+        """A topic with the extent of each partition; without it where that is not to be had now."""
+        turns = asyncio.Semaphore(_OPENED_AT_ONCE)
+
+        async def described(info: PartitionInfo) -> PartitionInfo:
+            async with turns:
+                try:
+                    log = (await self._partitions.get(record, info.index)).log
+                except (ShuttingDown, TopicNotFound):
+                    raise
+                except QuiverError as error:
+                    logger.error("partition cannot be opened", topic=record.name, error=str(error))
+                    return info
+                return _with_extent(info, log.start_offset, log.next_offset, log.size)
+
+        return _topic_info(record, list(await asyncio.gather(*map(described, _partitions(record)))))
 
     async def _remove_data(self, record: TopicRecord) -> None:
-        await self._partitions.remove(record)
+        """What cannot be removed now is removed at the next start: its tombstone stays till then."""
+        try:
+            await self._partitions.remove(record)
+        except OSError as error:
+            logger.error("data of a deleted topic remains", topic=record.name, error=str(error))
+            return
         await self._catalog.forget(record)
 
     # ------------------------------------------------------------------ publishing
 
     def ready_partition(self, topic: str, index: int) -> Partition | None:
         """The partition if a publish to it need not wait for anything first."""
-        partition = self._partitions.ready(topic, index)
+        partition = self._partitions.ready(self._catalog.get(topic), index)
         return partition if partition is not None and partition.log.has_room else None
 
     async def partition(self, topic: str, index: int) -> Partition:
@@ -176,33 +231,51 @@ class Broker:
         await partition.log.wait_for_room()
         return partition
 
-    def publish(
-        self, partition: Partition, topic: str, data: Bytes, layout: int = 0
-    ) -> tuple[asyncio.Future[Placed], int]:
-        """Check a producer's batch and store it; also the topic's number.
+    def offer(self, topic: str, data: Bytes, layout: int = 0) -> Offer:
+        """Look at a producer's batch, as far as that costs nothing."""
+        offer = Offer(topic, layout, open_message(open_batch(data)))
+        self._admit(offer)
+        return offer
+
+    async def check(self, offer: Offer) -> None:
+        """Check every value of a batch, off the event loop if there are many."""
+        if not offer.is_light:
+            limit = self._admit(offer).settings.message_bytes_max
+            facts = await self._run_checks(lambda: check_message(offer.opened, limit))
+            offer.rows = facts.rows
+
+    def store(self, partition: Partition, offer: Offer) -> tuple[asyncio.Future[Placed], int]:
+        """Store a batch; also the topic's number.
 
         The offset is taken when this returns; the future is done when the batch is acknowledged.
         """
-        record = self._catalog.get(topic)
-        if layout not in (0, record.layout):
+        record = self._admit(offer)
+        if offer.rows is None:
+            limit = record.settings.message_bytes_max
+            offer.rows = check_message(offer.opened, limit).rows
+        return partition.publish(offer.opened.batch, offer.rows), record.number
+
+    def _admit(self, offer: Offer) -> TopicRecord:
+        """The topic, if it takes this batch now as far as can be said without its values."""
+        record = self._catalog.get(offer.topic)
+        if offer.layout not in (0, record.layout):
             raise StaleLayout(layout=record.layout)
         if self._disk_is_full:
             raise DiskFull()
-        batch = open_batch(data)
-        facts = check_batch(batch, record.settings.message_bytes_max)
-        return partition.publish(batch, facts.rows), record.number
+        self._producer_ids.require_current(offer.opened.batch)
+        return record
 
     async def open_producer(
         self, name: str | None, topic: str | None
     ) -> tuple[Identity, dict[int, int]]:
         """A producer's identity and, for a named one, the last own sequence in each partition."""
-        identity = await self._producer_ids.open(name)
+        identity = await self._to_the_end(self._producer_ids.open(name))
         sequences: dict[int, int] = {}
         if name is not None and topic is not None:
             record = self._catalog.get(topic)
             for index in range(len(record.first_hashes)):
                 partition = await self._partitions.get(record, index)
-                last = partition.last_user_sequence(identity.producer_id)
+                last = await partition.last_user_sequence(identity.producer_id)
                 if last is not None:
                     sequences[index] = last
         return identity, sequences
@@ -214,6 +287,8 @@ class Broker:
         if offset < 0 or wait_s < 0:
             raise InvalidRequest("offset and wait are not negative")
         log = (await self._partitions.get(self._catalog.get(topic), index)).log
+        if offset > log.next_offset:
+            return False  # an error, which ``fetch`` explains; no use to wait for it
         return await log.wait_beyond(Offset(offset), min(wait_s, FETCH_WAIT_S_MAX))
 
     async def fetch(self, topic: str, index: int, offset: int, *, bytes_max: int) -> Read:
@@ -226,7 +301,7 @@ class Broker:
             entries = await log.read(Offset(offset), min(bytes_max, FETCH_BYTES_MAX))
         except LogClosed as closed:
             self._catalog.get(topic)  # it may have been deleted meanwhile
-            raise ShuttingDown() from closed
+            raise PartitionUnavailable() from closed
         return Read(entries, log.start_offset, log.next_offset, record.number)
 
     async def find_offset(
@@ -239,7 +314,9 @@ class Broker:
             return log.start_offset
         if at == "latest":
             return log.next_offset
-        raise InvalidRequest(f"an offset is 'earliest', 'latest' or a time, not {at!r}")
+        raise InvalidRequest(
+            f"an offset is 'earliest', 'latest' or a time, not {at[:80] if at else at!r}"
+        )
 
     # ------------------------------------------------------------------ upkeep
 
@@ -251,13 +328,13 @@ class Broker:
                 await self._check_disk()
                 if not self._disk_is_full:
                     await self._partitions.reopen_failed(
-                        {record.name: record for record in self._catalog.topics()}
+                        {record.number: record for record in self._catalog.topics()}
                     )
                 if self._clock.monotonic() >= next_retention:
                     next_retention = self._clock.monotonic() + self._limits.retention_interval_s
                     await self.retain()
-            except (QuiverError, OSError) as error:
-                logger.error("upkeep failed", error=str(error))
+            except Exception as error:
+                logger.error("upkeep failed", exc_info=error)
 
     async def retain(self) -> None:
         """Drop what the topics' retention no longer keeps."""
@@ -289,11 +366,19 @@ def _limits(retention: Retention) -> RetentionLimits:
     )
 
 
-def _bare_partitions(record: TopicRecord) -> list[PartitionInfo]:
+def _partitions(record: TopicRecord) -> list[PartitionInfo]:
     return [
         PartitionInfo(index=index, first_hash=first_hash)
         for index, first_hash in enumerate(record.first_hashes)
     ]
+
+
+def _with_extent(
+    info: PartitionInfo, start_offset: int, next_offset: int, size: int
+) -> PartitionInfo:
+    return msgspec.structs.replace(
+        info, start_offset=start_offset, next_offset=next_offset, bytes=size
+    )
 
 
 def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicInfo:

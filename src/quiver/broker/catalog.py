@@ -1,19 +1,27 @@
 """The topics there are: their settings and layouts, kept in the metadata store.
 
-The store is the truth and this is its copy in memory. A topic's number is never used again, and its
-folder carries it, so that a deleted topic's data can not turn up in a new one of the same name. A
-deletion leaves a tombstone until the data is gone.
+The store is the truth and this is its copy in memory: a change that is cut off in the middle leaves
+the two apart, so whoever asks for one sees to it that it runs to its end. A topic's number is never
+used again, and its folder carries it, so that a deleted topic's data can not turn up in a new one of
+the same name. A deletion leaves a tombstone until the data is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
-from quiver.errors import InvalidSetting, MetadataConflict, TopicExists, TopicNotFound
+from quiver.errors import (
+    InvalidSetting,
+    MetadataConflict,
+    MetadataError,
+    TopicExists,
+    TopicNotFound,
+)
 from quiver.model.clock import Clock
 from quiver.model.key_hash import even_ranges
 from quiver.model.topic import Retention, TopicSettings, topic_name
@@ -45,6 +53,7 @@ class Catalog:
         self._clock = clock
         self._topics: dict[str, TopicRecord] = {}
         self._revisions: dict[str, int] = {}
+        self._turn = asyncio.Lock()
 
     async def load(self) -> None:
         """Read every topic from the store."""
@@ -60,9 +69,18 @@ class Catalog:
     def topics(self) -> Iterable[TopicRecord]:
         return self._topics.values()
 
+    def holds(self, record: TopicRecord) -> bool:
+        """Whether this very topic is still there, by whatever settings."""
+        known = self._topics.get(record.name)
+        return known is not None and known.number == record.number
+
     async def create(self, name: str, settings: TopicSettings) -> TopicRecord:
         """Add a topic; ``TopicExists`` if there is one of this name."""
         topic_name(name)
+        async with self._turn:
+            return await self._create(name, settings)
+
+    async def _create(self, name: str, settings: TopicSettings) -> TopicRecord:
         if name in self._topics:
             raise TopicExists(f"there is a topic {name!r} already", topic=name)
         for _ in range(_ATTEMPTS):
@@ -77,7 +95,8 @@ class Catalog:
                 first_hashes=even_ranges(settings.partitions),
             )
             try:
-                revision = await self._store.commit(
+                revision = await self._commit(
+                    name,
                     [Expect(TOPICS + name, 0), Expect(NUMBERS, counter.revision if counter else 0)],
                     [Put(TOPICS + name, _encode(record)), Put(NUMBERS, str(number).encode())],
                 )
@@ -91,6 +110,10 @@ class Catalog:
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
         """Change some of a topic's settings; the others stay."""
+        async with self._turn:
+            return await self._alter(name, changes)
+
+    async def _alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
         record = self.get(name)
         settings = changed_settings(record.settings, changes)
         if settings.partitions != record.settings.partitions:
@@ -98,21 +121,25 @@ class Catalog:
                 "the number of partitions of a topic cannot be set anew", setting="partitions"
             )
         altered = msgspec.structs.replace(record, settings=settings)
-        revision = await self._store.commit(
-            [Expect(TOPICS + name, self._revisions[name])], [Put(TOPICS + name, _encode(altered))]
+        revision = await self._commit(
+            name,
+            [Expect(TOPICS + name, self._revisions[name])],
+            [Put(TOPICS + name, _encode(altered))],
         )
         self._keep(altered, revision)
         return altered
 
     async def delete(self, name: str) -> TopicRecord:
-        """Remove a topic from the catalog; its data goes once ``forget`` is called."""
-        record = self.get(name)
-        await self._store.commit(
-            [Expect(TOPICS + name, self._revisions[name])],
-            [Delete(TOPICS + name), Put(DELETED + str(record.number), _encode(record))],
-        )
-        del self._topics[name], self._revisions[name]
-        return record
+        """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""
+        async with self._turn:
+            record = self.get(name)
+            await self._commit(
+                name,
+                [Expect(TOPICS + name, self._revisions[name])],
+                [Delete(TOPICS + name), Put(DELETED + str(record.number), _encode(record))],
+            )
+            del self._topics[name], self._revisions[name]
+            return record
 
     async def deleted(self) -> list[TopicRecord]:
         """Topics that were deleted and whose data may still be there."""
@@ -121,6 +148,21 @@ class Catalog:
     async def forget(self, record: TopicRecord) -> None:
         """The data of a deleted topic is gone."""
         await self._store.commit([], [Delete(DELETED + str(record.number))])
+
+    async def _commit(
+        self, name: str, expects: Sequence[Expect], changes: Sequence[Put | Delete]
+    ) -> int:
+        """Commit a change of one topic; if that fails, see what the store has of it."""
+        try:
+            return await self._store.commit(expects, changes)
+        except MetadataError:
+            entry = await self._store.get(TOPICS + name)
+            if entry is None:
+                self._topics.pop(name, None)
+                self._revisions.pop(name, None)
+            else:
+                self._keep(_decoder.decode(entry.value), entry.revision)
+            raise
 
     def _keep(self, record: TopicRecord, revision: int) -> None:
         self._topics[record.name] = record
@@ -132,13 +174,13 @@ def changed_settings(settings: TopicSettings, changes: dict[str, Any]) -> TopicS
     unknown = changes.keys() - set(TopicSettings.__struct_fields__)
     if unknown:
         known = ", ".join(TopicSettings.__struct_fields__)
-        raise InvalidSetting(f"there is no setting {min(unknown)!r}; the settings are {known}")
+        raise InvalidSetting(f"there is no setting {_one_of(unknown)}; the settings are {known}")
     merged = msgspec.to_builtins(settings) | changes
     retention = changes.get("retention")
     if isinstance(retention, dict):
         unknown = retention.keys() - set(Retention.__struct_fields__)
         if unknown:
-            raise InvalidSetting(f"retention has no setting {min(unknown)!r}")
+            raise InvalidSetting(f"retention has no setting {_one_of(unknown)}")
         merged["retention"] = msgspec.to_builtins(settings.retention) | retention
     elif isinstance(retention, Retention):
         merged["retention"] = msgspec.to_builtins(retention)
@@ -146,6 +188,10 @@ def changed_settings(settings: TopicSettings, changes: dict[str, Any]) -> TopicS
         return msgspec.convert(merged, TopicSettings)
     except msgspec.ValidationError as error:
         raise InvalidSetting(str(error)) from error
+
+
+def _one_of(names: Iterable[Any]) -> str:
+    return repr(min(str(name) for name in names)[:80])
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -66,6 +67,7 @@ class Partition:
         self._sessions = sessions
         self._disk = disk
         self._run_blocking = run_blocking
+        self._underway: dict[Offset, asyncio.Future[Placed]] = {}
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
 
@@ -84,6 +86,18 @@ class Partition:
         )
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
+        try:
+            return await cls._with_sessions(log, folder, disk, run_blocking)
+        except BaseException as error:
+            await log.close()
+            if isinstance(error, OSError):
+                raise _unopened(folder, error) from error
+            raise
+
+    @classmethod
+    async def _with_sessions(
+        cls, log: PartitionLog, folder: str, disk: Disk, run_blocking: RunBlocking
+    ) -> Partition:
         path = f"{folder}/{PRODUCERS}"
         data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")
         snapshot = _verified(data)
@@ -103,26 +117,49 @@ class Partition:
         """Store a checked batch. The offset is taken now; the future is done when it is safe."""
         repeat = self._sessions.judge(batch)
         if repeat is not None:
-            return asyncio.ensure_future(self._acknowledge_again(repeat.stored))
+            return self._acknowledge_again(repeat.stored)
         try:
             entry, stored = self.log.submit(batch)
         except (LogFailed, LogClosed) as error:
             raise unavailable(error) from error
+        placed = cast(asyncio.Future[Placed], stored)
+        self._underway[entry.base_offset] = placed
+        placed.add_done_callback(lambda _: self._underway.pop(entry.base_offset, None))
         self._sessions.record(entry, _last_user_sequence(batch.columns, rows))
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
             self._snapshotting = asyncio.create_task(self._snapshot_later())
-        return cast(asyncio.Future[Placed], stored)
+        return placed
 
-    async def _acknowledge_again(self, stored: StoredRange | None) -> Placed:
-        if stored is None:
-            return StoredRange(0, 0, UNKNOWN_OFFSET, Microseconds(0))
-        while not await self.log.wait_beyond(stored.base_offset, timeout_s=60):
-            if self.log.failure is not None:
-                raise unavailable(self.log.failure)
-        return stored
+    def _acknowledge_again(self, stored: StoredRange | None) -> asyncio.Future[Placed]:
+        """Done when the original is; when everything is, if which it was is forgotten."""
+        again: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        place = stored or StoredRange(0, 0, UNKNOWN_OFFSET, Microseconds(0))
+        last = Offset(self.log.staged_offset - 1) if stored is None else stored.base_offset
+        if last < self.log.next_offset:
+            again.set_result(place)
+        elif original := self._underway.get(last) or self._newest_underway():
+            original.add_done_callback(partial(_pass_on, again, place))
+        else:
+            assert self.log.failure is not None, "what is staged and not under way has failed"
+            again.set_exception(unavailable(self.log.failure))
+        return again
 
-    def last_user_sequence(self, producer_id: ProducerId) -> int | None:
+    def _newest_underway(self) -> asyncio.Future[Placed] | None:
+        """Done when everything published so far is acknowledged: that goes in order."""
+        return next(reversed(self._underway.values()), None)
+
+    async def _settle(self) -> None:
+        """Wait until it is known of everything published so far whether it is stored."""
+        newest = self._newest_underway()
+        if newest is not None:
+            await asyncio.wait([newest])
+
+    async def last_user_sequence(self, producer_id: ProducerId) -> int | None:
+        """The highest value of the ``sequence`` column that is stored for a producer."""
+        await self._settle()
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
         return self._sessions.last_user_sequence(producer_id)
 
     # ------------------------------------------------------------------ upkeep
@@ -148,10 +185,9 @@ class Partition:
         offset = self.log.staged_offset
         data = encode_snapshot(self._sessions, offset)
         self._unsnapshotted_bytes = 0
-        while self.log.next_offset < offset:
-            if self.log.failure is not None:
-                return
-            await self.log.wait_beyond(Offset(offset - 1), timeout_s=60)
+        await self._settle()
+        if self.log.failure is not None:
+            return
         content = {PRODUCERS: crc32c(data).to_bytes(4, "little") + data}
         await self._run_blocking(lambda: write_files(self._disk, self.folder, content))
 
@@ -176,10 +212,29 @@ def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None
     return last
 
 
+def _pass_on(
+    again: asyncio.Future[Placed], place: StoredRange, original: asyncio.Future[Placed]
+) -> None:
+    """Let a repeat end as the original did."""
+    if again.done():
+        return
+    if original.cancelled():
+        again.cancel()
+    elif error := original.exception():
+        again.set_exception(error)
+    else:
+        again.set_result(place)
+
+
 def _verified(data: bytes) -> Snapshot | None:
     if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
         return None
     return decode_snapshot(data[4:])
+
+
+def _unopened(folder: str, error: OSError) -> PartitionUnavailable | DiskFull:
+    reason = f"{folder} could not be opened: {error.strerror or error}"
+    return unavailable(LogFailed(reason, errno=error.errno))
 
 
 def unavailable(error: LogFailed | LogClosed) -> PartitionUnavailable | DiskFull:

@@ -1,18 +1,20 @@
 """The partitions of this node: opened when they are first needed, closed with the node.
 
-A partition whose log failed stays here, readable, until it can be opened again: after a full disk as
-soon as there is space, after another failure at growing intervals.
+A partition whose log failed stays here, readable, until it has been opened again: after a full disk
+as soon as there is space, after another failure at growing intervals. Partitions are known by their
+topic's number, so that one of a deleted topic is never taken for that of a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
 from quiver.broker.catalog import TopicRecord
 from quiver.broker.partition import Partition
-from quiver.errors import PartitionNotFound, QuiverError, ShuttingDown
+from quiver.errors import PartitionNotFound, QuiverError, ShuttingDown, TopicNotFound
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
@@ -24,8 +26,8 @@ _TAIL_BYTES_MIN = 64 << 10
 
 logger = structlog.get_logger()
 
-Place = tuple[str, int]
-"""A topic's name and the index of a partition."""
+Place = tuple[int, int]
+"""A topic's number and the index of a partition."""
 
 
 class Partitions:
@@ -36,12 +38,15 @@ class Partitions:
         disk: Disk,
         clock: Clock,
         run_blocking: RunBlocking,
+        exists: Callable[[TopicRecord], bool],
         tail_bytes_total: int,
     ) -> None:
+        """``exists`` says whether a topic has not been deleted meanwhile."""
         self._folder = folder
         self._disk = disk
         self._clock = clock
         self._run_blocking = run_blocking
+        self._exists = exists
         self._tail_bytes_total = tail_bytes_total
         self._open: dict[Place, Partition] = {}
         self._opening: dict[Place, asyncio.Task[Partition]] = {}
@@ -51,9 +56,9 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def ready(self, topic: str, index: int) -> Partition | None:
+    def ready(self, record: TopicRecord, index: int) -> Partition | None:
         """The partition if it is open already."""
-        return self._open.get((topic, index))
+        return self._open.get((record.number, index))
 
     def opened(self) -> list[tuple[Place, Partition]]:
         return list(self._open.items())
@@ -67,18 +72,24 @@ class Partitions:
                 topic=record.name,
                 partition=index,
             )
-        place = (record.name, index)
-        known = self._open.get(place)
+        known = self._open.get((record.number, index))
         if known is not None:
             return known
+        return await asyncio.shield(self._opening_of(record, index))
+
+    def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
+        """The task that opens the partition; there is one at a time."""
         if self._closed:
             raise ShuttingDown()
+        if not self._exists(record):
+            raise TopicNotFound(f"topic {record.name!r} was deleted", topic=record.name)
+        place = (record.number, index)
         opening = self._opening.get(place)
         if opening is None:
             opening = asyncio.create_task(self._open_partition(record, index))
             self._opening[place] = opening
             opening.add_done_callback(lambda _: self._opening.pop(place, None))
-        return await asyncio.shield(opening)
+        return opening
 
     async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
         partition = await Partition.open(
@@ -88,62 +99,58 @@ class Partitions:
             clock=self._clock,
             run_blocking=self._run_blocking,
         )
-        self._open[record.name, index] = partition
+        self._open[record.number, index] = partition
         return partition
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to its open partitions."""
-        for (topic, _), partition in self._open.items():
-            if topic == record.name:
+        for (number, _), partition in self._open.items():
+            if number == record.number:
                 partition.log.reconfigure(self._log_settings(record.settings))
 
     async def remove(self, record: TopicRecord) -> None:
-        """Close a deleted topic's partitions and remove its data."""
-        places = [place for place in (*self._open, *self._opening) if place[0] == record.name]
+        """Close the partitions of a topic that exists no more, and remove its data."""
+        places = {place for place in (*self._open, *self._opening) if place[0] == record.number}
         for place in places:
             if place in self._opening:
                 await asyncio.wait([self._opening[place]])
+            self._retry_at.pop(place, None)
             partition = self._open.pop(place, None)
             if partition is not None:
-                await partition.close()
+                await _close(partition)
         folder = f"{self._folder}/{record.folder}"
-        await self._run_blocking(lambda: _remove_folder(self._disk, folder))
+        await self._run_blocking(lambda: self._remove_folder(folder))
 
-    async def reopen_failed(self, records: dict[str, TopicRecord]) -> None:
-        """Try to open again what failed, if its time has come."""
-        now = self._clock.monotonic()
+    def _remove_folder(self, folder: str) -> None:
+        if self._disk.exists(folder):
+            self._disk.remove_folder(folder)
+            self._disk.sync_folder(self._folder)
+
+    async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
+        """Try to open again what failed, if its time has come. It is readable meanwhile."""
         for place, partition in self.opened():
-            if partition.log.failure is None:
-                continue
+            now = self._clock.monotonic()
+            record = records.get(place[0])
             due, pause = self._retry_at.get(place, (now, 1.0))
-            if now < due or place[0] not in records:
+            if partition.log.failure is None or record is None or now < due:
                 continue
             self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
+            names = {"topic": record.name, "partition": place[1]}
             try:
-                await partition.close()
-                await self._open_partition(records[place[0]], place[1])
+                await asyncio.shield(self._opening_of(record, place[1]))
             except (QuiverError, OSError) as error:
-                logger.error(
-                    "partition is still failed",
-                    topic=place[0],
-                    partition=place[1],
-                    error=str(error),
-                )
-            else:
-                del self._retry_at[place]
-                logger.info("partition is open again", topic=place[0], partition=place[1])
+                logger.error("partition is still failed", **names, error=str(error))
+                continue
+            self._retry_at.pop(place, None)
+            await _close(partition)
+            logger.info("partition is open again", **names)
 
     async def close(self) -> None:
         self._closed = True
         if self._opening:
             await asyncio.wait(list(self._opening.values()))
         partitions, self._open = list(self._open.values()), {}
-        results = await asyncio.gather(
-            *(partition.close() for partition in partitions), return_exceptions=True
-        )
-        for partition, result in zip(partitions, results, strict=True):
-            if isinstance(result, BaseException):
-                logger.error("partition was not closed", folder=partition.folder, error=str(result))
+        await asyncio.gather(*map(_close, partitions))
 
     def _log_settings(self, settings: TopicSettings) -> LogSettings:
         share = self._tail_bytes_total // max(32, len(self._open) + 1)
@@ -156,6 +163,9 @@ class Partitions:
         )
 
 
-def _remove_folder(disk: Disk, folder: str) -> None:
-    if disk.exists(folder):
-        disk.remove_folder(folder)
+async def _close(partition: Partition) -> None:
+    """Close it as well as can be: recovery looks after what could not be written."""
+    try:
+        await partition.close()
+    except Exception as error:
+        logger.error("partition was not closed well", folder=partition.folder, error=str(error))

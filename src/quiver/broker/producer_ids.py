@@ -13,7 +13,8 @@ import re
 import msgspec
 
 from quiver.cluster.metadata import Expect, MetadataStore, Put
-from quiver.errors import InvalidSetting, MetadataConflict
+from quiver.errors import InvalidSetting, MetadataConflict, ProducerFenced
+from quiver.model.batch import UnstoredBatch
 from quiver.model.ids import ProducerEpoch, ProducerId
 
 PRODUCERS = "producers/"
@@ -33,6 +34,19 @@ class ProducerIds:
         self._store = store
         self._next = self._end = 0
         self._turn = asyncio.Lock()
+        self._epochs: dict[ProducerId, ProducerEpoch] = {}
+
+    async def load(self) -> None:
+        """Read who was opened last under each name."""
+        for entry in (await self._store.list(PRODUCERS)).entries:
+            identity = _decoder.decode(entry.value)
+            self._epochs[identity.producer_id] = identity.epoch
+
+    def require_current(self, batch: UnstoredBatch) -> None:
+        """``ProducerFenced`` if another has opened the name of the batch's producer since."""
+        epoch = self._epochs.get(batch.producer_id, 0)
+        if batch.producer_epoch < epoch:
+            raise ProducerFenced(epoch=epoch)
 
     async def open(self, name: str | None) -> Identity:
         """The identity of a producer that starts now."""
@@ -62,6 +76,8 @@ class ProducerIds:
                 )
             except MetadataConflict:
                 continue
+            current = self._epochs.get(identity.producer_id, identity.epoch)
+            self._epochs[identity.producer_id] = max(current, identity.epoch)
             return identity
         raise MetadataConflict(f"producer {name!r} is being opened by many at once")
 

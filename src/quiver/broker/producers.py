@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from quiver.errors import ProducerFenced, SequenceGap
+from quiver.errors import ProducerError, ProducerFenced, SequenceGap
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId
 
@@ -79,6 +79,12 @@ class ProducerSessions:
                 expected=expected,
             )
         assert session is not None, "a session that expects more than 0 exists"
+        if batch.sequence + batch.count > expected:
+            raise ProducerError(
+                f"the batch at sequence {batch.sequence:,} repeats messages and adds others; "
+                f"the producer's next is {expected:,}",
+                expected=expected,
+            )
         for stored in session.recent:
             if (stored.sequence, stored.count) == (batch.sequence, batch.count):
                 return Duplicate(stored)
@@ -101,7 +107,9 @@ class ProducerSessions:
         ]
         if last_user_sequence is not None:
             known = session.last_user_sequence
-            session.last_user_sequence = max(last_user_sequence, -1 if known is None else known)
+            session.last_user_sequence = (
+                last_user_sequence if known is None else max(last_user_sequence, known)
+            )
         while len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
 

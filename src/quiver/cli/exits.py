@@ -15,12 +15,10 @@ from enum import IntEnum
 import typer
 
 from quiver.errors import (
-    ConnectionLost,
     FolderInUse,
     InvalidSetting,
     OffsetOutOfRange,
     QuiverError,
-    RequestTimeout,
     TopicExists,
     TopicNotFound,
 )
@@ -36,14 +34,11 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class Unreachable(QuiverError):
-    """No node answers at the address."""
-
-    code = "unreachable"
+class Unreachable(Exception):
+    """No node answers at the address. Not an error of Quiver's: there is nobody to report one."""
 
 
 HINTS: tuple[tuple[type[QuiverError], str], ...] = (
-    (Unreachable, "is a node running there? Start one with: quiver serve"),
     (TopicNotFound, "see which there are with: quiver topic list"),
     (TopicExists, "--if-not-exists accepts a topic that is there already"),
     (FolderInUse, "stop the other node, or choose another folder with --data"),
@@ -56,12 +51,17 @@ def run(application: Callable[..., object], arguments: Sequence[str] | None = No
     try:
         code = application(args=arguments, prog_name="quiver", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as end:
+        # typer turns a broken pipe into an exit of its own
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
         _silence_stdout()
         return ExitCode.OK
-    except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted")
+    except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except typer.Abort:
+        tell("nothing was done")
+        return ExitCode.FAILED
     except Exception as error:
         if os.environ.get("QUIVER_DEBUG"):
             traceback.print_exc()
@@ -84,6 +84,12 @@ def _told(error: Exception) -> ExitCode:
         return _told_usage(error)
     if isinstance(error, QuiverError):
         return _told_quiver_error(error)
+    if isinstance(error, Unreachable):
+        tell(
+            f"error: {_one_line(str(error))}",
+            "hint: start a node with: quiver serve; or say where it is with --url",
+        )
+        return ExitCode.UNREACHABLE
     if isinstance(error, OSError):
         tell(f"error: {_described(error)}")
         return ExitCode.FAILED
@@ -97,7 +103,7 @@ def _told(error: Exception) -> ExitCode:
 def _told_usage(error: typer.TyperException) -> ExitCode:
     message = error.format_message()
     if message:  # an empty one means that the help was shown instead
-        tell(f"error: {_one_line(message)}")
+        tell(f"error: {_one_line(message).removeprefix('Invalid value: ')}")
         context = getattr(error, "ctx", None)
         if context is not None:
             tell(f"hint: see {context.command_path} --help")
@@ -117,8 +123,6 @@ def _told_quiver_error(error: QuiverError) -> ExitCode:
     else:
         if error.retryable:
             tell("hint: the same command may succeed when run again")
-    if isinstance(error, Unreachable):
-        return ExitCode.UNREACHABLE
     return ExitCode.FAILED
 
 
@@ -134,5 +138,5 @@ def _one_line(text: str) -> str:
 def _silence_stdout() -> None:
     """Whoever read the output has gone; let the interpreter flush the rest into nothing."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
+    os.dup2(nothing, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nothing)

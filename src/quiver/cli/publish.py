@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -18,12 +18,13 @@ from quiver.cli.exits import tell
 from quiver.cli.message_lines import Line, key_of, lines_of, opened
 from quiver.cli.output import print_json, progress
 from quiver.cli.session import UrlFlag, connected
-from quiver.cli.text import parse_pairs
+from quiver.cli.text import parse_pairs, shown_time
 from quiver.model.topic import Acks
 from quiver.model.units import seconds
 
 if TYPE_CHECKING:
-    from quiver.client import Delivery
+    from quiver import Delivery, Published
+    from quiver.client.outgoing import MessageOptions
 
 UNCONFIRMED_MAX = 10_000
 """How many messages may be on their way before the first of them is waited for."""
@@ -79,24 +80,32 @@ def publish(
     if key is not None and key_field is not None:
         raise typer.BadParameter("--key and --key-field exclude each other", ctx=context)
     source = _source(context, payloads or [], file)
-    options = {
-        "headers": parse_pairs(header or [], "header") or None,
-        "priority": priority,
-        "delay": None if delay is None else seconds(delay),
-    }
-    publishing = _Publishing(json=json)
-    with connected(context, url) as client, progress("publishing", None) as advance:
-        with client.producer(topic, name=producer_name, acks=acks) as producer:
-            for line in source:
-                own_key = key if key_field is None else key_of(line, key_field)
-                sequence = None if producer_name is None else line.number
-                publishing.sent(
-                    producer.send(line.payload, key=own_key, sequence=sequence, **options)
-                )
-                advance(1)
-            publishing.finish()
-    if not json:
-        publishing.print_summary(topic)
+    options = _options(header or [], priority, delay)
+    publishing = _Publishing(topic, json=json)
+    with (
+        connected(context, url) as client,
+        progress("publishing", None) as advance,
+        publishing,
+        client.producer(topic, name=producer_name, acks=acks) as producer,
+    ):
+        for line in source:
+            own_key = key if key_field is None else key_of(line, key_field)
+            if producer_name is not None:
+                options["sequence"] = line.number
+            publishing.sent(producer.send(line.payload, key=own_key, **options))
+            advance(1)
+
+
+def _options(header: list[str], priority: int | None, delay: str | None) -> MessageOptions:
+    """What was given, and nothing else: a message without options takes the short way."""
+    options: MessageOptions = {}
+    if header:
+        options["headers"] = parse_pairs(header, "header")
+    if priority is not None:
+        options["priority"] = priority
+    if delay is not None:
+        options["delay"] = seconds(delay)
+    return options
 
 
 def _source(context: typer.Context, payloads: list[str], file: str | None) -> Iterator[Line]:
@@ -119,39 +128,64 @@ def _lines(path: str) -> Iterator[Line]:
 
 
 class _Publishing:
-    """Counts what was stored, and keeps the number of unconfirmed messages within bounds."""
+    """Keeps the number of unconfirmed messages within bounds, and tells at the end what was stored.
 
-    def __init__(self, *, json: bool) -> None:
+    It outlives the producer: when the block ends every message is settled, also after a mistake
+    half-way, and the count tells how far it came.
+    """
+
+    def __init__(self, topic: str, *, json: bool) -> None:
+        self._topic = topic
         self._json = json
         self._unconfirmed: deque[Delivery] = deque()
         self._started_s = time.monotonic()
-        self.stored = 0
-        self.duplicates = 0
+        self._stored = self._duplicates = 0
 
     def sent(self, delivery: Delivery) -> None:
         self._unconfirmed.append(delivery)
-        while len(self._unconfirmed) > UNCONFIRMED_MAX:
-            self._confirm(self._unconfirmed.popleft())
+        while len(self._unconfirmed) > UNCONFIRMED_MAX or (
+            self._unconfirmed and self._unconfirmed[0].done()
+        ):
+            self._confirm(self._unconfirmed.popleft().result())
 
-    def finish(self) -> None:
-        while self._unconfirmed:
-            self._confirm(self._unconfirmed.popleft())
-
-    def _confirm(self, delivery: Delivery) -> None:
-        position: Any = delivery.result()
-        if position.duplicate:
-            self.duplicates += 1
+    def _confirm(self, published: Published) -> None:
+        if published.duplicate:
+            self._duplicates += 1
         else:
-            self.stored += 1
+            self._stored += 1
         if self._json:
-            print_json(position, indent=False)
+            print_json(_position(published), indent=False)
 
-    def print_summary(self, topic: str) -> None:
-        taken_s = time.monotonic() - self._started_s
-        total = self.stored + self.duplicates
-        text = f"published {self.stored:,} message{'s' if self.stored != 1 else ''} to {topic}"
-        if self.duplicates:
-            text += f"; {self.duplicates:,} had been stored before"
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        failed = kind is not None
+        while self._unconfirmed:
+            delivery = self._unconfirmed.popleft()
+            if not failed or (delivery.done() and delivery.exception() is None):
+                self._confirm(delivery.result())
+        if not self._json and (self._stored or not failed):
+            tell(self._summary())
+
+    def _summary(self) -> str:
+        total = self._stored + self._duplicates
+        text = f"published {self._stored:,} message{'' if self._stored == 1 else 's'}"
+        text += f" to {self._topic}"
+        if self._duplicates:
+            text += f"; {self._duplicates:,} had been stored before"
         if total > 1:
-            text += f" in {taken_s:.2f} s ({total / max(taken_s, 1e-9):,.0f} per second)"
-        tell(text)
+            taken_s = max(time.monotonic() - self._started_s, 1e-9)
+            text += f" in {taken_s:.2f} s ({total / taken_s:,.0f} per second)"
+        return text
+
+
+def _position(published: Published) -> dict[str, Any]:
+    return {
+        "topic": published.topic,
+        "partition": published.partition,
+        "offset": published.offset,
+        "id": published.id,
+        "timestamp": None if published.timestamp_us is None else shown_time(published.timestamp_us),
+        "duplicate": published.duplicate,
+    }

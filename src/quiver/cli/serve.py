@@ -6,6 +6,7 @@ and flags, in this order, and every mistake in them is told before anything is o
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -15,7 +16,6 @@ from typing import Annotated
 
 import typer
 
-from quiver.cli.exits import tell
 from quiver.cli.output import print_line, print_table
 from quiver.config import Address, Given, LoadedConfig, NodeConfig, load_config
 from quiver.config.document import resulting_settings, toml_document
@@ -123,7 +123,8 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
     def on_ready(address: Address) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, address)
-        tell(*_welcome(address))
+        if config.logging.format != "json":
+            _say(_welcome(address))
 
     try:
         uvloop.run(run_node(config, on_ready))
@@ -132,6 +133,12 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
     finally:
         if ready_file is not None:
             Path(ready_file).unlink(missing_ok=True)
+
+
+def _say(lines: list[str]) -> None:
+    """To standard output: standard error carries the log. A node runs even if nobody reads it."""
+    with contextlib.suppress(OSError):
+        print(*lines, sep="\n", flush=True)
 
 
 def _welcome(address: Address) -> list[str]:

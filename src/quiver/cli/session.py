@@ -6,8 +6,8 @@ come at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +16,7 @@ from quiver.cli.exits import Unreachable
 from quiver.errors import ConnectionLost, RequestTimeout
 
 if TYPE_CHECKING:
-    from quiver.client import Client
+    from quiver import AsyncClient, Client
 
 DEFAULT_URL = "quiver://127.0.0.1:7401"
 
@@ -34,12 +34,24 @@ def url_of(context: typer.Context, url: str | None) -> str:
 @contextmanager
 def connected(context: typer.Context, url: str | None) -> Iterator[Client]:
     """A client whose node has answered; ``Unreachable`` if none does."""
-    from quiver.client import Client  # noqa: PLC0415 - it takes longer to load than help to print
+    from quiver import Client  # noqa: PLC0415 - it takes longer to load than help
 
-    address = url_of(context, url)
-    with Client(address) as client:
+    with Client(url_of(context, url)) as client:
         try:
             client.describe_node()
-        except (ConnectionLost, RequestTimeout, OSError) as error:
-            raise Unreachable(f"no node answers at {address}: {error}") from error
+        except (ConnectionLost, RequestTimeout) as error:
+            raise Unreachable(error.message) from error
+        yield client
+
+
+@asynccontextmanager
+async def connected_async(context: typer.Context, url: str | None) -> AsyncIterator[AsyncClient]:
+    """The same for what reads and writes at once."""
+    from quiver import AsyncClient  # noqa: PLC0415 - as above
+
+    async with AsyncClient(url_of(context, url)) as client:
+        try:
+            await client.describe_node()
+        except (ConnectionLost, RequestTimeout) as error:
+            raise Unreachable(error.message) from error
         yield client

@@ -26,6 +26,19 @@ def shown_bytes(size: float | None) -> str:
     return f"{size:,.1f} TiB"
 
 
+def shown_size(size: int | None) -> str:
+    """A size that someone chose, exactly as it may be written: ``10GB``, ``256MiB``, ``1500``."""
+    if size is None:
+        return "none"
+    written = [
+        f"{size // base**power}{prefix}{suffix}"
+        for base, suffix in ((1024, "iB"), (1000, "B"))
+        for power, prefix in enumerate("KMGT", 1)
+        if size and size % base**power == 0
+    ]
+    return min([*written, str(size)], key=len)
+
+
 def shown_duration(seconds: float | None) -> str:
     """``5400`` as ``1h30m``; none as ``none``."""
     if seconds is None:
@@ -49,7 +62,7 @@ def shown_time(time_us: int | None) -> str:
         moment = datetime.fromtimestamp(second, UTC)
     except (OverflowError, ValueError, OSError):
         return str(time_us)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micro:06d}Z"
+    return f"{moment.isoformat()[:19]}.{micro:06d}Z"
 
 
 def harmless(text: str) -> str:

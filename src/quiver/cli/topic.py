@@ -10,7 +10,7 @@ from quiver.cli import topic_options as flags
 from quiver.cli.exits import tell
 from quiver.cli.output import print_json, print_line, print_table
 from quiver.cli.session import UrlFlag, connected
-from quiver.cli.text import shown_bytes, shown_duration, shown_time
+from quiver.cli.text import shown_bytes, shown_duration, shown_size, shown_time
 from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
 from quiver.model.wire import TopicInfo
 
@@ -51,7 +51,7 @@ def create(
     TopicSettings(partitions=partitions, **settings)  # a mistake is told before connecting
     with connected(context, url) as client:
         topic = client.create_topic(name, partitions=partitions, exist_ok=if_not_exists, **settings)
-    _print_changed(topic, "created", json=json)
+    _print_changed(topic, "there is a" if if_not_exists else "created", json=json)
 
 
 @app.command()
@@ -98,14 +98,13 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
         tell("there are no topics yet; create one with: quiver topic create NAME")
         return
     print_table(
-        ("TOPIC", ">PARTITIONS", ">MESSAGES", ">BYTES", "DURABILITY", "RETENTION", "CREATED"),
+        ("TOPIC", ">PARTITIONS", "DURABILITY", "ACKS", "RETENTION", "CREATED"),
         [
             (
                 topic.name,
                 len(topic.partitions),
-                _shown_count(_messages_in(topic)),
-                shown_bytes(_bytes_in(topic)),
                 topic.settings.durability,
+                topic.settings.acks,
                 _shown_retention(topic.settings.retention),
                 shown_time(topic.created_us)[:19] + "Z",
             )
@@ -178,8 +177,8 @@ def _setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
         ("acks", settings.acks),
         ("retention", _shown_retention(settings.retention)),
         ("compression", settings.compression),
-        ("message_bytes_max", shown_bytes(settings.message_bytes_max)),
-        ("segment_bytes", shown_bytes(settings.segment_bytes)),
+        ("message_bytes_max", shown_size(settings.message_bytes_max)),
+        ("segment_bytes", shown_size(settings.segment_bytes)),
         ("segment_age", shown_duration(settings.segment_age_s)),
     ]
 
@@ -195,7 +194,7 @@ def _shown_retention(retention: Retention) -> str:
     if retention.age_s is not None:
         limits.append(shown_duration(retention.age_s))
     if retention.size is not None:
-        limits.append(shown_bytes(retention.size))
+        limits.append(shown_size(retention.size))
     if retention.messages is not None:
         limits.append(f"{retention.messages:,} messages")
     if retention.acked:
@@ -206,11 +205,6 @@ def _shown_retention(retention: Retention) -> str:
 def _messages_in(topic: TopicInfo) -> int | None:
     spans = [_span(each.start_offset, each.next_offset) for each in topic.partitions]
     return None if None in spans else sum(span for span in spans if span is not None)
-
-
-def _bytes_in(topic: TopicInfo) -> int | None:
-    sizes = [each.bytes for each in topic.partitions]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def _span(start: int | None, end: int | None) -> int | None:

@@ -92,3 +92,7 @@ def bounds_of(setting: Setting) -> str:
 
 def _sections() -> Iterator[tuple[str, Iterator[Setting]]]:
     yield from groupby(settings_of(NodeConfig), key=lambda setting: setting.section)
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")

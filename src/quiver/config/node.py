@@ -98,7 +98,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 40,
-            description="Memory for the newest batches of all partitions, so that reading them touches no disk.",
+            description="Memory for the newest batches of all partitions; reading them touches no disk.",
         ),
     ] = 256 * MIB
 

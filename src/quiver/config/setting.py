@@ -77,7 +77,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"{self.name} must be one of {', '.join(self.choices)}, not {shown(value)}"
             )
-        if self.meta.pattern is not None and not re.search(self.meta.pattern, value):
+        if self.meta.pattern is not None and not re.fullmatch(self.meta.pattern, value):
             raise InvalidSetting(f"{self.name} cannot be {shown(value)}. {self.description}")
         if self.meta.min_length is not None and len(value) < self.meta.min_length:
             raise InvalidSetting(f"{self.name} must not be empty")

@@ -7,21 +7,22 @@ its replies, is told so where that is possible, counted, and closed; no other co
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import structlog
 
-from quiver.edge.session import NodeServices, Session
-from quiver.errors import ProtocolError, QuiverError
+from quiver.edge.session import NodeServices, Session, require_version
+from quiver.errors import Overloaded, ProtocolError, QuiverError, Unavailable
 from quiver.model import wire
 from quiver.model.batch import Bytes
-from quiver.model.frames import PREFACE, FrameAssembler, frame
+from quiver.model.frames import HEADER_BYTES_MAX, PREFACE, FrameAssembler, frame
 
 _GREETING_BYTES_MAX = 64 << 10
 _WRITE_HIGH_WATER = 4 << 20
 _SWEEP_S = 1.0
+_GOODBYE_S = 1.0
+"""How long a shutdown waits, at the end, for clients to read what was written to them."""
 
 logger = structlog.get_logger()
 
@@ -32,31 +33,63 @@ class NativeServer:
         self._connections: set[NativeConnection] = set()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()
         services.connection_count = lambda: len(self._connections)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address, with the port that a 0 became."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: NativeConnection(self._services, self._connections), host, port, backlog=1024
+            lambda: NativeConnection(self._services, self), host, port, backlog=1024
         )
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._connections) >= self._services.limits.connections_max
+
+    def opened(self, connection: NativeConnection) -> None:
+        self._connections.add(connection)
+        self._services.metrics.connections_opened.inc()
+        self._services.metrics.connections.set(len(self._connections))
+
+    def progressed(self) -> None:
+        """Something was answered: a shutdown may be waiting for it."""
+        self._progress.set()
+
+    def lost(self, connection: NativeConnection) -> None:
+        self._connections.discard(connection)
+        self._services.metrics.connections.set(len(self._connections))
+        self._progress.set()
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nobody new, finish what is under way, then let everybody go."""
         if self._server is None:
             return
         self._server.close()
-        connections = list(self._connections)
-        await asyncio.gather(*(connection.drain(timeout_s) for connection in connections))
+        for connection in list(self._connections):
+            connection.drain()
+        await self._wait_until(lambda: all(c.is_idle for c in self._connections), timeout_s)
+        for connection in list(self._connections):
+            connection.say_goodbye()
+        await self._wait_until(lambda: not self._connections, _GOODBYE_S)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._wait_until(lambda: not self._connections, _GOODBYE_S)
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
-        for connection in connections:
-            connection.close("shutdown")
-        await self._server.wait_closed()
+
+    async def _wait_until(self, reached: Callable[[], bool], timeout_s: float) -> None:
+        timer = asyncio.create_task(self._services.clock.sleep(timeout_s))
+        while not reached() and not timer.done():
+            self._progress.clear()
+            progress = asyncio.create_task(self._progress.wait())
+            await asyncio.wait([timer, progress], return_when=asyncio.FIRST_COMPLETED)
+            progress.cancel()
+        timer.cancel()
 
     async def _sweep(self) -> None:
         """Once a second, look after every connection's deadlines."""
@@ -64,54 +97,55 @@ class NativeServer:
             await self._services.clock.sleep(_SWEEP_S)
             now = self._services.clock.monotonic()
             for connection in list(self._connections):
-                connection.check(now)
+                try:
+                    connection.check(now)
+                except Exception as error:
+                    logger.error("connection failed unexpectedly", exc_info=error)
+                    connection.abort()
 
 
 class NativeConnection(asyncio.BufferedProtocol):
-    def __init__(self, services: NodeServices, connections: set[NativeConnection]) -> None:
+    def __init__(self, services: NodeServices, server: NativeServer) -> None:
         self._services = services
-        self._connections = connections
+        self._server = server
         self._transport: asyncio.Transport | None = None
-        self._session: Session | None = None
-        self._frames = FrameAssembler(_GREETING_BYTES_MAX)
+        self._session = Session(services, self._reply)
+        self._session.on_progress = self._on_progress
+        self._frames = FrameAssembler(_GREETING_BYTES_MAX, HEADER_BYTES_MAX)
         self._preface = bytearray()
         self._preface_buffer = bytearray(len(PREFACE))
         self._greeted = False
         self._reading = True
-        self._last_request = self._frame_began = services.clock.monotonic()
+        self._resuming = False
+        self._opened = self._last_request = self._frame_began = services.clock.monotonic()
         self._unread_since: float | None = None
+        self._closed_at: float | None = None
 
     # ------------------------------------------------------------------ asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._connections) >= self._services.limits.connections_max:
-            self.close("too_many_connections")
+        if self._server.is_full:
+            self._refuse(Overloaded("the node has as many connections as it allows"))
             return
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
-        self._connections.add(self)
-        self._services.metrics.connections_opened.inc()
-        self._services.metrics.connections.set(len(self._connections))
-        self._session = Session(self._services, self._reply)
-        self._session.on_progress = self._read_again
+        self._server.opened(self)
 
-    def connection_lost(self, _: Exception | None) -> None:
-        self._connections.discard(self)
-        self._services.metrics.connections.set(len(self._connections))
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._closed_at is None:
+            self._count_close("lost" if error else "client" if self._is_between else "cut_frame")
         self._transport = None
-        if self._session is not None:
-            self._session.close()
+        self._session.close()
+        self._server.lost(self)
 
     def pause_writing(self) -> None:
         self._unread_since = self._services.clock.monotonic()
-        if self._session is not None:
-            self._session.pause_sending()
+        self._session.pause_sending()
+        self._pause_if_busy()
 
     def resume_writing(self) -> None:
         self._unread_since = None
-        if self._session is not None:
-            self._session.resume_sending()
+        self._session.resume_sending()
 
     def get_buffer(self, _: int) -> memoryview:
         if len(self._preface) < len(PREFACE):
@@ -122,16 +156,20 @@ class NativeConnection(asyncio.BufferedProtocol):
         try:
             if len(self._preface) < len(PREFACE):
                 self._take_preface(count)
-                return
-            if self._frames.is_between_frames:
-                self._frame_began = self._services.clock.monotonic()
-            for header, body in self._frames.received(count):
-                self._take(header, body)
-                self._frame_began = self._services.clock.monotonic()
+            else:
+                self._take_frames(count)
         except QuiverError as error:
             self._refuse(error)
+        except Exception as error:
+            logger.error("connection failed unexpectedly", exc_info=error)
+            self._refuse(Unavailable("the node could not go on with this connection"))
 
     # ------------------------------------------------------------------ requests and replies
+
+    @property
+    def _is_between(self) -> bool:
+        """Whether nothing has come that waits for its other half."""
+        return len(self._preface) in (0, len(PREFACE)) and self._frames.is_between_frames
 
     def _take_preface(self, count: int) -> None:
         begin = len(self._preface)
@@ -139,48 +177,72 @@ class NativeConnection(asyncio.BufferedProtocol):
         if not PREFACE.startswith(bytes(self._preface)):
             raise ProtocolError("this port speaks Quiver's native protocol, and that was not it")
 
+    def _take_frames(self, count: int) -> None:
+        """Take what came, until that is enough to do: the rest is taken when there is less."""
+        if self._frames.is_between_frames:
+            self._frame_began = self._services.clock.monotonic()
+        for header, body in self._frames.received(count):
+            self._take(header, body)
+            if self._closed_at is not None or self._pause_if_busy():
+                return
+
     def _take(self, header: memoryview, body: memoryview) -> None:
-        if self._transport is None or self._session is None:
-            return
-        self._last_request = self._services.clock.monotonic()
+        self._last_request = self._frame_began = self._services.clock.monotonic()
         try:
             request = wire.decode_request(header)
         except wire.BadRequest as bad:
             self._services.metrics.errors.labels(bad.reply.code).inc()
             self._reply(bad.reply)
+            if not self._greeted:
+                self.close(bad.reply.code)
             return
-        if not self._greeted:
-            self._greet(request)
-        self._session.receive(request, body)
-        if self._reading and self._session.is_busy:
-            self._reading = False
-            self._transport.pause_reading()
+        if not self._greeted and not self._greet(request):
+            return
+        self._session.receive(request, body, len(header))
 
-    def _greet(self, request: wire.AnyRequest) -> None:
+    def _greet(self, request: wire.AnyRequest) -> bool:
         if not isinstance(request, wire.Hello):
             raise ProtocolError("the first request must be hello")
+        try:
+            require_version(request)
+        except QuiverError as error:
+            self._refuse(error, request.id)
+            return False
         self._greeted = True
         self._frames.frame_bytes_max = self._services.limits.request_bytes_max
+        return True
 
     def _reply(self, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
-        if self._transport is not None:
+        if self._transport is not None and self._closed_at is None:
             self._transport.writelines(frame(wire.encode(reply), body))
 
-    def _read_again(self) -> None:
-        session, transport = self._session, self._transport
-        if (
-            not self._reading
-            and transport is not None
-            and session is not None
-            and not session.is_busy
-        ):
-            self._reading = True
-            transport.resume_reading()
+    def _pause_if_busy(self) -> bool:
+        if self._reading and self._session.is_busy and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+        return not self._reading
 
-    def _refuse(self, error: QuiverError) -> None:
+    def _on_progress(self) -> None:
+        self._server.progressed()
+        if not self._reading and not self._resuming and not self._session.is_busy:
+            self._resuming = True
+            asyncio.get_running_loop().call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        """Take what had come before the pause, then go on reading unless that was enough."""
+        self._resuming = False
+        if self._transport is None or self._session.is_busy:
+            return
+        self._reading = True
+        self._frame_began = self._services.clock.monotonic()
+        self.buffer_updated(0)
+        if self._reading and self._closed_at is None:
+            self._transport.resume_reading()
+
+    def _refuse(self, error: QuiverError, request_id: int = 0) -> None:
         """Say what was wrong, as far as the other side can understand it, and hang up."""
         self._services.metrics.errors.labels(error.code).inc()
-        self._reply(wire.failure(0, error))
+        self._reply(wire.failure(request_id, error))
         self.close(error.code)
 
     # ------------------------------------------------------------------ deadlines
@@ -188,30 +250,49 @@ class NativeConnection(asyncio.BufferedProtocol):
     def check(self, now: float) -> None:
         """Close the connection if it has kept the node waiting for too long."""
         limits = self._services.limits
-        if self._session is None:
+        if self._closed_at is not None:
+            if now - self._closed_at > limits.write_timeout_s:
+                self.abort()
             return
         self._session.expire(now)
         if not self._greeted:
-            if now - self._last_request > limits.handshake_timeout_s:
+            if now - self._opened > limits.handshake_timeout_s:
                 self.close("handshake_timeout")
-        elif self._unread_since is not None and now - self._unread_since > limits.write_timeout_s:
-            self.close("unread_replies", at_once=True)
+        elif self._unread_since is not None:
+            if now - self._unread_since > limits.write_timeout_s:
+                self.close("unread_replies")
+                self.abort()
         elif not self._frames.is_between_frames:
             if self._reading and now - self._frame_began > limits.frame_timeout_s:
                 self.close("slow_frame")
         elif self._session.is_idle and now - self._last_request > limits.idle_timeout_s:
             self.close("idle")
+        elif now - self._last_request > _SWEEP_S:
+            self._frames.rest()
 
-    async def drain(self, timeout_s: float) -> None:
-        if self._session is not None:
-            await self._session.drain(timeout_s)
+    @property
+    def is_idle(self) -> bool:
+        return self._session.is_idle
 
-    def close(self, reason: str, *, at_once: bool = False) -> None:
-        if self._transport is None or self._transport.is_closing():
+    def drain(self) -> None:
+        self._session.drain()
+
+    def say_goodbye(self) -> None:
+        self._session.give_up()
+        self.close("shutdown")
+
+    def close(self, reason: str) -> None:
+        """Take nothing more; what was answered is still sent, if the client reads it in time."""
+        if self._transport is None or self._closed_at is not None:
             return
+        self._closed_at = self._services.clock.monotonic()
+        self._count_close(reason)
+        self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _count_close(self, reason: str) -> None:
         self._services.metrics.connections_closed.labels(reason).inc()
         logger.debug("connection closed", reason=reason)
-        if at_once:
-            self._transport.abort()
-        else:
-            self._transport.close()

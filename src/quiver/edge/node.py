@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import structlog
 
@@ -21,6 +19,7 @@ from quiver.config import Address, NodeConfig
 from quiver.edge.native import NativeServer
 from quiver.edge.session import NodeServices
 from quiver.log.disk import Disk, FolderLock
+from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
 from quiver.log.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
@@ -28,10 +27,9 @@ from quiver.model.clock import Clock, SystemClock
 
 METADATA = "metadata.db"
 _DISK_THREADS = 8
+_CLOSE_TIMEOUT_S = 30.0
 
 logger = structlog.get_logger()
-
-T = TypeVar("T")
 
 
 class Node:
@@ -43,7 +41,9 @@ class Node:
         self.config = config
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
-        self._threads = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="quiver-disk")
+        self._threads = DiskThreads(_DISK_THREADS)
+        # One thread of its own: whoever keeps it busy keeps no disk waiting, and one core at most.
+        self._checks = DiskThreads(1)
         self._lock: FolderLock | None = None
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
@@ -73,7 +73,8 @@ class Node:
             self._store,
             disk=self._disk,
             clock=self._clock,
-            run_blocking=self._run_blocking,
+            run_blocking=self._threads,
+            run_checks=self._checks,
             limits=BrokerLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
@@ -96,19 +97,31 @@ class Node:
         if self._native is not None:
             await self._native.drain(self.config.limits.drain_timeout_s)
             self._native = None
-        if self._broker is not None:
-            await self._broker.close()
-            self._broker = None
+        if self._broker is not None and not await self._close(self._broker):
+            self._lock = None  # stays taken while the process lives: a late write may still come
+        self._broker = None
         if self._store is not None:
             await self._store.close()
             self._store = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        self._threads.shutdown(wait=False)
+        self._threads.close()
+        self._checks.close()
 
-    async def _run_blocking(self, call: Callable[[], T], /) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def _close(self, broker: Broker) -> bool:
+        """Whether it closed. A disk that does not answer must not keep the node from ending."""
+        closing = asyncio.create_task(broker.close())
+        timer = asyncio.create_task(self._clock.sleep(_CLOSE_TIMEOUT_S))
+        await asyncio.wait([closing, timer], return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
+        if closing.done():
+            closing.result()
+            return True
+        logger.error("the logs were not closed in time", seconds=_CLOSE_TIMEOUT_S)
+        closing.cancel()
+        await asyncio.wait([closing])
+        return False
 
 
 async def run_node(config: NodeConfig, on_ready: Callable[[Address], None]) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from quiver.broker.broker import Broker
+from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
 from quiver.broker.partition import Partition, Placed, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
@@ -38,10 +38,11 @@ from quiver.model.topic import Acks
 from quiver.version import __version__
 
 _REQUEST_TIMEOUT_S = 30.0
+_PUBLISH_TIMEOUT_S_MAX = 300.0
+_REQUEST_OVERHEAD = 256
+"""About what a request costs beside its bytes."""
 
 logger = structlog.get_logger()
-
-Answer = tuple[wire.AnyReply, Sequence[Bytes]]
 
 
 class Send(Protocol):
@@ -60,9 +61,13 @@ class NodeServices(msgspec.Struct):
     connection_count: Callable[[], int] = lambda: 0
 
 
-class _Unanswered(msgspec.Struct, gc=False):
+class _Waiting(msgspec.Struct, eq=False):
+    """A request without an answer. It has its own identity: a client may use its id again."""
+
+    id: int
     deadline: float
     size: int
+    task: asyncio.Task[None] | None = None
 
 
 class Session:
@@ -72,11 +77,13 @@ class Session:
         self._services = services
         self._broker = services.broker
         self._send = send
-        self._unanswered: dict[int, _Unanswered] = {}
+        self._unanswered: dict[int, _Waiting] = {}
         self._unanswered_bytes = 0
-        self._backlog: deque[tuple[wire.Publish, memoryview]] = deque()
+        self._backlog: deque[tuple[_Waiting, wire.Publish, memoryview]] = deque()
+        self._backlog_worker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetch_turn = asyncio.Lock()
+        self._call_turn = asyncio.Lock()
         self._writable = asyncio.Event()
         self._writable.set()
         self._draining = False
@@ -91,6 +98,7 @@ class Session:
         return (
             len(self._unanswered) >= limits.requests_max
             or self._unanswered_bytes >= limits.inflight_bytes_max
+            or not self._writable.is_set()
         )
 
     @property
@@ -98,51 +106,51 @@ class Session:
         return not self._unanswered
 
     def pause_sending(self) -> None:
-        """The client is slow to read: produce no large replies until ``resume_sending``."""
+        """The client is slow to read: take and produce nothing until ``resume_sending``."""
         self._writable.clear()
 
     def resume_sending(self) -> None:
         self._writable.set()
+        self.on_progress()
 
-    def receive(self, request: wire.AnyRequest, body: memoryview) -> None:
+    def receive(self, request: wire.AnyRequest, body: memoryview, header_bytes: int = 0) -> None:
         if request.id in self._unanswered:
             raise ProtocolError(f"request {request.id} is still unanswered")
         call = request.__struct_config__.tag
         self._services.metrics.requests.labels(call).inc()
-        size = len(body) + 256
-        timeout_s = _REQUEST_TIMEOUT_S
-        if isinstance(request, wire.Publish):
-            timeout_s = min(max(request.timeout_ms, 1) / 1000, 300.0)
-        elif isinstance(request, wire.Fetch):
-            timeout_s += max(0, request.wait_ms) / 1000
-        deadline = self._services.clock.monotonic() + timeout_s
-        self._unanswered[request.id] = _Unanswered(deadline, size)
-        self._unanswered_bytes += size
+        deadline = self._services.clock.monotonic() + _timeout_s(request)
+        waiting = _Waiting(request.id, deadline, header_bytes + len(body) + _REQUEST_OVERHEAD)
+        self._unanswered[request.id] = waiting
+        self._unanswered_bytes += waiting.size
         if self._draining:
-            self._fail(request.id, ShuttingDown())
+            self._fail(waiting, ShuttingDown())
         elif isinstance(request, wire.Publish):
-            self._publish(request, body)
+            self._publish(waiting, request, body)
+        elif isinstance(request, wire.Ping):
+            self._answer(waiting, wire.Done())
         else:
-            task = asyncio.create_task(self._carry_out(request))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            waiting.task = self._start(self._carry_out(waiting, request))
 
     def expire(self, now: float) -> None:
-        """Answer what has waited too long."""
-        overdue = [key for key, waiting in self._unanswered.items() if waiting.deadline <= now]
-        for request_id in overdue:
-            self._fail(request_id, RequestTimeout())
+        """Answer what has waited too long, and let go of it where that is still possible."""
+        overdue = [waiting for waiting in self._unanswered.values() if waiting.deadline <= now]
+        for waiting in overdue:
+            self._fail(waiting, RequestTimeout())
+            if waiting.task is not None:
+                waiting.task.cancel()
+        if overdue and self._backlog:
+            self._backlog = deque(item for item in self._backlog if self._waits(item[0]))
 
-    async def drain(self, timeout_s: float) -> None:
-        """Take nothing new; end waits; finish publishes that are under way."""
+    def drain(self) -> None:
+        """Take nothing new and end waits. Publishes under way go on: until ``is_idle``."""
         self._draining = True
         for task in list(self._tasks):
             task.cancel()
-        deadline = self._services.clock.monotonic() + timeout_s
-        while self._unanswered and self._services.clock.monotonic() < deadline:
-            await self._services.clock.sleep(0.005)
-        for request_id in list(self._unanswered):
-            self._fail(request_id, ShuttingDown())
+
+    def give_up(self) -> None:
+        """Leave unfinished what draining did not see the end of."""
+        for waiting in list(self._unanswered.values()):
+            self._fail(waiting, ShuttingDown())
 
     def close(self) -> None:
         """The client is gone: whatever is still going on has nobody to answer."""
@@ -151,77 +159,96 @@ class Session:
         for task in list(self._tasks):
             task.cancel()
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     # ------------------------------------------------------------------ answering
 
-    def _answer(self, request_id: int, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
-        waiting = self._unanswered.pop(request_id, None)
-        if waiting is None:
+    def _waits(self, waiting: _Waiting) -> bool:
+        return self._unanswered.get(waiting.id) is waiting
+
+    def _answer(self, waiting: _Waiting, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
+        if not self._waits(waiting):
             return
+        del self._unanswered[waiting.id]
         self._unanswered_bytes -= waiting.size
-        reply.id = request_id
+        reply.id = waiting.id
         self._send(reply, body)
         self.on_progress()
 
-    def _fail(self, request_id: int, error: QuiverError) -> None:
+    def _fail(self, waiting: _Waiting, error: QuiverError) -> None:
         if isinstance(error, LogFailed | LogClosed):
             error = unavailable(error)
         self._services.metrics.errors.labels(error.code).inc()
-        self._answer(request_id, wire.failure(request_id, error))
+        self._answer(waiting, wire.failure(waiting.id, error))
 
     # ------------------------------------------------------------------ publishing
 
-    def _publish(self, request: wire.Publish, body: memoryview) -> None:
+    def _publish(self, waiting: _Waiting, request: wire.Publish, body: memoryview) -> None:
         """Store at once if possible, else in turn behind what waits already."""
-        partition = None
-        if not self._backlog:
-            partition = self._broker.ready_partition(request.topic, request.partition)
-        if partition is not None:
-            self._store(request, body, partition)
-            return
-        self._backlog.append((request, body))
-        if len(self._backlog) == 1:
-            task = asyncio.create_task(self._work_off_backlog())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._services.metrics.published_bytes.inc(len(body))
+        if self._backlog_worker is None:
+            try:
+                partition = self._broker.ready_partition(request.topic, request.partition)
+                if partition is not None:
+                    offer = self._broker.offer(request.topic, body, request.layout)
+                    if offer.is_light:
+                        self._store(waiting, request.acks, partition, offer)
+                        return
+            except Exception as error:
+                self._fail(waiting, _explained(error))
+                return
+        self._backlog.append((waiting, request, body))
+        if self._backlog_worker is None:
+            self._backlog_worker = self._start(self._work_off_backlog())
 
     async def _work_off_backlog(self) -> None:
-        while self._backlog:
-            request, body = self._backlog[0]
-            try:
-                partition = await self._broker.partition(request.topic, request.partition)
-                self._store(request, body, partition)
-            except QuiverError as error:
-                self._fail(request.id, error)
-            except asyncio.CancelledError:
-                for waiting, _ in self._backlog:
-                    self._fail(waiting.id, ShuttingDown())
-                self._backlog.clear()
-                raise
-            self._backlog.popleft()
-
-    def _store(self, request: wire.Publish, body: memoryview, partition: Partition) -> None:
-        self._services.metrics.published_bytes.inc(len(body))
         try:
-            placed, number = self._broker.publish(partition, request.topic, body, request.layout)
-        except QuiverError as error:
-            self._fail(request.id, error)
-            return
-        if request.acks is Acks.NONE:
-            self._answer(request.id, wire.Done())
-        placed.add_done_callback(partial(self._stored, request.id, number))
+            while self._backlog:
+                waiting, request, body = self._backlog.popleft()
+                try:
+                    offer = self._broker.offer(request.topic, body, request.layout)
+                    await self._broker.check(offer)
+                    partition = await self._broker.partition(request.topic, request.partition)
+                    if self._waits(waiting):
+                        self._store(waiting, request.acks, partition, offer)
+                except asyncio.CancelledError:
+                    self._refuse_backlog(waiting)
+                    raise
+                except Exception as error:
+                    self._fail(waiting, _explained(error))
+        finally:
+            self._backlog_worker = None
 
-    def _stored(self, request_id: int, number: int, placed: asyncio.Future[Placed]) -> None:
+    def _refuse_backlog(self, first: _Waiting) -> None:
+        for waiting in (first, *(waiting for waiting, _, _ in self._backlog)):
+            if self._waits(waiting):
+                self._fail(waiting, ShuttingDown())
+        self._backlog.clear()
+
+    def _store(
+        self, waiting: _Waiting, acks: Acks | None, partition: Partition, offer: Offer
+    ) -> None:
+        placed, number = self._broker.store(partition, offer)
+        if acks is Acks.NONE:
+            self._answer(waiting, wire.Done())
+        placed.add_done_callback(partial(self._stored, waiting, number))
+
+    def _stored(self, waiting: _Waiting, number: int, placed: asyncio.Future[Placed]) -> None:
         if placed.cancelled():
-            self._fail(request_id, ShuttingDown())
+            self._fail(waiting, ShuttingDown())
             return
         error = placed.exception()
         if error is not None:
-            self._fail(request_id, error if isinstance(error, QuiverError) else _unexpected(error))
+            self._fail(waiting, _explained(error))
             return
         place = placed.result()
         self._services.metrics.published_batches.inc()
         self._answer(
-            request_id,
+            waiting,
             wire.Published(
                 base_offset=place.base_offset,
                 append_time=place.append_time,
@@ -232,23 +259,26 @@ class Session:
 
     # ------------------------------------------------------------------ everything else
 
-    async def _carry_out(self, request: wire.AnyRequest) -> None:
+    async def _carry_out(self, waiting: _Waiting, request: wire.AnyRequest) -> None:
         try:
             if isinstance(request, wire.Fetch):
-                await self._fetch(request)
-                return
-            handler = _HANDLERS[type(request)]
-            reply, body = await handler(self, request)
-            self._answer(request.id, reply, body)
-        except QuiverError as error:
-            self._fail(request.id, error)
+                await self._fetch(waiting, request)
+            else:
+                await self._call(waiting, request)
         except asyncio.CancelledError:
-            self._fail(request.id, ShuttingDown())
+            if self._waits(waiting):
+                self._fail(waiting, ShuttingDown())
             raise
         except Exception as error:
-            self._fail(request.id, _unexpected(error))
+            self._fail(waiting, _explained(error))
 
-    async def _fetch(self, request: wire.Fetch) -> None:
+    async def _call(self, waiting: _Waiting, request: wire.AnyRequest) -> None:
+        """Carry out calls one after the other, and only while the client reads: some answer much."""
+        async with self._call_turn:
+            await self._writable.wait()
+            self._answer(waiting, await _HANDLERS[type(request)](self, request))
+
+    async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:
         """Wait for data without holding anybody up, then read and send in turn with other fetches.
 
         Only one reply is in the making at a time, and only while the client reads: a client that
@@ -268,11 +298,10 @@ class Session:
                 next_offset=read.next_offset,
                 topic_number=read.topic_number,
             )
-            self._answer(request.id, reply, buffers)
+            self._answer(waiting, reply, buffers)
 
-    async def _hello(self, request: wire.Hello) -> Answer:
-        if wire.PROTOCOL_VERSION not in request.versions:
-            raise _unsupported(request.versions)
+    async def _hello(self, request: wire.Hello) -> wire.AnyReply:
+        require_version(request)
         limits = self._services.limits
         return wire.Welcome(
             version=wire.PROTOCOL_VERSION,
@@ -280,45 +309,42 @@ class Session:
             software=f"quiver/{__version__}",
             frame_bytes_max=limits.request_bytes_max,
             requests_max=limits.requests_max,
-        ), ()
+        )
 
-    async def _ping(self, _: wire.Ping) -> Answer:
-        return wire.Done(), ()
-
-    async def _create_topic(self, request: wire.CreateTopic) -> Answer:
+    async def _create_topic(self, request: wire.CreateTopic) -> wire.AnyReply:
         info = await self._broker.create_topic(
             request.name, request.settings, exist_ok=request.exist_ok
         )
-        return wire.Topic(topic=info), ()
+        return wire.Topic(topic=info)
 
-    async def _alter_topic(self, request: wire.AlterTopic) -> Answer:
-        return wire.Topic(topic=await self._broker.alter_topic(request.name, request.changes)), ()
+    async def _alter_topic(self, request: wire.AlterTopic) -> wire.AnyReply:
+        return wire.Topic(topic=await self._broker.alter_topic(request.name, request.changes))
 
-    async def _delete_topic(self, request: wire.DeleteTopic) -> Answer:
+    async def _delete_topic(self, request: wire.DeleteTopic) -> wire.AnyReply:
         await self._broker.delete_topic(request.name)
-        return wire.Done(), ()
+        return wire.Done()
 
-    async def _describe_topic(self, request: wire.DescribeTopic) -> Answer:
-        return wire.Topic(topic=await self._broker.describe_topic(request.name)), ()
+    async def _describe_topic(self, request: wire.DescribeTopic) -> wire.AnyReply:
+        return wire.Topic(topic=await self._broker.describe_topic(request.name))
 
-    async def _list_topics(self, _: wire.ListTopics) -> Answer:
-        return wire.Topics(topics=await self._broker.list_topics()), ()
+    async def _list_topics(self, _: wire.ListTopics) -> wire.AnyReply:
+        return wire.Topics(topics=await self._broker.list_topics())
 
-    async def _open_producer(self, request: wire.OpenProducer) -> Answer:
+    async def _open_producer(self, request: wire.OpenProducer) -> wire.AnyReply:
         identity, sequences = await self._broker.open_producer(request.name, request.topic)
         return wire.ProducerOpened(
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             last_sequences=sequences,
-        ), ()
+        )
 
-    async def _find_offset(self, request: wire.FindOffset) -> Answer:
+    async def _find_offset(self, request: wire.FindOffset) -> wire.AnyReply:
         offset = await self._broker.find_offset(
             request.topic, request.partition, request.at, request.time_us
         )
-        return wire.OffsetFound(offset=offset), ()
+        return wire.OffsetFound(offset=offset)
 
-    async def _describe_node(self, _: wire.DescribeNode) -> Answer:
+    async def _describe_node(self, _: wire.DescribeNode) -> wire.AnyReply:
         services = self._services
         return wire.Node(
             node=services.node,
@@ -328,12 +354,11 @@ class Session:
             partitions=self._broker.partition_count,
             connections=services.connection_count(),
             counters=services.metrics.values(),
-        ), ()
+        )
 
 
-_HANDLERS: dict[type, Callable[[Session, Any], Awaitable[Answer]]] = {
+_HANDLERS: dict[type, Callable[[Session, Any], Awaitable[wire.AnyReply]]] = {
     wire.Hello: Session._hello,
-    wire.Ping: Session._ping,
     wire.CreateTopic: Session._create_topic,
     wire.AlterTopic: Session._alter_topic,
     wire.DeleteTopic: Session._delete_topic,
@@ -345,12 +370,26 @@ _HANDLERS: dict[type, Callable[[Session, Any], Awaitable[Answer]]] = {
 }
 
 
-def _unexpected(error: BaseException) -> Unavailable:
+def require_version(hello: wire.Hello) -> None:
+    """Refuse a client that does not speak this node's version of the protocol."""
+    if wire.PROTOCOL_VERSION not in hello.versions:
+        raise UnsupportedProtocol(
+            f"this node speaks version {wire.PROTOCOL_VERSION} of the protocol, "
+            f"not {hello.versions[:10]}"
+        )
+
+
+def _timeout_s(request: wire.AnyRequest) -> float:
+    if isinstance(request, wire.Publish):
+        return min(max(request.timeout_ms, 1) / 1000, _PUBLISH_TIMEOUT_S_MAX)
+    if isinstance(request, wire.Fetch):
+        return _REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
+    return _REQUEST_TIMEOUT_S
+
+
+def _explained(error: BaseException) -> QuiverError:
+    """What a client is told; of what should never happen, only that the node's log has it."""
+    if isinstance(error, QuiverError):
+        return error
     logger.error("request failed unexpectedly", exc_info=error)
     return Unavailable("the node could not carry this out; its log says why")
-
-
-def _unsupported(versions: list[int]) -> QuiverError:
-    return UnsupportedProtocol(
-        f"this node speaks version {wire.PROTOCOL_VERSION} of the protocol, not {versions[:10]}"
-    )

@@ -1,8 +1,8 @@
 """The checkpoint: how far a log was surely whole, so that recovery need not look before it.
 
 It promises: every byte of segment ``segment`` below ``position`` was synced and intact when it was
-written, offsets below ``start_offset`` are gone for good, and all earlier segments are complete. A
-missing or damaged checkpoint costs a longer scan, nothing else.
+written, offsets below ``start_offset`` are gone for good, and all earlier segments are complete. It
+is there from the first opening on. Without it recovery scans longer, and cuts nothing.
 """
 
 from __future__ import annotations
@@ -59,4 +59,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
 
 def read_checkpoint(disk: Disk, folder: str) -> Checkpoint | None:
     path = f"{folder}/{CHECKPOINT}"
-    return decode_checkpoint(disk.read(path)) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    try:
+        return decode_checkpoint(disk.read(path))
+    except UnsupportedFormat as newer:
+        raise UnsupportedFormat(f"{path}: {newer.message}", file=path, **newer.details) from newer

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from quiver.errors import LogClosed, LogFailed
+from quiver.errors import LogClosed, LogError, LogFailed
 from quiver.log.disk import Disk
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
@@ -49,7 +49,9 @@ class PartitionLog:
         self._committer: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
         self._room = _Signal()
+        self._room_turn = asyncio.Lock()
         self._growth = _Signal()
+        self._cutting = False
         self._closing = False
 
     @classmethod
@@ -114,11 +116,13 @@ class PartitionLog:
 
     @property
     def has_room(self) -> bool:
-        return self._queued_bytes < self._log.settings.queued_bytes
+        return self._queued_bytes < self._log.settings.queued_bytes and not self._cutting
 
     async def wait_for_room(self) -> None:
-        while not self.has_room:
-            await self._room.wait()
+        """Those who wait go on in the order they came; each is to submit before it awaits again."""
+        async with self._room_turn:
+            while not self.has_room:
+                await self._room.wait()
 
     def submit(
         self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)
@@ -126,6 +130,8 @@ class PartitionLog:
         """Give a batch its offset now; the future is done when it is acknowledged."""
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
+        if self._cutting:
+            raise LogError(f"{self._log.folder} is being truncated; wait for room and submit again")
         entry = self._log.stage(batch, epoch)
         future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
         self._waiting.append((future, entry))
@@ -148,6 +154,15 @@ class PartitionLog:
         finally:
             self._committer = None
 
+    async def _with_disk(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` in its turn at the disk; to the end, even if the caller is cancelled."""
+
+        async def turn() -> T:
+            async with self._disk_turn:
+                return await work()
+
+        return await asyncio.shield(asyncio.create_task(turn()))
+
     async def _commit(self, sync: bool | None = None) -> None:
         """One round with the disk, which is ours; tells those who wait how it went."""
         commit = self._log.begin_commit(sync)
@@ -156,7 +171,7 @@ class PartitionLog:
             return
         try:
             await self._run_blocking(commit.run)
-        except OSError as error:
+        except Exception as error:
             failure = self._log.fail(error)
             self._fail_waiting(failure)
             raise failure from error
@@ -188,8 +203,7 @@ class PartitionLog:
     async def _sync_later(self) -> None:
         try:
             await self._clock.sleep(self._log.settings.sync_interval_ms / 1000)
-            async with self._disk_turn:
-                await self._commit(sync=True)
+            await self._with_disk(lambda: self._commit(sync=True))
         except LogFailed:
             pass  # the log refuses appends from here on
         finally:
@@ -230,25 +244,39 @@ class PartitionLog:
 
     async def checkpoint(self) -> None:
         """Sync, and leave a mark from which recovery starts."""
-        async with self._disk_turn:
+
+        async def leave_mark() -> None:
             self._log.request_checkpoint()
             await self._commit()
 
+        await self._with_disk(leave_mark)
+
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log."""
-        async with self._disk_turn:
-            for _ in range(
-                2
-            ):  # the newest segment is closed by the first round, dropped by the second
-                self._log.retain(limits)
-                await self._commit()
-        return self._log.start_offset
+
+        async def drop() -> Offset:
+            await self._run_blocking(self._log.read_times)
+            self._log.retain(limits)
+            await self._commit()
+            self._log.retain(limits)  # the newest segment, which the first round closed
+            await self._commit()
+            return self._log.start_offset
+
+        return await self._with_disk(drop)
 
     async def truncate(self, offset: Offset) -> Offset:
-        """Drop every entry that reaches past ``offset``; the new next offset."""
-        async with self._disk_turn:
-            await self._commit()
-            return await self._run_blocking(lambda: self._log.truncate(offset))
+        """Drop every entry that reaches past ``offset``; the new next offset. Appends wait."""
+
+        async def cut() -> Offset:
+            self._cutting = True
+            try:
+                await self._commit()
+                return await self._run_blocking(lambda: self._log.truncate(offset))
+            finally:
+                self._cutting = False
+                self._room.wake()
+
+        return await self._with_disk(cut)
 
     async def close(self) -> None:
         """Finish what was submitted, leave a checkpoint, and let go of the files."""
@@ -257,15 +285,19 @@ class PartitionLog:
         self._closing = True
         if self._syncer is not None:
             self._syncer.cancel()
-        async with self._disk_turn:
-            try:
-                if self._log.failure is None:
-                    await self._commit()
-            except LogFailed:
-                pass  # those who wait have been told
-            finally:
-                await self._run_blocking(self._log.close)
-                self._growth.wake()
+        try:
+            await self._with_disk(self._close)
+        finally:
+            self._growth.wake()
+
+    async def _close(self) -> None:
+        try:
+            if self._log.failure is None:
+                await self._commit()
+        except LogFailed:
+            pass  # those who wait have been told
+        finally:
+            await self._run_blocking(self._log.close)
 
 
 class _Signal:

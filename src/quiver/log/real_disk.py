@@ -15,10 +15,13 @@ import shutil
 import stat
 import sys
 from collections.abc import Sequence
+from itertools import islice
 
 from quiver.log.disk import AppendFile, Bytes, Disk, FolderLock
 
 _IOV_MAX = 1024
+_WRITE_BYTES = 256 << 10
+"""How much one call writes. Larger writes make ext4 ask for larger folios, in memory that is cold."""
 _MADV_POPULATE_READ = 22
 _CLOSED = -1
 
@@ -137,7 +140,7 @@ class RealAppendFile(AppendFile):
         os.lseek(self._descriptor, 0, os.SEEK_END)
         first = 0
         while first < len(views):
-            written = os.writev(self._descriptor, views[first : first + _IOV_MAX])
+            written = os.writev(self._descriptor, _portion(views, first))
             _check_progress(written)
             while first < len(views) and written >= views[first].nbytes:
                 written -= views[first].nbytes
@@ -193,6 +196,18 @@ class RealLock(FolderLock):
             # Closing alone would leave the lock with a child process that inherited the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
+
+
+def _portion(views: list[memoryview], first: int) -> list[memoryview]:
+    """What one call writes of the views from ``first`` on; the last of them may be cut."""
+    portion, room = [], _WRITE_BYTES
+    for view in islice(views, first, first + _IOV_MAX):
+        if view.nbytes >= room:
+            portion.append(view[:room])
+            break
+        portion.append(view)
+        room -= view.nbytes
+    return portion
 
 
 def _check_progress(written: int) -> None:

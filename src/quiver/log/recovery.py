@@ -1,4 +1,4 @@
-"""Opening the newest segment after a stop of any kind.
+"""Opening a log's segments after a stop of any kind.
 
 Recovery reads from the checkpoint to the end of the newest segment, the only one that can be torn:
 every other segment was synced before its successor was created. What it does with the first entry
@@ -6,6 +6,7 @@ that is not intact is the heart of the promise that nothing acknowledged is lost
 
 - below the checkpoint, or below the durable offset that a later entry carries: those bytes were
   synced, so this is damage. ``CorruptLog``; nothing is cut.
+- without a checkpoint: no crash takes that away, so there is damage already, and this may be more.
 - otherwise: a write that was under way and never acknowledged. It is cut.
 
 Entries that may never have been synced (those at or above the highest durable offset seen) are
@@ -16,13 +17,14 @@ hold them in memory, marked clean, without having stored them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.checkpoint import Checkpoint
 from quiver.log.disk import AppendFile, Disk
-from quiver.log.files import map_entries
+from quiver.log.files import map_entries, remove_strays, segment_offsets, segment_path
 from quiver.log.scan import corrupt, scan, unsupported
 from quiver.log.segment import Segment, SegmentIndexes, load_indexes
 from quiver.log.settings import LogSettings
@@ -51,7 +53,27 @@ class _Scanned(msgspec.Struct):
     append_time: Microseconds
     epoch: LeaderEpoch
     durable_offset: Offset
+    has_checkpoint: bool
     uncertain: list[tuple[Offset, int]] = msgspec.field(default_factory=list)
+
+
+def kept_segments(disk: Disk, folder: str, checkpoint: Checkpoint | None) -> list[Offset]:
+    """First offsets of the segments to open, after clearing what retention left half removed."""
+    names = disk.list_folder(folder)
+    bases = segment_offsets(names)
+    if checkpoint is not None and checkpoint.segment not in bases:
+        raise corrupt(segment_path(folder, checkpoint.segment), 0, "the file is missing")
+    if not bases:
+        disk.open_append(segment_path(folder, Offset(0))).close()
+        disk.sync_folder(folder)
+        return [Offset(0)]
+    if checkpoint is not None:
+        gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]
+        bases = bases[len(gone) :]
+        if bases[0] > checkpoint.start_offset:
+            raise corrupt(segment_path(folder, checkpoint.start_offset), 0, "the file is missing")
+    remove_strays(disk, folder, names, bases)
+    return bases
 
 
 def recover(
@@ -92,8 +114,9 @@ def _starting_point(
     settings: LogSettings,
 ) -> tuple[SegmentIndexes, _Scanned]:
     """Where to scan from: the checkpoint, if it is of this segment and the indexes reach it."""
-    fresh = _Scanned(0, base_offset, Microseconds(0), LeaderEpoch(0), base_offset)
+    fresh = _Scanned(0, base_offset, Microseconds(0), LeaderEpoch(0), base_offset, False)
     if checkpoint is not None:
+        fresh.has_checkpoint = True
         fresh.append_time, fresh.epoch = checkpoint.append_time, checkpoint.epoch
         fresh.durable_offset = max(base_offset, checkpoint.next_offset)
     if checkpoint is None or checkpoint.segment != base_offset:
@@ -136,9 +159,10 @@ def _until_tear(
     try:
         yield from scan(disk, path, scanned.position, size, window_bytes)
     except CorruptLog as damage:
-        if not isinstance(damage.__cause__, BadEntry):
-            raise  # what cannot be read at all is not known to be torn
-        if scanned.next_offset < scanned.durable_offset or _was_synced(disk, path, size, scanned):
+        # What cannot be read at all is not known to be torn.
+        readable = isinstance(damage.__cause__, BadEntry)
+        promised = scanned.next_offset < scanned.durable_offset or not scanned.has_checkpoint
+        if promised or not readable or _was_synced(disk, path, size, scanned):
             raise
 
 

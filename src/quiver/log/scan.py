@@ -18,14 +18,21 @@ from quiver.model.ids import Offset
 
 
 def scan(
-    disk: Disk, path: str, position: int, limit: int, window_bytes: int, skip_to: Offset = Offset(0)
+    disk: Disk,
+    path: str,
+    position: int,
+    limit: int,
+    window_bytes: int,
+    skip_to: Offset = Offset(0),
+    bytes_max: int | None = None,
 ) -> Iterator[tuple[int, StoredBatch]]:
     """Entries of ``path`` from ``position`` to ``limit``, each with its position.
 
-    Entries that end at or before offset ``skip_to`` are hopped over and not verified.
+    Entries that end at or before offset ``skip_to`` are hopped over and not verified. After the
+    first, an entry that would make it more than ``bytes_max`` ends the scan, and is not read either.
     """
-    wanted = window_bytes
-    while position < limit:
+    wanted, taken = window_bytes, 0
+    while position < limit and (bytes_max is None or not taken or taken < bytes_max):
         view = map_entries(disk, path, position, min(wanted, limit - position))
         at, rest, wanted = 0, limit - position, window_bytes
         while at < len(view):
@@ -33,11 +40,14 @@ def scan(
                 break
             try:
                 size = entry_size_at(view, at)
+                if bytes_max is not None and taken and taken + size > bytes_max:
+                    return
                 if size > len(view) - at and size <= rest - at:
                     wanted = max(window_bytes, size)
                     break
                 if size > rest - at or not ends_by(view, at, skip_to):
                     yield position + at, entry_at(view, at)
+                    taken += size
             except BadEntry as bad:
                 raise corrupt(path, position + at, str(bad)) from bad
             except UnsupportedFormat as newer:

@@ -73,16 +73,23 @@ class Segment:
         return [segment_path(self.folder, self.base_offset, suffix) for suffix in SUFFIXES]
 
     def entries(
-        self, disk: Disk, position: int, window_bytes: int, holding: Offset | None = None
+        self,
+        disk: Disk,
+        position: int,
+        window_bytes: int,
+        holding: Offset | None = None,
+        bytes_max: int | None = None,
     ) -> Iterator[tuple[int, StoredBatch]]:
         """Its entries from ``position`` on, or from the one after it that holds offset ``holding``.
 
-        ``CorruptLog`` unless they are intact and each follows the one before.
+        ``CorruptLog`` unless they are intact and each follows the one before. With ``bytes_max``
+        it ends before the entry that would make it more than that, but not before the first.
         """
         earliest = self.base_offset
         expected = earliest if holding is None and position == 0 else holding
         limit, skip_to = self.size, holding or Offset(0)
-        for at, entry in scan(disk, self.path, position, limit, window_bytes, skip_to):
+        found = scan(disk, self.path, position, limit, window_bytes, skip_to, bytes_max)
+        for at, entry in found:
             if expected is None:
                 expected = entry.base_offset
             if not earliest <= entry.base_offset <= expected < entry.next_offset:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
@@ -21,9 +22,9 @@ from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange, Un
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk import Disk
-from quiver.log.files import CHECKPOINT, remove_strays, segment_offsets, segment_path, write_files
+from quiver.log.files import CHECKPOINT, segment_path, write_files
 from quiver.log.hot_tail import HotTail
-from quiver.log.recovery import recover
+from quiver.log.recovery import kept_segments, recover
 from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
 from quiver.log.scan import corrupt
 from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
@@ -54,7 +55,7 @@ class SegmentedLog:
         try:
             disk.make_folder(folder)
             checkpoint = read_checkpoint(disk, folder)
-            bases = self._kept_segments(checkpoint)
+            bases = kept_segments(disk, folder, checkpoint)
             self._segments = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
@@ -151,7 +152,7 @@ class SegmentedLog:
         """Run a commit here and now, and publish it."""
         try:
             commit.run()
-        except OSError as error:
+        except Exception as error:
             raise self.fail(error) from error
         self.finish_commit(commit)
 
@@ -165,7 +166,10 @@ class SegmentedLog:
             else:
                 assert step.base_offset == self.next_offset, "published in order, without gaps"
                 self._tail.add(step)
-                self._segments[-1].size += step.size()
+                segment = self._segments[-1]
+                if not segment.size:
+                    segment.first_time = step.append_time
+                segment.size += step.size()
                 self.next_offset = step.next_offset
                 self.epoch = step.epoch
                 self._published_time = step.append_time
@@ -177,14 +181,11 @@ class SegmentedLog:
         """Something could not be written: take nothing more, and forget what no reader saw."""
         self._committing = False
         self._staged = []
-        reason, errno = error, None
-        if isinstance(error, OSError):
-            reason, errno = error.strerror or error, error.errno
         self._failure = LogFailed(
-            f"{self.folder} could not be written: {reason}; "
+            f"{self.folder} could not be written: {getattr(error, 'strerror', None) or error}; "
             "it takes no appends until it is opened again",
             folder=self.folder,
-            errno=errno,
+            errno=getattr(error, "errno", None),
         )
         return self._failure
 
@@ -242,12 +243,9 @@ class SegmentedLog:
         position = self._indexes_of(segment).offsets.floor(offset)
         window = min(self.settings.window_bytes, bytes_max + self.settings.index_interval_bytes)
         entries: list[StoredBatch] = []
-        taken = 0
+        found = segment.entries(self._disk, position, window, holding=offset, bytes_max=bytes_max)
         try:
-            for _, entry in segment.entries(self._disk, position, window, holding=offset):
-                taken += entry.size()
-                if entries and taken > bytes_max:
-                    break
+            for _, entry in found:
                 entries.append(entry)
         except (CorruptLog, UnsupportedFormat):
             if not entries:
@@ -347,6 +345,11 @@ class SegmentedLog:
         """Let the next commit sync and leave a checkpoint."""
         self._checkpoint_due = True
 
+    def read_times(self) -> None:
+        """Learn when each segment begins, or ``retain`` will; this may run in another thread."""
+        for segment in list(self._segments):
+            segment.first_append_time(self._disk)
+
     def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log.
 
@@ -437,19 +440,21 @@ class SegmentedLog:
         return {CHECKPOINT: encode_checkpoint(checkpoint)}
 
     def _segment_facts(self) -> list[SegmentFacts]:
-        facts = []
-        for place, segment in enumerate(self._segments):
-            following = self._segments[place + 1] if place + 1 < len(self._segments) else None
-            newest = following and following.first_append_time(self._disk)
+        facts: list[SegmentFacts] = []
+        next_offset, newest = self.staged_offset, self._append_time
+        for segment in reversed(self._segments):
             facts.append(
                 SegmentFacts(
                     base_offset=segment.base_offset,
-                    next_offset=following.base_offset if following else self.staged_offset,
+                    next_offset=next_offset,
                     size=segment.size,
-                    newest=newest or self._append_time,
+                    newest=newest,
                 )
             )
-        return facts
+            next_offset = segment.base_offset
+            with suppress(CorruptLog, UnsupportedFormat):  # what cannot be read may go too
+                newest = segment.first_append_time(self._disk) or newest
+        return facts[::-1]
 
     def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
         """Position and base offset of the entry that reaches past ``offset``."""
@@ -462,7 +467,11 @@ class SegmentedLog:
         """The entry that ends at ``offset``; ``None`` if the log begins there."""
         if offset == self.start_offset:
             return None
-        return self.read_disk(Offset(offset - 1), 1)[0]
+        last = self.read_disk(Offset(offset - 1), 1)[0]
+        if last.next_offset != offset:
+            path = segment_path(self.folder, offset)
+            raise corrupt(path, 0, f"offset {last.next_offset:,} expected here")
+        return last
 
     def _go_on_from_last_entry(self) -> None:
         """Take epoch and time from the last entry, where the newest segment has none to tell them."""
@@ -470,25 +479,6 @@ class SegmentedLog:
         if last is not None:
             self.epoch = self._staged_epoch = last.epoch
             self._append_time = self._published_time = max(self._append_time, last.append_time)
-
-    def _kept_segments(self, checkpoint: Checkpoint | None) -> list[Offset]:
-        """First offsets of the segments to open, after clearing what retention left half removed."""
-        names = self._disk.list_folder(self.folder)
-        bases = segment_offsets(names)
-        if checkpoint is not None and checkpoint.segment not in bases:
-            raise corrupt(segment_path(self.folder, checkpoint.segment), 0, "the file is missing")
-        if not bases:
-            self._disk.open_append(segment_path(self.folder, Offset(0))).close()
-            self._disk.sync_folder(self.folder)
-            return [Offset(0)]
-        if checkpoint is not None:
-            gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]
-            bases = bases[len(gone) :]
-            if bases[0] > checkpoint.start_offset:
-                path = segment_path(self.folder, checkpoint.start_offset)
-                raise corrupt(path, 0, "the file is missing")
-        remove_strays(self._disk, self.folder, names, bases)
-        return bases
 
     def _require_open(self) -> None:
         if self._closed:

@@ -28,6 +28,11 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Appends beyond this many waiting bytes wait for room before they get their offset."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.durability, Durability):
+            known = ", ".join(Durability)
+            raise InvalidSetting(
+                f"durability must be one of {known}, not {self.durability!r}", setting="durability"
+            )
         for name, least, most in (
             ("sync_interval_ms", 1, 60_000),
             ("segment_bytes", 4096, 1 << 40),

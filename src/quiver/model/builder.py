@@ -6,6 +6,7 @@ Arrow record batch as it is. Either way a column that is empty in the whole batc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,41 +33,46 @@ def encode_payload(payload: Any) -> bytes:
     """Bytes as they are, text as UTF-8, anything else as JSON."""
     if isinstance(payload, bytes):
         return payload
-    if isinstance(payload, str):
-        return payload.encode()
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
     try:
-        return _encode_json(payload)
+        return payload.encode() if isinstance(payload, str) else _encode_json(payload)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"the payload cannot be written as JSON: {error}") from error
+        what = "UTF-8" if isinstance(payload, str) else "JSON"
+        raise InvalidRequest(f"the payload cannot be written as {what}: {error}") from error
 
 
 class BatchBuilder:
-    """Collects messages for one batch, column by column."""
+    """Collects messages for one batch, column by column.
 
-    __slots__ = ("_columns", "_payloads", "size")
+    A message that has nothing but its payload may also be appended to ``payloads`` directly; its
+    size is then the caller's to count.
+    """
+
+    __slots__ = ("_columns", "payloads", "size")
 
     def __init__(self) -> None:
-        self._payloads: list[bytes] = []
+        self.payloads: list[bytes] = []
         self._columns: dict[str, list[Any]] = {}
         self.size = 0
 
     def __len__(self) -> int:
-        return len(self._payloads)
+        return len(self.payloads)
 
     def add(self, payload: bytes, key: bytes | None = None, **rest: Any) -> int:
         """Add a message; its place in the batch. ``rest`` are other columns by name, or ``None``."""
-        place = len(self._payloads)
+        place, size = len(self.payloads), len(payload) + MESSAGE_OVERHEAD
+        for name, value in rest.items():
+            if value is not None:
+                size += _size_of(name, value)
         if key is not None:
             self._put("key", place, key)
-            self.size += len(key)
+            size += len(key)
         for name, value in rest.items():
             if value is not None:
                 self._put(name, place, value)
-                self.size += _size_of(value)
-        self._payloads.append(payload)
-        self.size += len(payload) + MESSAGE_OVERHEAD
+        self.payloads.append(payload)
+        self.size += size
         return place
 
     def _put(self, name: str, place: int, value: Any) -> None:
@@ -82,15 +88,13 @@ class BatchBuilder:
         compression: Compression = Compression.NONE,
         stamp: ProducerStamp = UNSTAMPED,
     ) -> UnstoredBatch:
-        count = len(self._payloads)
+        count = len(self.payloads)
         columns = PAYLOAD
         for name, column in self._columns.items():
             columns |= COLUMN_BIT[name]
             column.extend([None] * (count - len(column)))
         schema = schema_of(columns)
-        arrays = [
-            pa.array(self._columns.get(field.name, self._payloads), field.type) for field in schema
-        ]
+        arrays = [_array(self._columns.get(field.name, self.payloads), field) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return seal_batch(_serialize(batch, compression), count, columns, stamp)
 
@@ -102,8 +106,11 @@ def encode_record_batch(
 ) -> UnstoredBatch:
     """An Arrow batch with a ``payload`` column and any of the others, as a batch of messages."""
     unknown = [name for name in batch.schema.names if name not in COLUMN_BIT]
-    if unknown or "payload" not in batch.schema.names:
-        what = f"it has {', '.join(unknown)}" if unknown else "it has no payload"
+    repeated = [name for name, times in Counter(batch.schema.names).items() if times > 1]
+    if unknown or repeated or "payload" not in batch.schema.names:
+        what = "it has no payload"
+        if unknown or repeated:
+            what = f"it has {', '.join([*unknown, *(f'{name} twice' for name in repeated)])}"
         raise InvalidBatch(
             f"not a batch of messages: {what}; the columns are "
             f"{', '.join(field.name for field in COLUMNS)}"
@@ -137,6 +144,13 @@ def _serialize(batch: pa.RecordBatch, compression: Compression) -> memoryview:
     return stream[schema_size:]
 
 
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidBatch(f"column {field.name} must be {field.type}: {error}") from error
+
+
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type == field.type:
         return array
@@ -146,9 +160,14 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         raise InvalidBatch(f"column {field.name} must be {field.type}: {error}") from error
 
 
-def _size_of(value: Any) -> int:
+def _size_of(name: str, value: Any) -> int:
+    if name not in COLUMN_BIT:
+        raise InvalidBatch(f"a message has no {name}")
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(len(name) + len(text) + 8 for name, text in value.items())
+        try:
+            return sum(len(header) + len(text) + 8 for header, text in value.items())
+        except TypeError as error:
+            raise InvalidBatch(f"{name} have names and values that are text") from error
     return 8

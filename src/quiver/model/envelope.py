@@ -93,7 +93,8 @@ def open_batch(data: Bytes) -> UnstoredBatch:
     if len(view) < PRODUCER_SIZE:
         raise InvalidBatch(f"a batch has at least {PRODUCER_SIZE} bytes, not {len(view)}")
     (checksum,) = _SUM.unpack_from(view)
-    count, size, columns, _, epoch, producer_id, sequence = _PRODUCER.unpack_from(view, _SUM.size)
+    fields = _PRODUCER.unpack_from(view, _SUM.size)
+    count, size, columns, flags, epoch, producer_id, sequence = fields
     head, body = bytes(view[:PRODUCER_SIZE]), view[PRODUCER_SIZE:]
     if size != len(body):
         raise InvalidBatch(f"the batch says its body has {size:,} bytes; it has {len(body):,}")
@@ -101,6 +102,8 @@ def open_batch(data: Bytes) -> UnstoredBatch:
         raise InvalidBatch(f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {count:,}")
     if columns & ~ALL_COLUMNS or not columns & PAYLOAD:
         raise InvalidBatch(f"the batch names columns this version does not know: {columns:#x}")
+    if flags:
+        raise InvalidBatch(f"the batch has flags this version does not know: {flags:#x}")
     if crc32c(body, crc32c(head[_SUM.size :])) != checksum:
         raise InvalidBatch("the batch does not match its checksum")
     return UnstoredBatch(

@@ -21,10 +21,14 @@ PREFACE = b"QUIVER\x00\x01"
 """What a client sends first, so that anything that is not one is told apart at once."""
 FRAME_BYTES_MAX = 72 << 20
 HEADER_BYTES_MAX = 1 << 20
+"""The largest header of a request. A reply's may fill its frame: there may be many topics to list."""
 
 _PREFIX = struct.Struct("<II")
 _RECEIVE_BYTES = 256 << 10
 _SMALL_FRAME = 16 << 10
+_TRUSTED_BYTES = 64 << 10
+"""Memory taken for a large frame on the word of its prefix alone."""
+_GROWTH = 4
 
 
 def frame(header: bytes, body: Sequence[Bytes] = ()) -> list[Bytes]:
@@ -38,24 +42,35 @@ class FrameAssembler:
     """Turns received bytes into frames. Fits ``asyncio.BufferedProtocol``.
 
     ``buffer`` is where to put bytes next; ``received`` says how many came and yields each frame that
-    is now whole, as header and body. A frame over ``frame_bytes_max`` raises before memory is taken
-    for it.
+    is now whole, as header and body. Who stops in the middle goes on with ``received(0)``. A frame
+    over ``frame_bytes_max`` raises; memory for a large one is taken as its bytes arrive.
     """
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, header_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._shared = bytearray(_RECEIVE_BYTES)
+        self._header_bytes_max = header_bytes_max
+        self._shared = bytearray()
         self._begin = self._end = 0
         self._large: bytearray | None = None
-        self._filled = 0
+        self._large_size = self._filled = 0
 
     @property
     def is_between_frames(self) -> bool:
         return self._large is None and self._begin == self._end
 
+    def rest(self) -> None:
+        """Give back the memory for receiving, if nothing is in it, until it is needed again."""
+        if self._begin == self._end:
+            self._shared = bytearray()
+            self._begin = self._end = 0
+
     def buffer(self) -> memoryview:
         if self._large is not None:
+            if self._filled == len(self._large):
+                self._enlarge(self._large)
             return memoryview(self._large)[self._filled :]
+        if not self._shared:
+            self._shared = bytearray(_RECEIVE_BYTES)
         if self._begin == self._end:
             self._begin = self._end = 0
         elif self._end > _RECEIVE_BYTES - _SMALL_FRAME:
@@ -67,7 +82,7 @@ class FrameAssembler:
     def received(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
         if self._large is not None:
             self._filled += count
-            if self._filled == len(self._large):
+            if self._filled == self._large_size:
                 whole, self._large = self._large, None
                 yield _split(memoryview(whole))
             return
@@ -79,12 +94,18 @@ class FrameAssembler:
                 self._begin += size
                 yield _split(memoryview(whole))
             elif size > _SMALL_FRAME:
-                self._large = bytearray(size)
-                self._large[:have] = memoryview(self._shared)[self._begin : self._end]
-                self._filled, self._begin, self._end = have, 0, 0
+                self._large_size, self._filled = size, have
+                self._enlarge(memoryview(self._shared)[self._begin : self._end])
+                self._begin = self._end = 0
                 return
             else:
                 return
+
+    def _enlarge(self, filled: Bytes) -> None:
+        """Take memory for a large frame: for all of it, or a few times as much as has come."""
+        size = min(self._large_size, max(_TRUSTED_BYTES, _GROWTH * len(filled)))
+        self._large = bytearray(size)
+        self._large[: len(filled)] = filled
 
     def _next_size(self) -> int | None:
         """The size of the frame that begins next, its prefix included; ``None`` if not known yet."""
@@ -95,12 +116,18 @@ class FrameAssembler:
             raise ProtocolError(
                 f"a frame of {size:,} bytes is over the {self.frame_bytes_max:,} allowed"
             )
-        if size < 4 or header_size > min(HEADER_BYTES_MAX, size - 4):
+        if size < 4 or header_size > size - 4:
             raise ProtocolError("a frame's header does not fit into it")
+        if header_size > self._header_bytes_max:
+            raise ProtocolError(
+                f"a header of {header_size:,} bytes is over the {self._header_bytes_max:,} allowed"
+            )
         return int(size + 4)
 
 
 def _split(whole: memoryview) -> tuple[memoryview, memoryview]:
+    """Header and body. A body that is the smaller part is copied: who keeps it keeps no more."""
     _, header_size = _PREFIX.unpack_from(whole)
     end = _PREFIX.size + header_size
-    return whole[_PREFIX.size : end], whole[end + (-header_size & 7) :]
+    header, body = whole[_PREFIX.size : end], whole[end + (-header_size & 7) :]
+    return header, body if len(body) >= header_size else memoryview(bytes(body))

@@ -3,12 +3,15 @@
 A producer's batch is decoded here once, before it is stored: its checksum only says that it arrived
 as it was sent. Sizes that it declares are checked before anything is decompressed, and Arrow's own
 full validation runs before anybody reads a value, so that no stored batch can crash a reader.
+
+The work has two steps, so that the second can run elsewhere: ``open_message`` costs a few
+microseconds, ``check_message`` as much as the batch is large once it is unpacked.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
+from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
@@ -17,11 +20,32 @@ import pyarrow.compute as pc
 from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX
-from quiver.model.schema import schema_of
+from quiver.model.schema import COLUMN_BIT, TIMESTAMP, buffers_of, schema_of
 
 PRIORITY_MIN, PRIORITY_MAX = 0, 9
 DEDUP_ID_MAX = 256
+TIME_MIN = pa.scalar(datetime.min.replace(tzinfo=UTC), TIMESTAMP).value
+TIME_MAX = pa.scalar(datetime.max.replace(tzinfo=UTC), TIMESTAMP).value
+"""Times that calendars have, in microseconds: the years 1 to 9999. Most readers fail at others."""
+_TIMES = (TIME_MIN, TIME_MAX, "in the years 1 to 9999")
+_BOUNDS = {
+    "priority": (PRIORITY_MIN, PRIORITY_MAX, f"between {PRIORITY_MIN} and {PRIORITY_MAX}"),
+    "event_time": _TIMES,
+    "deliver_at": _TIMES,
+    "expires_at": _TIMES,
+}
 _NOT_COMPRESSED = -1
+_METADATA_V5 = 4
+_ARROW_ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, struct.error)
+
+
+class OpenedBatch(msgspec.Struct, frozen=True):
+    """A batch whose sizes are known and within bounds; of its values nothing is known yet."""
+
+    batch: UnstoredBatch
+    message: pa.Message
+    bytes: int
+    """Its size without compression."""
 
 
 class BatchFacts(msgspec.Struct, frozen=True):
@@ -34,37 +58,58 @@ class BatchFacts(msgspec.Struct, frozen=True):
 
 def check_batch(batch: UnstoredBatch, message_bytes_max: int) -> BatchFacts:
     """Decode a producer's batch, or say what is wrong with it."""
+    return check_message(open_message(batch), message_bytes_max)
+
+
+def open_message(batch: UnstoredBatch) -> OpenedBatch:
+    """Look at what a batch says of itself; nothing is decompressed."""
+    if batch.producer_id < 0 or batch.sequence < 0:
+        raise InvalidBatch("a producer's id and sequence are not negative")
     try:
         message = pa.ipc.read_message(batch.body)
-        size = _uncompressed_size(message)
-        rows = pa.ipc.read_record_batch(message, schema_of(batch.columns))
+        return OpenedBatch(batch, message, _unpacked_size(message, batch.columns))
+    except _ARROW_ERRORS as error:
+        raise _not_arrow(error) from error
+
+
+def check_message(opened: OpenedBatch, message_bytes_max: int) -> BatchFacts:
+    """Unpack a batch and check every value in it. May run in another thread."""
+    batch = opened.batch
+    try:
+        rows = pa.ipc.read_record_batch(opened.message, schema_of(batch.columns))
         rows.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        reason = str(error).partition("\n")[0]
-        raise InvalidBatch(f"the batch is not valid Arrow: {reason}") from error
+    except _ARROW_ERRORS as error:
+        raise _not_arrow(error) from error
     if rows.num_rows != batch.count:
         raise InvalidBatch(f"the batch says {batch.count:,} messages; it has {rows.num_rows:,}")
-    _check_values(rows)
-    if size > message_bytes_max:
+    _check_values(rows, batch.columns)
+    if opened.bytes > message_bytes_max:
         _check_message_sizes(rows, message_bytes_max)
-    return BatchFacts(rows, size)
+    return BatchFacts(rows, opened.bytes)
 
 
-def _check_values(rows: pa.RecordBatch) -> None:
-    names = rows.schema.names
+def _not_arrow(error: Exception) -> InvalidBatch:
+    reason = str(error).partition("\n")[0]
+    return InvalidBatch(f"the batch is not valid Arrow: {reason[:500]}")
+
+
+def _check_values(rows: pa.RecordBatch, columns: int) -> None:
     if rows.column("payload").null_count:
         raise InvalidBatch("a payload may be empty, not null")
-    if "priority" in names:
-        span = pc.min_max(rows.column("priority")).as_py()
-        if (
-            span["min"] is not None
-            and not PRIORITY_MIN <= span["min"] <= span["max"] <= PRIORITY_MAX
-        ):
-            raise InvalidBatch(f"a priority is between {PRIORITY_MIN} and {PRIORITY_MAX}")
-    if "dedup_id" in names:
+    for name, (least, most, what) in _BOUNDS.items():
+        if columns & COLUMN_BIT[name] and not _all_within(rows.column(name), least, most):
+            raise InvalidBatch(f"{name} must be {what}")
+    if columns & COLUMN_BIT["dedup_id"]:
         longest = pc.max(pc.binary_length(rows.column("dedup_id"))).as_py()
         if longest is not None and longest > DEDUP_ID_MAX:
             raise InvalidBatch(f"a dedup id has at most {DEDUP_ID_MAX} bytes, not {longest}")
+
+
+def _all_within(column: pa.Array, least: int, most: int) -> bool:
+    numbers = column.view(pa.int64()) if column.type == TIMESTAMP else column
+    span = pc.min_max(numbers)
+    smallest, largest = span["min"].as_py(), span["max"].as_py()
+    return smallest is None or least <= smallest <= largest <= most
 
 
 def _check_message_sizes(rows: pa.RecordBatch, message_bytes_max: int) -> None:
@@ -89,30 +134,44 @@ def _header_sizes(headers: pa.MapArray) -> pa.Array:
         pc.cast(pc.binary_length(headers.keys), pa.int64()),
         pc.fill_null(pc.binary_length(headers.items), 0),
     )
-    totals = [0, *pc.cumulative_sum(lengths).to_pylist()]
-    offsets = headers.offsets.to_pylist()
-    return pa.array([totals[end] - totals[begin] for begin, end in pairwise(offsets)], pa.int64())
+    totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    at = pc.take(totals, headers.offsets)
+    return pc.subtract(at[1:], at[:-1])
 
 
-def _uncompressed_size(message: pa.Message) -> int:
+def _unpacked_size(message: pa.Message, columns: int) -> int:
     """How many bytes the batch has once decompressed, as it declares; refused past the bound."""
     if message.type != "record batch":
         raise InvalidBatch(f"the body is a {message.type}, not a record batch")
+    if message.metadata_version != _METADATA_V5:
+        # Before version 5, compression could be named where this code does not look for it.
+        raise InvalidBatch("the batch is not in version 5 of Arrow's metadata")
     body, table = memoryview(message.body), _RecordBatchTable(message)
-    if not table.is_compressed:
-        return len(body)
+    buffers, expected = table.buffers, buffers_of(columns)
+    if len(buffers) != expected:
+        raise InvalidBatch(f"the batch has {len(buffers)} buffers; its columns have {expected}")
     total = 0
-    for position, length in table.buffers:
-        if length:
-            if not 0 <= position <= position + length <= len(body) or length < 8:
-                raise InvalidBatch("a buffer lies outside the body")
-            (declared,) = struct.unpack_from("<q", body, position)
-            total += length - 8 if declared == _NOT_COMPRESSED else declared
-            if declared < _NOT_COMPRESSED or total > BATCH_BYTES_MAX:
-                raise InvalidBatch(
-                    f"the batch unpacks to more than the {BATCH_BYTES_MAX:,} bytes allowed"
-                )
+    for position, length in buffers:
+        if not 0 <= position <= position + length <= len(body):
+            raise InvalidBatch("a buffer lies outside the body")
+        total += _declared(body, position, length) if table.is_compressed else length
+        if total > BATCH_BYTES_MAX:
+            raise InvalidBatch(
+                f"the batch unpacks to more than the {BATCH_BYTES_MAX:,} bytes allowed"
+            )
     return total
+
+
+def _declared(body: memoryview, position: int, length: int) -> int:
+    """The size of a compressed buffer once it is unpacked: the number in front of it."""
+    if length == 0:
+        return 0
+    if length < 8:
+        raise InvalidBatch("a compressed buffer is too short to say its size")
+    (declared,) = struct.unpack_from("<q", body, position)
+    if declared < _NOT_COMPRESSED:
+        raise InvalidBatch("a compressed buffer says that its size is negative")
+    return length - 8 if declared == _NOT_COMPRESSED else int(declared)
 
 
 class _RecordBatchTable:
@@ -127,10 +186,7 @@ class _RecordBatchTable:
         if header is None:
             raise InvalidBatch("the message has no header")
         self._table = header + self._offset(header)
-
-    @property
-    def is_compressed(self) -> bool:
-        return self._field(self._table, self._COMPRESSION) is not None
+        self.is_compressed = self._field(self._table, self._COMPRESSION) is not None
 
     @property
     def buffers(self) -> list[tuple[int, int]]:

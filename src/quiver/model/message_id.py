@@ -34,7 +34,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
 
 def parse_message_id(text: str) -> MessageId:
     try:
-        packed = base64.b32hexdecode(text.upper())
+        packed = base64.b32hexdecode(text.encode("ascii").upper())
     except ValueError as error:
         raise InvalidRequest(f"not a message id: {text[:80]!r}") from error
     if len(packed) != 20:

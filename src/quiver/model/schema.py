@@ -31,6 +31,17 @@ ALL_COLUMNS = (1 << len(COLUMNS)) - 1
 
 
 @cache
+def buffers_of(columns: int) -> int:
+    """How many buffers a record batch with these columns has."""
+    return sum(_buffers(field.type) for field in schema_of(columns))
+
+
+def _buffers(kind: pa.DataType) -> int:
+    children = (kind.field(place).type for place in range(kind.num_fields))
+    return int(kind.num_buffers) + sum(map(_buffers, children))
+
+
+@cache
 def schema_of(columns: int) -> pa.Schema:
     """The schema of a batch that carries these columns, in their fixed order."""
     assert 0 < columns <= ALL_COLUMNS, f"unknown columns in mask {columns:#x}"

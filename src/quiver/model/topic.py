@@ -16,7 +16,7 @@ PARTITIONS_MAX = 4096
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
-def _within(setting: str, value: float | None, least: float, most: float) -> None:
+def within(setting: str, value: float | None, least: float, most: float) -> None:
     if value is not None and not least <= value <= most:
         raise InvalidSetting(
             f"{setting} must be between {least:,} and {most:,}, not {value:,}", setting=setting
@@ -71,9 +71,9 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "age", seconds(self.age))
         if isinstance(self.bytes, str):
             msgspec.structs.force_setattr(self, "bytes", size_bytes(self.bytes))
-        _within("retention.age", self.age_s, 1, 100 * 365 * 86400)
-        _within("retention.bytes", self.size, 1, 1 << 60)
-        _within("retention.messages", self.messages, 1, 1 << 60)
+        within("retention.age", self.age_s, 1, 100 * 365 * 86400)
+        within("retention.bytes", self.size, 1, 1 << 60)
+        within("retention.messages", self.messages, 1, 1 << 60)
 
     @property
     def age_s(self) -> float | None:
@@ -100,25 +100,28 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_age_s: int = 86400
 
     def __post_init__(self) -> None:
-        _within("partitions", self.partitions, 1, PARTITIONS_MAX)
-        _within("sync_interval_ms", self.sync_interval_ms, 1, 60_000)
-        _within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
-        _within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
-        _within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
+        within("partitions", self.partitions, 1, PARTITIONS_MAX)
+        within("sync_interval_ms", self.sync_interval_ms, 1, 60_000)
+        within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
+        within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
+        within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
 
 
 def topic_name(name: str) -> TopicName:
-    """Check a name that a user chose."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    """Check a topic's name that a user chose."""
+    return TopicName(checked_name(name, "topic"))
+
+
+def checked_name(name: str, what: str) -> str:
+    """Check the name of a topic or subscription: it is used in paths and addresses."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
         raise InvalidSetting(
-            f"not a topic name: {_shown(name)}; use 1 to 200 letters, digits, '.', '_' or '-'",
+            f"not a {what} name: {_shown(name)}; use 1 to 200 letters, digits, '.', '_' or '-'",
             setting="name",
         )
     if name.startswith("__"):
         raise InvalidSetting(f"{_shown(name)}: names that begin with '__' are Quiver's own")
-    if name in {".", ".."}:
-        raise InvalidSetting(f"not a topic name: {_shown(name)}", setting="name")
-    return TopicName(name)
+    return name
 
 
 def _shown(name: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from quiver.errors import InvalidSetting
 
@@ -22,7 +23,7 @@ _BYTES: dict[str, int] = {
     **{prefix + "iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
 }
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?i?B?)", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([KMGT]?i?B?)", re.IGNORECASE)
 _SIZE_UNITS = {unit.lower(): factor for unit, factor in _BYTES.items()}
 
 
@@ -31,19 +32,20 @@ def seconds(duration: Duration) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, bool) or not isinstance(duration, str | int | float):
-        raise InvalidSetting(f"not a duration: {duration!r}; write it as '30s', '5m' or '7d'")
+        raise _not("duration", duration)
     if not isinstance(duration, str):
-        return _finite(float(duration), duration)
+        return _finite(duration, duration)
     text = duration.strip()
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
-    try:
-        return sign * _finite(float(digits), duration)
-    except ValueError:
-        pass
+    if not digits.startswith(("+", "-")):
+        try:
+            return sign * _finite(float(digits), duration)
+        except ValueError:
+            pass
     parts = list(_DURATION_PART.finditer(digits))
     if not parts or "".join(part.group() for part in parts) != digits:
-        raise InvalidSetting(f"not a duration: {duration!r}; write it as '30s', '5m' or '7d'")
-    return sign * sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
+        raise _not("duration", duration)
+    return sign * _finite(sum(float(part[1]) * _SECONDS[part[2]] for part in parts), duration)
 
 
 def microseconds(duration: Duration) -> int:
@@ -56,11 +58,23 @@ def size_bytes(size: Size) -> int:
         return size
     match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if match is None or match[2].lower() not in _SIZE_UNITS:
-        raise InvalidSetting(f"not a size: {size!r}; write it as '10MB' or '256MiB'")
-    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+        raise _not("size", size)
+    return int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
 def _finite(number: float, given: Duration) -> float:
+    try:
+        number = float(number)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
-        raise InvalidSetting(f"not a duration: {given!r}")
+        raise _not("duration", given)
     return number
+
+
+_EXAMPLES = {"duration": "'30s', '5m' or '7d'", "size": "'10MB' or '256MiB'"}
+
+
+def _not(what: str, given: object) -> InvalidSetting:
+    text = repr(given[:80] if isinstance(given, str) else given)
+    return InvalidSetting(f"not a {what}: {text[:90]}; write it as {_EXAMPLES[what]}")

@@ -248,7 +248,7 @@ def decode_request(header: memoryview) -> AnyRequest:
     except QuiverError as error:
         glimpse = _glimpse(header, error)
         raise BadRequest(failure(glimpse.id, error)) from error
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except Exception as error:
         glimpse = _glimpse(header, error)
         known = glimpse.call in CALLS
         reason = ProtocolError if known else UnknownCall
@@ -259,14 +259,14 @@ def decode_request(header: memoryview) -> AnyRequest:
 def _glimpse(header: memoryview, error: Exception) -> _Glimpse:
     try:
         return _glimpses.decode(header)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except Exception:
         raise ProtocolError(f"the header is not a request: {error}") from error
 
 
 def decode_reply(header: memoryview) -> AnyReply:
     try:
         return _replies.decode(header)
-    except (msgspec.MsgspecError, QuiverError, ValueError, RecursionError) as error:
+    except Exception as error:
         raise ProtocolError(f"the header is not a reply: {error}") from error
 
 

@@ -1,0 +1,465 @@
+"""The delivery state of one subscription in one partition: a pure machine.
+
+Every message it was told of is in exactly one place: ready, waiting for its key, delayed, leased,
+condemned (on its way to the dead letters), or finished, which is being in none of the others. Calls
+that change the state return the records that say so, for the state log; ``apply`` is the same fold
+for a live change and for one read back after a restart. Time comes in with each call.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.arrival import Arrival
+from quiver.broker.delivery.attempts import Attempts
+from quiver.broker.delivery.key_order import KeyOrder
+from quiver.broker.delivery.leases import Lease, LeaseTable
+from quiver.broker.delivery.offset_sets import offset_range
+from quiver.broker.delivery.ready import ReadyQueue
+from quiver.broker.delivery.records import (
+    NO_LEASE,
+    AnyRecord,
+    Condemned,
+    DeadLettered,
+    Extended,
+    Finished,
+    Leased,
+    Returned,
+)
+from quiver.broker.delivery.snapshot import Snapshot
+from quiver.broker.delivery.timed import TimedOffsets
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
+
+_ERROR_LENGTH_MAX = 1000
+_NONE = BitMap64()
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a receive was given. ``deliveries`` says how often each was delivered, this time included."""
+
+    lease_id: int
+    offsets: BitMap64
+    deliveries: dict[int, BitMap64]
+    deadline: Microseconds
+
+
+class Depth(msgspec.Struct, frozen=True):
+    ready: int
+    delayed: int
+    leased: int
+    condemned: int
+    dead: int
+
+
+class DeliveryMachine:
+    """Messages come in with ``observe``, in order, from ``start`` on."""
+
+    def __init__(self, settings: SubscriptionSettings, start: Offset) -> None:
+        self.settings = settings
+        self.start = start
+        self.observed_to = start
+        self.keys_from: Offset | None = None
+        """After a restore: from where on keys must be learned before anything else happens."""
+        by_priority = settings.ordering is Ordering.NONE
+        self._ready = ReadyQueue(settings.ageing_us if by_priority else 0)
+        self._keys = KeyOrder() if settings.ordering is Ordering.KEY else None
+        self._delayed = TimedOffsets()
+        self._expiring = TimedOffsets()
+        self._expired_in_lease = BitMap64()
+        self._leases = LeaseTable()
+        self._attempts = Attempts()
+        self._errors: dict[int, str] = {}
+        self.condemned = BitMap64()
+        self.dead = BitMap64()
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def floor(self) -> Offset:
+        """Everything below is finished."""
+        sets = (self._delayed.members, self._leases.held, self.condemned, self._waiting)
+        firsts = [offsets.min() for offsets in sets if offsets]
+        ready = self._ready.first
+        return Offset(min([*firsts, self.observed_to] + ([] if ready is None else [ready])))
+
+    @property
+    def depth(self) -> Depth:
+        return Depth(
+            ready=len(self._ready) + len(self._waiting),
+            delayed=len(self._delayed),
+            leased=len(self._leases.held),
+            condemned=len(self.condemned),
+            dead=len(self.dead),
+        )
+
+    @property
+    def pending_count(self) -> int:
+        """How many messages are known and not finished."""
+        depth = self.depth
+        return depth.ready + depth.delayed + depth.leased + depth.condemned
+
+    @property
+    def ready_count(self) -> int:
+        """How many messages a ``take`` could have right now."""
+        return len(self._ready)
+
+    @property
+    def wants_keys(self) -> bool:
+        return self._keys is not None
+
+    def next_event(self) -> Microseconds | None:
+        """When ``tick`` has something to do next."""
+        times = (self._delayed.next_due, self._expiring.next_due, self._leases.next_deadline)
+        return min((time for time in times if time is not None), default=None)
+
+    def state_of(self, offset: Offset) -> str:
+        """Where a message stands: ready, delayed, leased, condemned, dead or finished."""
+        if offset in self._delayed.members:
+            return "delayed"
+        if offset in self._leases.held:
+            return "leased"
+        if offset in self.condemned:
+            return "condemned"
+        if offset in self.dead:
+            return "dead"
+        if offset in self._waiting or offset in self._ready or offset >= self.observed_to:
+            return "ready"
+        return "finished"
+
+    def holder(self, offset: Offset) -> Lease | None:
+        return self._leases.holder(offset)
+
+    def deliveries(self, offset: Offset) -> int:
+        return self._attempts.of(offset)
+
+    def last_error(self, offset: Offset) -> str:
+        """Why a condemned message was given back the last time, as far as its consumer said."""
+        return self._errors.get(offset, "")
+
+    @property
+    def _waiting(self) -> BitMap64:
+        return _NONE if self._keys is None else self._keys.waiting
+
+    # ------------------------------------------------------------------ messages come and go
+
+    def observe(self, arrival: Arrival) -> None:
+        """Take in the next batch of the partition; one that began before ``start`` only in part."""
+        assert arrival.base_offset <= self.observed_to < arrival.next_offset, "in order, no gaps"
+        assert self.keys_from is None, "keys are learned first"
+        fresh = arrival.passed_from(self.observed_to)
+        self.observed_to = arrival.next_offset
+        if self._keys is not None:
+            self._keys.learn(fresh, arrival.key, arrival.base_offset)
+        elif self.settings.ordering is Ordering.NONE:
+            self._ready.published.add(arrival.base_offset, arrival.time)
+            if self._ready.published.is_full:
+                self._ready.published.make_room(self.floor)
+            for priority, offsets in arrival.by_priority():
+                self._ready.set_priority(offsets & fresh, priority)
+        if arrival.expires_at is not None:
+            self._expiring.add_each(*arrival.timed(arrival.expires_at, fresh))
+        if arrival.deliver_at is not None:
+            self._delayed.add_each(*arrival.timed(arrival.deliver_at, fresh))
+            fresh -= self._delayed.members
+        self._line_up(fresh)
+
+    def skip_to(self, start: Offset) -> list[AnyRecord]:
+        """The log begins at ``start`` now: what was before is gone, whoever has it."""
+        records = self.give_up(offset_range(0, start))
+        self.dead.remove_range(0, start)
+        self.start = max(self.start, start)
+        self.observed_to = max(self.observed_to, start)
+        if self.keys_from is not None:
+            self.keys_from = max(self.keys_from, start)
+        return records
+
+    def forget_from(self, end: Offset) -> None:
+        """The log ends at ``end`` after a crash: what was after it never was."""
+        lost = offset_range(end, self.observed_to)
+        for lease in self._leases.overlapping(lost):
+            self._leases.release(lease.id, lost)
+        self._finish(lost)
+        self.dead -= lost
+        self._ready.published.forget_from(end)
+        if self._keys is not None:
+            self._keys.forget_from(end)
+        self.observed_to = min(self.observed_to, end)
+
+    # ------------------------------------------------------------------ over a restart
+
+    def snapshot(self) -> Snapshot:
+        """The complete state, but for the keys."""
+        assert self.keys_from is None, "keys are learned first"
+        return Snapshot(
+            start=self.start,
+            observed_to=self.observed_to,
+            ready=self._ready.offsets | self._waiting,
+            under_way=_NONE.copy() if self._keys is None else self._keys.under_way.copy(),
+            priorities=_copied(self._ready.priorities),
+            published=self._ready.published.moments(),
+            delayed=self._delayed.moments(),
+            expiring=self._expiring.moments(),
+            expired_in_lease=self._expired_in_lease.copy(),
+            leases=[replace(lease, offsets=lease.offsets.copy()) for lease in self._leases],
+            attempts=_copied(self._attempts.levels),
+            condemned=self.condemned.copy(),
+            errors=self._errors.copy(),
+            dead=self.dead.copy(),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Begin with this state instead; with order by key, ``learn`` has to follow."""
+        assert self.observed_to == self.start, "a machine is restored before it observes"
+        self.start = snapshot.start
+        self.observed_to = snapshot.observed_to
+        self._ready.priorities = _copied(snapshot.priorities)
+        self._ready.published.restore(snapshot.published)
+        self._delayed.add_each(snapshot.delayed.times, snapshot.delayed.offsets)
+        self._expiring.add_each(snapshot.expiring.times, snapshot.expiring.offsets)
+        self._expired_in_lease = snapshot.expired_in_lease.copy()
+        for lease in snapshot.leases:
+            self._leases.grant(replace(lease, offsets=lease.offsets.copy()))
+        self._attempts.levels = _copied(snapshot.attempts)
+        self.condemned = snapshot.condemned.copy()
+        self._errors = snapshot.errors.copy()
+        self.dead = snapshot.dead.copy()
+        if self._keys is None:
+            self._ready.add(snapshot.ready)
+            return
+        self._keys.waiting = snapshot.ready.copy()
+        self._keys.under_way = snapshot.under_way | self._leases.held | self.condemned
+        self.keys_from = self.floor if self.floor < self.observed_to else None
+
+    def learn(self, arrival: Arrival) -> None:
+        """Take in again the keys of a batch, in order, from ``keys_from`` until that is ``None``."""
+        assert self._keys is not None
+        assert self.keys_from is not None
+        assert arrival.base_offset <= self.keys_from < arrival.next_offset, "in order, no gaps"
+        batch = offset_range(arrival.base_offset, arrival.next_offset)
+        taken = batch & self._keys.under_way
+        in_line = batch & self._keys.waiting
+        delayed = batch & self._delayed.members
+        self._keys.learn(taken | in_line | delayed, arrival.key, arrival.base_offset)
+        self._keys.hold(taken)
+        self.keys_from = arrival.next_offset
+        if self.keys_from >= self.observed_to:
+            self.keys_from = None
+            self._ready.add(self._keys.form_lines())
+
+    # ------------------------------------------------------------------ time passes
+
+    def tick(self, now: Microseconds) -> list[AnyRecord]:
+        """Do what is due: messages expire, leases lapse, delays end."""
+        records: list[AnyRecord] = []
+        expired = self._expiring.take_due(now)
+        if expired:
+            held = expired & self._leases.held
+            self._expired_in_lease |= held
+            records += self.drop(expired - held)
+        for lease in self._leases.take_lapsed(now):
+            records += self._give_back(lease.id, lease.offsets.copy(), now)
+        self._line_up(self._delayed.take_due(now))
+        return records
+
+    # ------------------------------------------------------------------ consumers
+
+    def take(
+        self,
+        now: Microseconds,
+        *,
+        limit: int,
+        lease_id: int,
+        consumer: str = "",
+        visibility_us: int | None = None,
+    ) -> tuple[Taken | None, list[AnyRecord]]:
+        """Hand out up to ``limit`` messages under a new lease, after what is due was done."""
+        assert lease_id != NO_LEASE
+        assert self.keys_from is None, "keys are learned first"
+        records = self.tick(now)
+        offsets = self._ready.take(limit, now)
+        if not offsets:
+            return None, records
+        if visibility_us is None:
+            visibility_us = round(self.settings.visibility_s * 1_000_000)
+        deadline = Microseconds(now + visibility_us)
+        data = offsets.serialize()
+        leased = self._done(Leased(data, lease_id, consumer, now, deadline))
+        taken = Taken(lease_id, offsets, self._attempts.split(offsets), deadline)
+        if self.settings.guarantee is Guarantee.AT_MOST_ONCE:
+            return taken, [*records, self._done(Finished(data, lease_id))]
+        return taken, [*records, leased]
+
+    def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, list[AnyRecord]]:
+        """Finish messages; which of them the lease still held, and so were finished."""
+        held = self._leases.valid(lease_id, offsets)
+        if not held:
+            return held, []
+        return held, [self._done(Finished(held.serialize(), lease_id))]
+
+    def nack(
+        self,
+        lease_id: int,
+        offsets: BitMap64,
+        now: Microseconds,
+        delay_us: int | None = None,
+        error: str | None = None,
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """Give messages back to be tried again, after the back-off or the given delay."""
+        held = self._leases.valid(lease_id, offsets)
+        return held, self._give_back(lease_id, held, now, delay_us, error)
+
+    def extend(
+        self, lease_id: int, offsets: BitMap64, deadline: Microseconds
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """Hold messages until another deadline; one that has passed lets them lapse."""
+        held = self._leases.valid(lease_id, offsets)
+        if not held:
+            return held, []
+        return held, [self._done(Extended(held.serialize(), lease_id, deadline))]
+
+    def put_back(self, lease_id: int, offsets: BitMap64, now: Microseconds) -> list[AnyRecord]:
+        """Messages that no consumer saw go back at once, and do not count as tried."""
+        held = self._leases.valid(lease_id, offsets)
+        records, rest = self._finish_expired(lease_id, held)
+        if rest:
+            records.append(self._done(Returned(rest.serialize(), lease_id, now, counted=False)))
+        return records
+
+    def release(self, consumer: str, now: Microseconds) -> list[AnyRecord]:
+        """A consumer has left: what it holds goes back at once, and does not count as tried."""
+        records: list[AnyRecord] = []
+        for lease in self._leases.of_consumer(consumer):
+            records += self.put_back(lease.id, lease.offsets.copy(), now)
+        return records
+
+    def dead_lettered(self, offsets: BitMap64) -> list[AnyRecord]:
+        """Condemned messages are stored in the dead-letter topic now."""
+        stored = offsets & self.condemned
+        return [self._done(DeadLettered(stored.serialize()))] if stored else []
+
+    def drop(self, offsets: BitMap64) -> list[AnyRecord]:
+        """Finish messages that nobody holds: expired, cancelled or purged."""
+        dropped = self._ready.among(offsets)
+        dropped |= offsets & self._delayed.members
+        dropped |= offsets & self._waiting
+        return [self._done(Finished(dropped.serialize()))] if dropped else []
+
+    def give_up(self, offsets: BitMap64) -> list[AnyRecord]:
+        """Finish messages that can no longer be read, whoever has them."""
+        records = self.drop(offsets)
+        for lease in self._leases.overlapping(offsets):
+            part = lease.offsets & offsets
+            records.append(self._done(Finished(part.serialize(), lease.id)))
+        condemned = self.condemned & offsets
+        if condemned:
+            records.append(self._done(Finished(condemned.serialize())))
+        return records
+
+    def _give_back(
+        self,
+        lease_id: int,
+        offsets: BitMap64,
+        now: Microseconds,
+        delay_us: int | None = None,
+        error: str | None = None,
+    ) -> list[AnyRecord]:
+        records, rest = self._finish_expired(lease_id, offsets)
+        most = self.settings.max_deliveries
+        for count, part in sorted(self._attempts.split(rest).items()):
+            if most and count >= most:
+                reason = (error or "")[:_ERROR_LENGTH_MAX]
+                records.append(self._done(Condemned(part.serialize(), lease_id, reason)))
+                continue
+            rest_us = self.settings.backoff.delay_us(count) if delay_us is None else delay_us
+            due = Microseconds(now + rest_us)
+            records.append(self._done(Returned(part.serialize(), lease_id, due)))
+        return records
+
+    def _finish_expired(self, lease_id: int, offsets: BitMap64) -> tuple[list[AnyRecord], BitMap64]:
+        """What expired in its lease is finished as it comes back; and the rest."""
+        expired = offsets & self._expired_in_lease
+        if not expired:
+            return [], offsets
+        return [self._done(Finished(expired.serialize(), lease_id))], offsets - expired
+
+    # ------------------------------------------------------------------ the fold
+
+    def _done(self, record: AnyRecord) -> AnyRecord:
+        self.apply(record)
+        return record
+
+    def apply(self, record: AnyRecord) -> None:
+        """Change the state as the record says; messages it speaks of have been observed."""
+        offsets = record.bitmap
+        offsets.remove_range(0, self.start)
+        match record:
+            case Leased():
+                self._lease(record, offsets)
+            case Extended():
+                self._leases.extend(record.lease_id, offsets, record.deadline)
+            case Returned():
+                self._leases.release(record.lease_id, offsets)
+                if not record.counted:
+                    self._attempts.take_back(offsets)
+                self._delayed.add(offsets, record.due)
+            case Condemned():
+                self._leases.release(record.lease_id, offsets)
+                self._expiring.discard(offsets)
+                self.condemned |= offsets
+                if record.error:
+                    self._errors.update(dict.fromkeys(offsets, record.error))
+            case DeadLettered():
+                self._finish(offsets)
+                self.dead |= offsets
+            case Finished():
+                self._leases.release(record.lease_id, offsets)
+                self._finish(offsets)
+
+    def _lease(self, record: Leased, offsets: BitMap64) -> None:
+        self._line_up(self._delayed.take_due(record.granted))
+        self._withdraw(offsets)
+        if self._keys is not None:
+            self._ready.discard(self._keys.hold(offsets))
+        self._attempts.add_delivery(offsets)
+        self._leases.grant(
+            Lease(
+                id=record.lease_id,
+                offsets=offsets,
+                consumer=record.consumer,
+                granted=record.granted,
+                deadline=record.deadline,
+            )
+        )
+
+    def _line_up(self, offsets: BitMap64) -> None:
+        """These could be delivered from now on; whether they are ready may depend on their keys."""
+        if not offsets:
+            return
+        if self._keys is not None:
+            offsets, overtaken = self._keys.line_up(offsets)
+            self._ready.discard(overtaken)
+        self._ready.add(offsets)
+
+    def _withdraw(self, offsets: BitMap64) -> None:
+        self._ready.discard(offsets)
+        self._delayed.discard(offsets)
+
+    def _finish(self, offsets: BitMap64) -> None:
+        self._withdraw(offsets)
+        self._ready.forget(offsets)
+        self._expiring.discard(offsets)
+        self._expired_in_lease -= offsets
+        self._attempts.forget(offsets)
+        if self.condemned.intersect(offsets):
+            for offset in self.condemned & offsets:
+                self._errors.pop(offset, None)
+            self.condemned -= offsets
+        if self._keys is not None:
+            self._ready.add(self._keys.finish(offsets))
+
+
+def _copied(sets: dict[int, BitMap64]) -> dict[int, BitMap64]:
+    return {label: offsets.copy() for label, offsets in sets.items()}

@@ -1,0 +1,154 @@
+"""Messages that may be delivered now, by priority, with ageing so that nothing starves.
+
+A message gains one priority for each ageing interval that has passed since it was published. The
+highest effective priority goes first; of equals the one with the higher priority of its own; within
+a level the order is publish order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right
+
+import numpy as np
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.offset_sets import discard_from_all, lowest, number_array
+from quiver.broker.delivery.timed import Moments
+from quiver.model.ids import Microseconds
+
+DEFAULT_PRIORITY = 4
+_MOMENTS_MAX = 8192
+
+
+class PublishTimes:
+    """When the message at an offset was published, by batch, and never before the one at its left.
+
+    Bounded: when there are too many moments, every second one of the older half is forgotten, and
+    its messages count as published with those before them.
+    """
+
+    def __init__(self) -> None:
+        self.bases: array[int] = array("q")
+        self.times: array[int] = array("q")
+
+    def add(self, base_offset: int, time: Microseconds) -> None:
+        if not self.times or time > self.times[-1]:
+            self.bases.append(base_offset)
+            self.times.append(time)
+
+    def of(self, offset: int) -> int:
+        place = bisect_right(self.bases, offset) - 1
+        return self.times[max(place, 0)] if self.times else 0
+
+    def first_after(self, moment: int) -> int | None:
+        """The first offset that was published later."""
+        place = bisect_right(self.times, moment)
+        return self.bases[place] if place < len(self.bases) else None
+
+    def moments(self) -> Moments:
+        return Moments(np.array(self.times, np.int64), np.array(self.bases, np.int64))
+
+    def restore(self, moments: Moments) -> None:
+        self.bases = number_array("q", moments.offsets)
+        self.times = number_array("q", moments.times)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.bases) >= _MOMENTS_MAX
+
+    def make_room(self, floor: int) -> None:
+        """Forget what is below the floor, or else some of what is old."""
+        below = max(0, bisect_right(self.bases, floor) - 1)
+        del self.bases[:below], self.times[:below]
+        if len(self.bases) > _MOMENTS_MAX // 2:
+            del self.bases[1 : _MOMENTS_MAX // 2 : 2], self.times[1 : _MOMENTS_MAX // 2 : 2]
+
+    def forget_from(self, offset: int) -> None:
+        place = bisect_left(self.bases, offset)
+        del self.bases[place:], self.times[place:]
+
+
+class ReadyQueue:
+    """Offsets by priority. ``priorities`` remembers the priority of every offset not at the default."""
+
+    def __init__(self, ageing_us: int) -> None:
+        self.published = PublishTimes()
+        self.priorities: dict[int, BitMap64] = {}
+        self._ageing_us = ageing_us
+        self._levels: dict[int, BitMap64] = {}
+
+    def __len__(self) -> int:
+        return sum(len(level) for level in self._levels.values())
+
+    def __contains__(self, offset: int) -> bool:
+        return any(offset in level for level in self._levels.values())
+
+    @property
+    def offsets(self) -> BitMap64:
+        return BitMap64.union(BitMap64(), *self._levels.values())
+
+    @property
+    def first(self) -> int | None:
+        return min((level.min() for level in self._levels.values()), default=None)
+
+    def among(self, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that are ready."""
+        return BitMap64.union(BitMap64(), *(level & offsets for level in self._levels.values()))
+
+    def set_priority(self, offsets: BitMap64, priority: int) -> None:
+        if priority != DEFAULT_PRIORITY and offsets:
+            self.priorities.setdefault(priority, BitMap64()).update(offsets)
+
+    def forget(self, offsets: BitMap64) -> None:
+        """These are done with: their priority need not be known any more."""
+        discard_from_all(self.priorities, offsets)
+
+    def add(self, offsets: BitMap64) -> None:
+        rest = offsets
+        for priority, known in self.priorities.items():
+            part = known & offsets
+            if part:
+                self._levels.setdefault(priority, BitMap64()).update(part)
+                rest = rest - part
+        if rest:
+            self._levels.setdefault(DEFAULT_PRIORITY, BitMap64()).update(rest)
+
+    def discard(self, offsets: BitMap64) -> None:
+        discard_from_all(self._levels, offsets)
+
+    def take(self, limit: int, now: Microseconds) -> BitMap64:
+        """Remove and return the next ``limit`` offsets to deliver."""
+        taken = BitMap64()
+        ranks = [self._rank(priority, now) for priority in self._levels]
+        heapq.heapify(ranks)
+        while len(taken) < limit and ranks:
+            rank = heapq.heappop(ranks)
+            priority = -rank[1]
+            before = self._overtaken(priority, ranks[0], now) if ranks else None
+            part = lowest(self._levels[priority], limit - len(taken), before)
+            taken |= part
+            self._levels[priority] -= part
+            if self._levels[priority]:
+                heapq.heappush(ranks, self._rank(priority, now))
+            else:
+                del self._levels[priority]
+        return taken
+
+    def _rank(self, priority: int, now: Microseconds) -> tuple[int, int]:
+        """The effective priority of a level's first message, and its own; the least goes first."""
+        if not self._ageing_us:
+            return -priority, -priority
+        waited = now - self.published.of(self._levels[priority].min())
+        return -(priority + max(0, waited) // self._ageing_us), -priority
+
+    def _overtaken(
+        self, priority: int, next_rank: tuple[int, int], now: Microseconds
+    ) -> int | None:
+        """From which offset on the next level goes before this one: its messages are too young."""
+        effective, own = -next_rank[0], -next_rank[1]
+        intervals = effective - priority + (own > priority)
+        if intervals <= 0:
+            return None
+        return self.published.first_after(now - intervals * self._ageing_us)

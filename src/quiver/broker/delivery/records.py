@@ -1,0 +1,85 @@
+"""What the state log remembers: each change of a subscription's state in one partition.
+
+The state is a fold over these records and the messages themselves. Sets of offsets travel as
+serialised bitmaps, so that acknowledging ten thousand messages in a row is a few dozen bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.model.ids import Microseconds
+
+NO_LEASE = 0
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """``offsets`` is a serialised ``BitMap64``."""
+
+    offsets: bytes
+
+    @property
+    def bitmap(self) -> BitMap64:
+        return BitMap64.deserialize(self.offsets)
+
+
+class Leased(Record, frozen=True, array_like=True, tag="l"):
+    """Delivered to a consumer under a lease, for the first time or again."""
+
+    lease_id: int
+    consumer: str
+    granted: Microseconds
+    deadline: Microseconds
+
+
+class Extended(Record, frozen=True, array_like=True, tag="e"):
+    """The lease holds these until another deadline."""
+
+    lease_id: int
+    deadline: Microseconds
+
+
+class Finished(Record, frozen=True, array_like=True, tag="f"):
+    """Acknowledged, expired, cancelled or purged: not to be delivered any more."""
+
+    lease_id: int = NO_LEASE
+
+
+class Returned(Record, frozen=True, array_like=True, tag="r"):
+    """Came back without acknowledgement, to be delivered again from ``due`` on."""
+
+    lease_id: int
+    due: Microseconds
+    counted: bool = True
+    """Whether the delivery counts as an attempt."""
+
+
+class Condemned(Record, frozen=True, array_like=True, tag="c"):
+    """Failed too often: on the way to the dead-letter topic."""
+
+    lease_id: int
+    error: str = ""
+    """What the consumer said of the last failure."""
+
+
+class DeadLettered(Record, frozen=True, array_like=True, tag="d"):
+    """Stored in the dead-letter topic."""
+
+
+AnyRecord = Leased | Extended | Finished | Returned | Condemned | DeadLettered
+
+
+class StateEntry(msgspec.Struct, frozen=True, array_like=True):
+    """What one subscription adds to the state log in one go."""
+
+    subscription: int
+    records: list[AnyRecord]
+
+
+encode_entries = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[list[StateEntry]] = msgspec.msgpack.Decoder(list[StateEntry])
+
+
+def decode_entries(data: bytes | memoryview) -> list[StateEntry]:
+    return _decoder.decode(data)

@@ -1,0 +1,269 @@
+"""Quiver for async programs: topics, publishing and reading.
+
+The client connects when it is first used, shares its connections between everything that is done
+with it, and belongs to the event loop of that first use. ``Client`` has the same methods without
+``await``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from quiver.client.addresses import DEFAULT_URL, addresses_in
+from quiver.client.channel import Dialer
+from quiver.client.cluster import Cluster, expect
+from quiver.client.delivery import Published
+from quiver.client.dialer import SocketDialer
+from quiver.client.outgoing import MessageOptions, outgoing
+from quiver.client.pool import Pool
+from quiver.client.producer import AsyncProducer
+from quiver.client.read_range import Position
+from quiver.client.reader import AsyncReader, ReadRequest
+from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
+from quiver.client.shared_producers import SharedProducers
+from quiver.errors import InvalidRequest
+from quiver.model.clock import Clock, SystemClock
+from quiver.model.topic import topic_name
+from quiver.model.units import Duration, Size
+from quiver.model.wire import (
+    AlterTopic,
+    AnyReply,
+    AnyRequest,
+    CreateTopic,
+    DeleteTopic,
+    DescribeNode,
+    DescribeTopic,
+    ListTopics,
+    Node,
+    Topic,
+    TopicInfo,
+    Topics,
+)
+
+
+class AsyncClient:
+    """A connection to Quiver. Use it with ``async with``, or ``close`` it.
+
+    ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
+    call. ``dialer`` replaces the network, as a broker in the same process does.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout: Duration = "30s",
+        dialer: Dialer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        addresses = addresses_in(url)
+        self.url = url
+        self._timeout_s = duration_s("timeout", timeout, 0.001, 86_400)
+        self._clock = clock or SystemClock()
+        self._dialer = dialer or SocketDialer()
+        # Reading has connections of its own: long replies and long waits must not hold up publishes.
+        self._cluster, self._read_cluster = (
+            Cluster(
+                Pool(self._dialer, addresses, clock=self._clock),
+                clock=self._clock,
+                timeout_s=self._timeout_s,
+            )
+            for _ in range(2)
+        )
+        self._producers: set[AsyncProducer] = set()
+        self._readers: WeakSet[AsyncReader] = WeakSet()
+        self._shared = SharedProducers(
+            lambda topic, acks: self.producer(topic, acks=acks, delivery_timeout=self._timeout_s)
+        )
+        self._closed = False
+
+    # ------------------------------------------------------------------ topics
+
+    async def create_topic(
+        self, /, name: str, *, partitions: int = 1, exist_ok: bool = False, **settings: Any
+    ) -> TopicInfo:
+        """Make a topic. ``settings`` are those of ``TopicSettings``, such as ``retention``.
+
+        With ``exist_ok``, a topic of this name with the same settings is not an error.
+        """
+        request = CreateTopic(
+            name=topic_name(name), settings=topic_settings(partitions, settings), exist_ok=exist_ok
+        )
+        return expect(Topic, await self._call(request, repeatable=exist_ok)).topic
+
+    async def alter_topic(self, /, name: str, **changes: Any) -> TopicInfo:
+        """Change some of a topic's settings; ``retention`` may be a dict with some of its limits."""
+        request = AlterTopic(name=name, changes=topic_changes(changes))
+        return expect(Topic, await self._call(request, repeatable=True)).topic
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic and all that is stored in it."""
+        await self._call(DeleteTopic(name=name), repeatable=False)
+        self._cluster.forget(name)
+        self._read_cluster.forget(name)
+
+    async def describe_topic(self, name: str) -> TopicInfo:
+        """A topic's settings, and the extent of its partitions."""
+        return expect(Topic, await self._call(DescribeTopic(name=name), repeatable=True)).topic
+
+    async def list_topics(self) -> list[TopicInfo]:
+        return expect(Topics, await self._call(ListTopics(), repeatable=True)).topics
+
+    async def describe_node(self) -> Node:
+        """The node that answers: its version, how long it is up, what it has counted."""
+        return expect(Node, await self._call(DescribeNode(), repeatable=True))
+
+    async def _call(self, request: AnyRequest, *, repeatable: bool) -> AnyReply:
+        self._check_open()
+        _, (reply, _) = await self._cluster.call(request, repeatable=repeatable)
+        return reply
+
+    # ------------------------------------------------------------------ publishing
+
+    async def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        key: str | bytes | None = None,
+        acks: str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Published:
+        """Store a message and wait until it is. Publishes made at the same time go together.
+
+        Bytes are stored as they are, text as UTF-8, anything else as JSON. ``options`` are
+        ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``, ``partition``.
+        """
+        self._check_open()
+        async with self._shared.producer(topic, acks) as producer:
+            return await (await producer.send(payload, key=key, **options))
+
+    async def publish_many(
+        self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table
+    ) -> list[Published]:
+        """Store many messages and wait until all are: where each is, in the order given.
+
+        ``messages`` are payloads, ``OutgoingMessage`` values, dicts with a ``payload`` and other
+        fields of ``OutgoingMessage``, or an Arrow batch or table with those columns. If some fail,
+        the first error is raised once all are settled.
+        """
+        self._check_open()
+        async with self._shared.producer(topic, None) as producer:
+            if isinstance(messages, pa.RecordBatch | pa.Table):
+                return await (await producer.send_arrow(messages))
+            deliveries = []
+            for message in messages:
+                one = outgoing(message)
+                deliveries.append(await producer.send(one.payload, key=one.key, **one.options()))
+            for delivery in deliveries:
+                if not delivery.done():
+                    await delivery.promise.future()
+            return [delivery.result() for delivery in deliveries]
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        acks: str | None = None,
+        name: str | None = None,
+        compression: str | None = None,
+        linger: Duration = "5ms",
+        batch_bytes: Size = "1MiB",
+        batch_count: int = 10_000,
+        buffer_bytes: Size = "64MiB",
+        delivery_timeout: Duration = "2m",
+    ) -> AsyncProducer:
+        """A producer for many messages: ``async with client.producer("orders") as p``.
+
+        A ``name`` makes it outlive its process: with ``send(…, sequence=n)`` a rerun leaves out what
+        is stored already, and an older process of the same name is stopped.
+        """
+        self._check_open()
+        settings = producer_settings(
+            acks=acks,
+            name=name,
+            compression=compression,
+            linger=linger,
+            batch_bytes=batch_bytes,
+            batch_count=batch_count,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout=delivery_timeout,
+            send_timeout_s=self._timeout_s,
+        )
+        producer = AsyncProducer(
+            self._cluster, topic, settings, self._clock, self._producers.discard
+        )
+        # Held until closed: what was sent with it must not be lost with the last reference to it.
+        self._producers.add(producer)
+        return producer
+
+    # ------------------------------------------------------------------ reading
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        start: Position = "earliest",
+        end: Position | None = None,
+        follow: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> AsyncReader:
+        """Read a topic as record batches, or as messages with ``.messages()``.
+
+        ``start`` and ``end`` (not included) are an offset, "earliest", "latest", a duration such as
+        "-1h", or a datetime. Without an end it stops where the topic ends now; with ``follow`` it
+        goes on with what is stored later.
+        """
+        self._check_open()
+        request = ReadRequest(
+            topic=topic, partition=partition, start=start, end=end, follow=follow, columns=columns
+        )
+        reader = AsyncReader(self._read_cluster, request, self._clock)
+        self._readers.add(reader)
+        return reader
+
+    # ------------------------------------------------------------------ endings
+
+    async def close(self) -> None:
+        """Flush what was sent, stop what is read, and disconnect."""
+        if self._closed:
+            return
+        self._closed = True
+        for reader in list(self._readers):
+            await reader.close()
+        try:
+            results = await asyncio.gather(
+                *(producer.close() for producer in list(self._producers)), return_exceptions=True
+            )
+        finally:
+            for producer in list(self._producers):
+                await producer.abort()
+            await self._shared.close()
+            await self._cluster.close()
+            await self._read_cluster.close()
+            await self._dialer.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequest("the client is closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

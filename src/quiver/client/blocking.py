@@ -1,0 +1,134 @@
+"""Quiver for programs without an event loop: ``AsyncClient``, wrapped.
+
+A ``Client`` may be used from many threads at once, and after a fork: the child begins anew, with
+connections of its own. One loop thread serves all that is made from a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from quiver.client.addresses import DEFAULT_URL
+from quiver.client.async_client import AsyncClient
+from quiver.client.blocking_producer import Producer
+from quiver.client.blocking_reader import Reader
+from quiver.client.channel import Dialer
+from quiver.client.loop_thread import LoopThread, look_after
+from quiver.client.wrapper import Wrapper, blocking
+from quiver.errors import InvalidRequest, QuiverError
+from quiver.model.units import Duration
+
+A = TypeVar("A")
+W = TypeVar("W")
+P = ParamSpec("P")
+
+EXIT_TIMEOUT_S = 5.0
+"""How long the end of the program waits for what was sent and never flushed."""
+
+
+def _wrapping(
+    method: Callable[Concatenate[AsyncClient, P], A],
+    wrap: Callable[
+        [Callable[[], AsyncClient], Callable[[], LoopThread], Callable[[AsyncClient], A]], W
+    ],
+) -> Callable[Concatenate[Client, P], W]:
+    """A method that wraps what ``method`` of the async client makes."""
+
+    @functools.wraps(method)
+    def make(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> W:
+        return wrap(
+            client._wrapped, client._loop_thread, lambda inner: method(inner, *args, **kwargs)
+        )
+
+    return make
+
+
+class Client(Wrapper[AsyncClient]):
+    """A connection to Quiver. Use it with ``with``, or ``close`` it; see ``AsyncClient``."""
+
+    def __init__(
+        self, url: str = DEFAULT_URL, *, timeout: Duration = "30s", dialer: Dialer | None = None
+    ) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._dialer = dialer
+        self._inner: AsyncClient | None = AsyncClient(url, timeout=timeout, dialer=dialer)
+        self._thread = LoopThread()
+        self._closed = False
+        look_after(self)
+
+    create_topic = blocking(AsyncClient.create_topic)
+    alter_topic = blocking(AsyncClient.alter_topic)
+    delete_topic = blocking(AsyncClient.delete_topic)
+    describe_topic = blocking(AsyncClient.describe_topic)
+    list_topics = blocking(AsyncClient.list_topics)
+    describe_node = blocking(AsyncClient.describe_node)
+    publish = blocking(AsyncClient.publish)
+    publish_many = blocking(AsyncClient.publish_many)
+    producer = _wrapping(AsyncClient.producer, Producer)
+    read = _wrapping(AsyncClient.read, Reader)
+
+    def close(self) -> None:
+        """Flush what was sent, stop what is read, and disconnect."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._thread.is_running:
+                self._thread.run(self._wrapped().close)
+        finally:
+            self._thread.close()
+
+    def _wrapped(self) -> AsyncClient:
+        if self._inner is None:
+            raise InvalidRequest("a broker inside a process cannot be used after a fork of it")
+        return self._inner
+
+    def _loop_thread(self) -> LoopThread:
+        return self._thread
+
+    # ------------------------------------------------------------------ forks and endings
+
+    def forget(self) -> object:
+        inherited = self._inner, self._thread
+        self._inner = None
+        if self._dialer is None:
+            self._inner = AsyncClient(self.url, timeout=self._timeout)
+        self._thread = LoopThread()
+        return inherited
+
+    def end(self) -> None:
+        if self._thread.is_running and not self._closed:
+            self._closed = True
+            with contextlib.suppress(QuiverError, RuntimeError):
+                self._thread.run(self._close_soon)
+            self._thread.close()
+
+    async def _close_soon(self) -> None:
+        with contextlib.suppress(QuiverError, TimeoutError):
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
+                await self._wrapped().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        thread, inner = getattr(self, "_thread", None), getattr(self, "_inner", None)
+        if thread is None or inner is None or self._closed or not thread.is_running:
+            return
+        warnings.warn(f"unclosed client of {self.url}", ResourceWarning, stacklevel=1, source=self)
+        thread.close_after(inner.close)

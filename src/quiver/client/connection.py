@@ -1,0 +1,302 @@
+"""The channel over a socket: the native protocol as a client speaks it.
+
+Requests are written as they are started, up to the number that the node allows unanswered; the rest
+wait here, in order and bounded. Every request ends: with its answer, after its time, or with the
+connection. A node that says nothing at all for as long as a request may take is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from quiver.client.channel import CALL_TIMEOUT_S, Answer
+from quiver.errors import (
+    ConnectionLost,
+    MessageTooLarge,
+    Overloaded,
+    ProtocolError,
+    QuiverError,
+    RequestTimeout,
+    error_from,
+)
+from quiver.model.batch import Bytes
+from quiver.model.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
+from quiver.model.wire import (
+    PROTOCOL_VERSION,
+    AnyReply,
+    AnyRequest,
+    Failed,
+    Hello,
+    Welcome,
+    decode_reply,
+    encode,
+)
+from quiver.version import __version__
+
+WAITING_MAX = 8192
+"""How many requests may wait because the node has as many unanswered as it allows."""
+_WRITE_HIGH, _WRITE_LOW = 4 << 20, 1 << 20
+_CLOSE_TIMEOUT_S = 1.0
+
+
+class _Call(NamedTuple):
+    """A request that has no answer yet. ``buffers`` only while it waits to be written."""
+
+    future: asyncio.Future[Answer]
+    started: float
+    deadline: float
+    buffers: list[Bytes]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A ``Channel`` over one socket; ``greet`` comes first. Made by ``SocketDialer``."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._assembler = FrameAssembler(FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._sent: dict[int, _Call] = {}
+        self._waiting: dict[int, _Call] = {}
+        self._last_id = 0
+        self._requests_max = 1
+        self._frame_bytes_max = FRAME_BYTES_MAX
+        self._heard = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._failure: QuiverError | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._paused = False
+        self._drains: deque[asyncio.Future[None]] = deque()
+
+    # ------------------------------------------------------------------ channel
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None and self._transport is not None
+
+    @property
+    def is_congested(self) -> bool:
+        return self._paused or bool(self._waiting)
+
+    def start(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        request.id = self._last_id = self._last_id + 1
+        buffers = frame(encode(request), body)
+        refusal = self._refusal(buffers)
+        if refusal is not None:
+            future.set_exception(refusal)
+            return future
+        now = self._loop.time()
+        call = _Call(future, now, now + timeout_s, [])
+        if len(self._sent) < self._requests_max and not self._waiting:
+            self._sent[request.id] = call
+            self._write(buffers)
+        else:
+            self._waiting[request.id] = call._replace(buffers=buffers)
+        self._ring_at(call.deadline)
+        return future
+
+    async def call(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Answer:
+        return await self.start(request, body, timeout_s)
+
+    async def drain(self) -> None:
+        while self.is_congested:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            waiter = self._loop.create_future()
+            self._drains.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self._closed)
+                return
+            self._transport.abort()
+            await self._closed
+
+    async def greet(self, timeout_s: float) -> Welcome:
+        """Agree on the protocol; the first thing on a connection."""
+        hello = Hello(versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}")
+        answer = self.start(hello, timeout_s=timeout_s)
+        welcome, _ = await answer
+        if not isinstance(welcome, Welcome):
+            raise ProtocolError(f"{self.address} answered hello with {type(welcome).__name__}")
+        self._requests_max = max(1, welcome.requests_max)
+        self._frame_bytes_max = welcome.frame_bytes_max
+        self._send_waiting()
+        return welcome
+
+    def _refusal(self, buffers: list[Bytes]) -> QuiverError | None:
+        if self._failure is not None:
+            return self._failure
+        size = sum(map(len, buffers))
+        if size > self._frame_bytes_max:
+            return MessageTooLarge(
+                f"a request of {size:,} bytes is over the {self._frame_bytes_max:,} that "
+                f"{self.address} takes",
+                size=size,
+                limit=self._frame_bytes_max,
+            )
+        if len(self._waiting) >= WAITING_MAX:
+            return Overloaded(
+                f"{WAITING_MAX:,} requests wait already for {self.address} to answer others"
+            )
+        return None
+
+    # ------------------------------------------------------------------ protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH, low=_WRITE_LOW)
+        _keep_alive(self._transport)
+        self._transport.write(PREFACE)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._assembler.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = self._loop.time()
+        try:
+            for header, body in self._assembler.received(nbytes):
+                self._answered(decode_reply(header), body)
+        except ProtocolError as error:
+            self._give_up(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc is not None else ""
+        self._fail(
+            ConnectionLost(
+                f"the connection to {self.address} broke before the answer came{reason}; "
+                "the request may have been carried out"
+            )
+        )
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._wake_drains()
+
+    # ------------------------------------------------------------------ requests
+
+    def _write(self, buffers: list[Bytes]) -> None:
+        assert self._transport is not None, "requests are started once connected"
+        self._transport.writelines(buffers)
+
+    def _answered(self, reply: AnyReply, body: memoryview) -> None:
+        call = self._sent.pop(reply.id, None)
+        if call is None:
+            if reply.id == 0 and isinstance(reply, Failed):
+                raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
+            return
+        if not call.future.done():
+            if isinstance(reply, Failed):
+                call.future.set_exception(error_from(reply.code, reply.message, reply.details))
+            else:
+                call.future.set_result((reply, body))
+        if self._waiting:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting and len(self._sent) < self._requests_max:
+            request_id = next(iter(self._waiting))
+            call = self._waiting.pop(request_id)
+            if not call.future.done():
+                self._sent[request_id] = call._replace(buffers=[])
+                self._write(call.buffers)
+        self._wake_drains()
+
+    def _wake_drains(self) -> None:
+        if not self.is_congested or self._failure is not None:
+            while self._drains:
+                waiter = self._drains.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    # ------------------------------------------------------------------ endings
+
+    def _ring_at(self, deadline: float) -> None:
+        """See to it that the alarm rings no later than this."""
+        if self._alarm is None or deadline < self._alarm.when():
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        """Time out what is overdue, and set the alarm for what is next."""
+        self._alarm = None
+        now, silent, following = self._loop.time(), False, float("inf")
+        for calls in (self._sent, self._waiting):
+            for call in calls.values():
+                if call.future.done():
+                    continue
+                if call.deadline > now:
+                    following = min(following, call.deadline)
+                    continue
+                silent = silent or self._heard < call.started
+                call.future.set_exception(
+                    RequestTimeout(
+                        f"{self.address} did not answer within {call.deadline - call.started:g} s; "
+                        "the request may or may not have been carried out"
+                    )
+                )
+        if silent:
+            self._give_up(ConnectionLost(f"{self.address} has stopped answering"))
+        elif following < float("inf"):
+            self._ring_at(following)
+
+    def _give_up(self, error: QuiverError) -> None:
+        self._fail(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: QuiverError) -> None:
+        """Nothing more can be asked or answered; the first reason is the one that is told."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        unanswered = [*self._sent.values(), *self._waiting.values()]
+        self._sent, self._waiting = {}, {}
+        for call in unanswered:
+            if not call.future.done():
+                call.future.set_exception(error)
+        self._wake_drains()
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Have the system notice a peer that is gone without a word."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,205 @@
+"""What became of messages that were sent: one promise for a batch, one small handle for a message.
+
+A ``BatchPromise`` is kept once, by the event loop, and may be waited for from any thread and any
+loop. A ``Delivery`` is a promise and a place in the batch; it costs a tenth of a microsecond, so
+every ``send`` returns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+
+from quiver.errors import InvalidRequest, QuiverError, RequestTimeout
+from quiver.model.ids import Microseconds, Offset, PartitionIndex
+from quiver.model.message_id import MessageId
+
+logger = logging.getLogger(__name__)
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """A message that is stored, and where.
+
+    ``offset`` and ``timestamp_us`` are ``None`` where that is not known: with ``acks="none"``, and
+    for a repeat of a message that was stored long ago.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_us: int | None
+    topic_number: int | None
+    duplicate: bool = False
+    """It had been stored before; nothing was stored now."""
+
+    @property
+    def id(self) -> str | None:
+        """The message's id, as a reader will see it; ``None`` where the offset is not known."""
+        if self.offset is None or self.timestamp_us is None or self.topic_number is None:
+            return None
+        return str(
+            MessageId(
+                append_time=Microseconds(self.timestamp_us),
+                topic=self.topic_number,
+                partition=PartitionIndex(self.partition),
+                offset=Offset(self.offset),
+            )
+        )
+
+
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """Where a whole batch is stored, as far as that is known."""
+
+    base_offset: int | None = None
+    append_time: int | None = None
+    topic_number: int | None = None
+    duplicate: bool = False
+
+
+class BatchPromise:
+    """Kept or broken exactly once; then ``placement`` or ``error`` is set for good."""
+
+    __slots__ = (
+        "_callbacks",
+        "_keeper",
+        "_lock",
+        "error",
+        "is_observed",
+        "partition",
+        "placement",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, keeper: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._keeper = keeper
+        self.placement: Placement | None = None
+        self.error: QuiverError | None = None
+        self.is_observed = False
+        """Whether anybody has asked what became of it."""
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def is_done(self) -> bool:
+        return self.placement is not None or self.error is not None
+
+    def keep(self, placement: Placement) -> None:
+        self._settle(placement, None)
+
+    def fail(self, error: QuiverError) -> None:
+        self._settle(None, error)
+
+    def _settle(self, placement: Placement | None, error: QuiverError | None) -> None:
+        with self._lock:
+            assert not self.is_done(), "a promise is settled once"
+            self.placement, self.error = placement, error
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Call when settled, in the thread that settles it; at once if it is settled already."""
+        with self._lock:
+            if not self.is_done():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Block this thread until it is settled; ``RequestTimeout`` if that takes too long."""
+        if self.is_done():
+            return
+        if self._keeper is not None and _running_loop() is self._keeper:
+            raise InvalidRequest("waiting here would stop the loop that sends: await it instead")
+        done = threading.Event()
+        self.on_done(done.set)
+        if not done.wait(timeout_s):
+            raise RequestTimeout(
+                f"not acknowledged within {timeout_s:g} s; it is still under way", topic=self.topic
+            )
+
+    def future(self) -> asyncio.Future[None]:
+        """A future of the running loop that is done when this is settled."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def settled() -> None:
+            if _running_loop() is loop:
+                settle()
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(settle)
+
+        self.on_done(settled)
+        return future
+
+    def published(self, place: int) -> Published:
+        """The message at this place, once stored; raises the error if it was not."""
+        self.is_observed = True
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        placed = self.placement
+        assert placed is not None, "asked for once it is settled"
+        return Published(
+            self.topic,
+            self.partition,
+            None if placed.base_offset is None else placed.base_offset + place,
+            placed.append_time,
+            placed.topic_number,
+            placed.duplicate,
+        )
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """What becomes of one message. Wait for it with ``result()``, or with ``await``."""
+
+    promise: BatchPromise
+    place: int
+
+    def done(self) -> bool:
+        return self.promise.is_done()
+
+    def result(self, timeout: float | None = None) -> Published:
+        """Where the message is stored; blocks until that is known. In async code, ``await`` it."""
+        self.promise.wait(timeout)
+        return self.promise.published(self.place)
+
+    def exception(self, timeout: float | None = None) -> QuiverError | None:
+        """Why the message was not stored, or ``None`` if it was; blocks until that is known."""
+        self.promise.wait(timeout)
+        self.promise.is_observed = True
+        return self.promise.error
+
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Call ``callback(delivery)`` when it is done. It runs on the event loop: keep it short."""
+
+        def done() -> None:
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("a callback of a delivery failed")
+
+        self.promise.on_done(done)
+
+    def __await__(self) -> Generator[Any, None, Published]:
+        if not self.promise.is_done():
+            yield from self.promise.future().__await__()
+        return self.promise.published(self.place)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

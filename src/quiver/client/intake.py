@@ -1,0 +1,146 @@
+"""The user's half of a producer: checks a message, finds its partition, and puts it into a batch.
+
+``offer`` is called from the user's thread in the blocking client and on the event loop in the async
+one. It never waits: ``BufferFull`` says that there is no room, and what to do then is the caller's.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from quiver.client.delivery import BatchPromise, Delivery, Placement
+from quiver.client.outgoing import (
+    MessageOptions,
+    checked_columns,
+    checked_key,
+    checked_payload,
+    columns_size,
+    is_partition,
+)
+from quiver.client.sender import Sender
+from quiver.errors import InvalidRequest, MessageTooLarge, PartitionNotFound
+from quiver.model.builder import MESSAGE_OVERHEAD
+from quiver.model.clock import Clock
+
+
+class Intake:
+    def __init__(self, sender: Sender, clock: Clock) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._add = sender.accumulator.add
+        self._message_bytes_max = self._plain_size_max = 0
+        self._take_settings()
+        sender.on_layout = self._take_settings
+        self._stored_before = dict(sender.last_sequences)
+        """By partition: sequences up to this were stored before this producer was opened."""
+        self._last_sequence = -1
+        self._sequence_turn = threading.Lock()
+
+    def offer(self, payload: Any, key: str | bytes | None, options: MessageOptions) -> Delivery:
+        """Take a message, or raise what is wrong with it."""
+        if type(payload) is not bytes:
+            payload = checked_payload(payload)
+        if key is None and not options:
+            size = len(payload) + MESSAGE_OVERHEAD
+            if size > self._plain_size_max:
+                raise self._too_large(len(payload))
+            return self._add(payload, size)
+        return self._offer_with(payload, checked_key(key), options)
+
+    def _offer_with(self, payload: bytes, key: bytes | None, options: MessageOptions) -> Delivery:
+        partition = options.get("partition")
+        if partition is not None:
+            self._check_partition(partition)
+        elif key is not None:
+            partition = self._sender.layout.router.partition(key)
+        message_size = len(payload) + (0 if key is None else len(key))
+        columns: dict[str, Any] | None = None
+        size = message_size + MESSAGE_OVERHEAD
+        if options:
+            columns, header_size = checked_columns(options, self._clock.time_us())
+            message_size += header_size
+            size += header_size + columns_size(columns)
+            columns = columns or None
+        if message_size > self._message_bytes_max:
+            raise self._too_large(message_size)
+        if columns and "sequence" in columns:
+            return self._offer_numbered(payload, size, partition, key, columns)
+        return self._add(payload, size, partition, key, columns)
+
+    def _offer_numbered(
+        self,
+        payload: bytes,
+        size: int,
+        partition: int | None,
+        key: bytes | None,
+        columns: dict[str, Any],
+    ) -> Delivery:
+        """A message that carries the user's number: a rerun finds those that are stored already."""
+        if self._sender.name is None:
+            raise InvalidRequest("a sequence needs a producer with a name: producer(…, name='…')")
+        sequence: int = columns["sequence"]
+        if partition is None:
+            partition = self._sender.layout.router.partition(sequence.to_bytes(8, "little"))
+        with self._sequence_turn:
+            if sequence <= self._last_sequence:
+                raise InvalidRequest(
+                    f"sequences grow from message to message: {sequence} came after "
+                    f"{self._last_sequence}"
+                )
+            if sequence <= self._stored_before.get(partition, -1):
+                delivery = self.already_stored(partition)
+            else:
+                delivery = self._add(payload, size, partition, key, columns)
+            self._last_sequence = sequence
+            return delivery
+
+    def already_stored(self, partition: int) -> Delivery:
+        """The delivery of a message that an earlier run has stored."""
+        promise = BatchPromise(self._sender.topic, partition)
+        number = self._sender.layout.info.number
+        promise.keep(Placement(topic_number=number, duplicate=True))
+        return Delivery(promise, 0)
+
+    def take_numbers(self, sequences: list[int], partitions: list[int]) -> list[bool]:
+        """Whether each numbered message is to be sent, in turn with those that ``offer`` takes."""
+        with self._sequence_turn:
+            last = self._last_sequence
+            for sequence in sequences:
+                if sequence <= last:
+                    raise InvalidRequest(
+                        f"sequences grow from message to message: {sequence} came after {last}"
+                    )
+                last = sequence
+            self._last_sequence = last
+        before = self._stored_before
+        return [
+            sequence > before.get(partition, -1)
+            for sequence, partition in zip(sequences, partitions, strict=True)
+        ]
+
+    def _take_settings(self) -> None:
+        self._message_bytes_max = self._sender.layout.info.settings.message_bytes_max
+        self._plain_size_max = self._message_bytes_max + MESSAGE_OVERHEAD
+
+    def _check_partition(self, partition: Any) -> None:
+        if not is_partition(partition):
+            raise InvalidRequest(f"a partition is a number from 0 on, not {partition!r}")
+        known = self._sender.layout.partitions
+        if partition not in known:
+            raise PartitionNotFound(
+                f"topic {self._sender.topic!r} has partitions {known[0]} to {known[-1]}, "
+                f"not {partition}",
+                topic=self._sender.topic,
+                partition=partition,
+            )
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        # The topic may take more by now than when it was looked up.
+        self._sender.refresh_soon()
+        return MessageTooLarge(
+            f"the message has {size:,} bytes with key and headers; topic {self._sender.topic!r} "
+            f"takes at most {self._message_bytes_max:,}",
+            size=size,
+            limit=self._message_bytes_max,
+        )

@@ -1,0 +1,128 @@
+"""One channel for each node, opened when first needed and again after it broke.
+
+Whoever needs a channel asks each time and gets the open one. Openings are shared by all who wait,
+and after a failure nobody tries that node again before its pause is over. The pool itself never
+retries: how long to go on is the caller's to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from quiver.client.backoff import Backoff
+from quiver.client.channel import Channel, Dialer
+from quiver.errors import ConnectionLost, QuiverError
+from quiver.model.clock import Clock
+
+
+class _Node:
+    """What the pool knows of one address."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.dialing: asyncio.Task[Channel] | None = None
+        self.failures = 0
+        self.not_before = 0.0
+
+
+class Pool:
+    """Channels by address. ``bootstrap`` are the nodes to ask when any will do."""
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        bootstrap: Sequence[str],
+        *,
+        clock: Clock,
+        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        chance: random.Random | None = None,
+    ) -> None:
+        assert bootstrap, "there is a node to begin with"
+        self._dialer = dialer
+        self._bootstrap = list(bootstrap)
+        self._clock = clock
+        self._backoff = backoff
+        self._chance = chance or random.Random()
+        self._nodes: dict[str, _Node] = {}
+        self._closed = False
+        self.has_connected = False
+        """Whether any node was ever reached: if not, the address is more likely wrong than down."""
+
+    def open_channel(self, address: str) -> Channel | None:
+        """The channel to ``address`` if it is open already."""
+        node = self._nodes.get(address)
+        if node is None or node.channel is None or not node.channel.is_open:
+            return None
+        return node.channel
+
+    async def channel(self, address: str) -> Channel:
+        """The channel to ``address``, opened if need be, with one attempt."""
+        if self._closed:
+            raise ConnectionLost("the client is closed")
+        known = self.open_channel(address)
+        if known is not None:
+            return known
+        node = self._nodes.setdefault(address, _Node())
+        if node.dialing is None:
+            node.dialing = asyncio.create_task(self._dial(address, node))
+            node.dialing.add_done_callback(_consume)
+        # One who stops waiting must not stop the others.
+        return await asyncio.shield(node.dialing)
+
+    async def any_channel(self) -> tuple[str, Channel]:
+        """A channel to one of the nodes to begin with, and its address; each is tried once."""
+        for address in self._bootstrap:
+            known = self.open_channel(address)
+            if known is not None:
+                return address, known
+        failures: list[QuiverError] = []
+        for address in list(self._bootstrap):
+            try:
+                return address, await self.channel(address)
+            except QuiverError as error:
+                failures.append(error)
+                # The one that failed is asked last next time.
+                self._bootstrap.append(self._bootstrap.pop(self._bootstrap.index(address)))
+        if len(failures) == 1:
+            raise failures[0]
+        raise ConnectionLost("; ".join(error.message for error in failures))
+
+    async def close(self) -> None:
+        self._closed = True
+        nodes, self._nodes = list(self._nodes.values()), {}
+        dialing = [node.dialing for node in nodes if node.dialing is not None]
+        for task in dialing:
+            task.cancel()
+        if dialing:
+            await asyncio.wait(dialing)
+        for node in nodes:
+            if node.channel is not None:
+                await node.channel.close()
+
+    async def _dial(self, address: str, node: _Node) -> Channel:
+        try:
+            await self._clock.sleep(node.not_before - self._clock.monotonic())
+            old, node.channel = node.channel, None
+            if old is not None:
+                await old.close()
+            channel = await self._dialer.dial(address)
+        except QuiverError:
+            node.failures += 1
+            pause_s = self._backoff.pause_s(node.failures, self._chance)
+            node.not_before = self._clock.monotonic() + pause_s
+            raise
+        else:
+            node.failures = 0
+            node.channel = channel
+            self.has_connected = True
+            return channel
+        finally:
+            node.dialing = None
+
+
+def _consume(task: asyncio.Task[Channel]) -> None:
+    """An error nobody waits for any more has been counted already."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,238 @@
+"""The event loop's half of a producer: its lanes, its session, and what is still under way.
+
+Everything here runs on one event loop; other threads only ever call ``wake``. Whatever was accepted
+is settled: acknowledged, or failed with the last error it met. A failure that nobody has looked at
+is raised by the next ``flush``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+
+from quiver.client.accumulator import Accumulator, BatchLimits
+from quiver.client.backoff import Backoff
+from quiver.client.cluster import Cluster, TopicLayout, expect
+from quiver.client.delivery import BatchPromise, Placement
+from quiver.client.lane import ProducerSession
+from quiver.client.lane_driver import LaneDriver
+from quiver.client.pending import PendingBatch
+from quiver.errors import ProducerError, QuiverError, RequestTimeout
+from quiver.model.clock import Clock
+from quiver.model.ids import ProducerEpoch, ProducerId
+from quiver.model.topic import Acks, Compression
+from quiver.model.wire import OpenProducer, ProducerOpened
+
+_FAILURES_KEPT = 100
+_REFRESH_INTERVAL_S = 1.0
+
+
+class Sender:
+    """Made by ``Sender.open``, on the event loop that it will live on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        layout: TopicLayout,
+        limits: BatchLimits,
+        *,
+        acks: Acks | None,
+        name: str | None,
+        compression: Compression | None,
+        delivery_timeout_s: float,
+        clock: Clock,
+    ) -> None:
+        self.topic = layout.info.name
+        self.cluster = cluster
+        self.layout = layout
+        self.name = name
+        # Told explicitly, "none" is answered at once.
+        default = layout.info.settings.acks
+        self.acks = Acks.NONE if acks is None and default is Acks.NONE else acks
+        self.delivery_timeout_s = delivery_timeout_s
+        self.last_sequences: dict[int, int] = {}
+        self._own_compression = compression
+        self._limits = limits
+        self._clock = clock
+        self._chance = random.Random()
+        self._backoff = Backoff()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._session: ProducerSession | None = None
+        self._drivers: dict[int, LaneDriver] = {}
+        self._failures: list[BatchPromise] = []
+        self._stopping: list[asyncio.Task[None]] = []
+        self._refreshing: asyncio.Task[None] | None = None
+        self._next_refresh = 0.0
+        self.stopped_by: QuiverError | None = None
+        self.on_layout: Callable[[], None] = lambda: None
+        """Called when the topic was described anew."""
+        self.accumulator = Accumulator(
+            self.topic,
+            layout.partitions,
+            limits,
+            compression=compression or layout.info.settings.compression,
+            clock=clock,
+            wake=self.wake,
+            keeper=self._loop,
+        )
+
+    async def open(self) -> None:
+        """Get a session, unless nothing is to be acknowledged."""
+        if self.acks is not Acks.NONE:
+            self._session = await self.open_session()
+
+    def wake(self) -> None:
+        """There is something new in the accumulator. From any thread."""
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._pump_woken)
+        else:
+            # After the loop has ended there is nothing to wake.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._pump_woken)
+
+    def _pump_woken(self) -> None:
+        for partition in self.accumulator.take_woken():
+            self._driver(partition).pump()
+
+    def _driver(self, partition: int) -> LaneDriver:
+        driver = self._drivers.get(partition)
+        if driver is None:
+            driver = self._drivers[partition] = LaneDriver(self, partition, self._session)
+            if self.stopped_by is not None:
+                driver.stop()
+        return driver
+
+    # ------------------------------------------------------------------ endings
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything accepted so far and wait until it is settled."""
+        unfinished = self.accumulator.close_all()
+        for partition in {batch.promise.partition for batch in unfinished}:
+            self._driver(partition).pump()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.accumulator.finished(unfinished)
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"not everything was acknowledged within {timeout_s:g} s; it is still under way"
+            ) from error
+        self._raise_unseen_failure()
+
+    def _raise_unseen_failure(self) -> None:
+        failures, self._failures = self._failures, []
+        for promise in failures:
+            if not promise.is_observed and promise.error is not None:
+                raise promise.error.with_traceback(None)
+
+    def stop(self, error: QuiverError, refusal: QuiverError | None = None) -> None:
+        """Take nothing more, and fail whatever is not settled; later sends get the refusal."""
+        self.accumulator.refuse(refusal or error)
+        if self.stopped_by is not None:
+            return
+        self.stopped_by = error
+        for driver in self._drivers.values():
+            task = driver.stop()
+            if task is not None:
+                self._stopping.append(task)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            self._stopping.append(self._refreshing)
+        for batch in self.accumulator.close_all():
+            self._finish(batch, None, error)
+
+    async def join(self) -> None:
+        """After ``stop``: wait until no task is left."""
+        current = asyncio.current_task()
+        tasks = [task for task in self._stopping if task is not current and not task.done()]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ------------------------------------------------------------------ for the lanes
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def next_batch(self, partition: int, *, is_idle: bool) -> PendingBatch | None:
+        return self.accumulator.next_batch(partition, is_idle=is_idle)
+
+    def linger_ends(self, partition: int) -> float:
+        return self.accumulator.linger_ends(partition) or self.now() + self._limits.linger_s
+
+    def take_opened_before(self, partition: int, moment: float) -> list[PendingBatch]:
+        return self.accumulator.take_opened_before(partition, moment)
+
+    def stored(self, batch: PendingBatch, placement: Placement) -> None:
+        partition = batch.promise.partition
+        if batch.user_sequence is not None:
+            known = self.last_sequences.get(partition, batch.user_sequence)
+            self.last_sequences[partition] = max(known, batch.user_sequence)
+        if placement.topic_number not in (None, self.layout.info.number):
+            self.refresh_soon()
+        self._finish(batch, placement, None)
+
+    def lost(self, batch: PendingBatch, error: QuiverError) -> None:
+        self._finish(batch, None, error)
+        if self.name is not None:
+            # Going on would let a rerun take the lost message for one that is stored.
+            self.stop(
+                ProducerError(
+                    f"producer {self.name!r} stopped after a batch failed ({error.message}); "
+                    "open it again and send from there"
+                )
+            )
+
+    def _finish(
+        self, batch: PendingBatch, placement: Placement | None, error: QuiverError | None
+    ) -> None:
+        promise = batch.promise
+        self.accumulator.release(batch)
+        if promise.is_done():
+            return
+        if error is not None:
+            if len(self._failures) < _FAILURES_KEPT:
+                self._failures.append(promise)
+            promise.fail(error)
+        elif placement is not None:
+            promise.keep(placement)
+
+    async def pause(self, failures: int, at_most_s: float) -> None:
+        pause_s = self._backoff.pause_s(failures, self._chance)
+        if pause_s > 0 and at_most_s > 0:
+            await self._clock.sleep(min(pause_s, at_most_s))
+
+    async def refresh_layout(self) -> None:
+        """Learn who leads what now, and settings that producers go by."""
+        self.layout = await self.cluster.refresh(self.topic)
+        self.accumulator.add_partitions(self.layout.partitions)
+        self.accumulator.compression = (
+            self._own_compression or self.layout.info.settings.compression
+        )
+        self.on_layout()
+
+    def refresh_soon(self) -> None:
+        """What is known of the topic seems to be out of date. From any thread."""
+        now = self.now()
+        if now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_INTERVAL_S
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._start_refresh)
+
+    def _start_refresh(self) -> None:
+        if self.stopped_by is None and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        with contextlib.suppress(QuiverError):
+            await self.refresh_layout()
+
+    async def open_session(self) -> ProducerSession:
+        topic = self.topic if self.name is not None else None
+        request = OpenProducer(name=self.name, topic=topic)
+        _, (reply, _) = await self.cluster.call(request, repeatable=True)
+        opened = expect(ProducerOpened, reply)
+        self.last_sequences |= opened.last_sequences
+        return ProducerSession(ProducerId(opened.producer_id), ProducerEpoch(opened.producer_epoch))

@@ -1,0 +1,92 @@
+"""A subscription: a named reader of topics with its own progress, and everything that can be set."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from quiver.errors import InvalidSetting
+from quiver.model.topic import checked_name, within
+from quiver.model.units import seconds
+
+VISIBILITY_S_MAX = 12 * 3600.0
+RECEIVE_MAX = 10_000
+_PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
+
+
+class Ordering(StrEnum):
+    NONE = "none"
+    """A work queue: as fast as it goes, roughly in order."""
+    KEY = "key"
+    """Publish order for each key; keys in parallel."""
+    PARTITION = "partition"
+    """Publish order in each partition; partitions are shared out among the members of a group."""
+
+
+class Guarantee(StrEnum):
+    AT_MOST_ONCE = "at-most-once"
+    """Acknowledged when delivered: never twice, perhaps not at all."""
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+    """Never again after a confirmed acknowledgement, and never to two consumers at a time."""
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a message rests before it is tried again: ``min`` at first, then ``factor`` times more."""
+
+    min: float | str = 0.0
+    max: float | str = 600.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("min", "max"):
+            msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
+            within(f"backoff.{name}", float(getattr(self, name)), 0, VISIBILITY_S_MAX)
+        within("backoff.factor", self.factor, 1, 100)
+
+    def delay_us(self, deliveries: int) -> int:
+        """The rest after that many deliveries."""
+        steps = min(max(deliveries - 1, 0), 64)
+        return round(min(float(self.max), float(self.min) * self.factor**steps) * 1_000_000)
+
+
+class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set about a subscription. Durations are seconds, or text like ``"30s"``."""
+
+    topics: list[str]
+    """Names, or patterns with ``*`` that topics made later join too."""
+    ordering: Ordering = Ordering.NONE
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    visibility: float | str = 30.0
+    max_deliveries: int = 5
+    """After this many failed deliveries a message is dead-lettered; 0: never."""
+    dead_letter: str | None = None
+    """The topic for dead letters; by default the subscription's name with ``.dlq``."""
+    backoff: Backoff = Backoff()
+    ageing: float | str = 60.0
+    """A message that waited this long counts as one priority higher; 0: strict priorities."""
+    filter: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("visibility", "ageing"):
+            msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
+        within("visibility", self.visibility_s, 0, VISIBILITY_S_MAX)
+        within("ageing", float(self.ageing), 0, 365 * 86400)
+        within("max_deliveries", self.max_deliveries, 0, 10_000)
+        if not 1 <= len(self.topics) <= 1000:
+            raise InvalidSetting("a subscription has 1 to 1,000 topics", setting="topics")
+        for topic in self.topics:
+            if "*" not in topic:
+                checked_name(topic, "topic")
+            elif not _PATTERN.fullmatch(topic):
+                raise InvalidSetting(f"not a topic pattern: {topic[:80]!r}", setting="topics")
+
+    @property
+    def visibility_s(self) -> float:
+        return float(self.visibility)
+
+    @property
+    def ageing_us(self) -> int:
+        return round(float(self.ageing) * 1_000_000)

@@ -1,0 +1,158 @@
+"""A node for tests of the edge, in this process, and disks that misbehave under it.
+
+The tests run on uvloop, as a served node does, unless they say otherwise. Nothing a test starts is
+left behind: a node is stopped whatever happens, and tasks that remain are a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import uvloop
+
+from quiver.config import Address, Limits, NodeConfig
+from quiver.edge.node import Node
+from quiver.log.disk import AppendFile, Bytes, Disk
+from quiver.model.clock import Clock
+from quiver.testing.disk import SimulatedDisk
+from tests.integration.native_peer import Peer
+
+SECONDS_MAX = 60.0
+
+Parameters = ParamSpec("Parameters")
+
+
+def edge_test(
+    test: Callable[Parameters, Coroutine[Any, Any, None]],
+) -> Callable[Parameters, None]:
+    """Run an async test on uvloop, within a bound."""
+
+    @functools.wraps(test)
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_limited(test(*args, **kwargs)))
+
+    return wrapper
+
+
+async def _limited(test: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        await test
+
+
+def config(folder: Path, **limits: Any) -> NodeConfig:
+    """The settings of a node on a free port of the loopback interface."""
+    limits.setdefault("free_bytes_min", 0)
+    return NodeConfig(
+        data=str(folder / "data"), native=Address("127.0.0.1", 0), limits=Limits(**limits)
+    )
+
+
+class Running:
+    """A node that runs, and the peers that were connected to it."""
+
+    def __init__(self, node: Node, address: Address) -> None:
+        self.node = node
+        self.address = address
+        self._peers: list[Peer] = []
+
+    async def peer(self, *, greet: bool = True) -> Peer:
+        peer = await Peer.connect(self.address, greet=greet)
+        self._peers.append(peer)
+        return peer
+
+    def counter(self, name: str) -> float:
+        """One of the node's numbers, by name and labels; 0 if it was never counted."""
+        assert self.node.services is not None
+        return self.node.services.metrics.values().get(name, 0)
+
+    def closed(self, reason: str) -> float:
+        return self.counter(f"quiver_connections_closed_total{{reason={reason}}}")
+
+    def errors(self, code: str) -> float:
+        return self.counter(f"quiver_errors_total{{code={code}}}")
+
+    async def close_peers(self) -> None:
+        for peer in self._peers:
+            await peer.close()
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, *, disk: Disk | None = None, clock: Clock | None = None, **limits: Any
+) -> AsyncIterator[Running]:
+    node = Node(config(folder, **limits), disk=disk, clock=clock)
+    address = await node.start()
+    assert address is not None
+    run = Running(node, address)
+    try:
+        yield run
+    finally:
+        await run.close_peers()
+        await node.stop()
+
+
+async def until(reached: Callable[[], bool], seconds_max: float = 20.0) -> None:
+    """Wait for something that the node does in its own time."""
+    deadline = time.monotonic() + seconds_max
+    while not reached():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(0.002)
+
+
+class GatedDisk(SimulatedDisk):
+    """A disk whose syncs wait while its gate is shut, as a disk does that hangs."""
+
+    def __init__(self, seed: int = 0, **rest: Any) -> None:
+        super().__init__(seed, **rest)
+        self._gate = threading.Event()
+        self._gate.set()
+        self.waiting = 0
+
+    def shut(self) -> None:
+        self._gate.clear()
+
+    def open(self) -> None:
+        self._gate.set()
+
+    def pass_gate(self) -> None:
+        if not self._gate.is_set():
+            self.waiting += 1
+            passed = self._gate.wait(SECONDS_MAX)
+            self.waiting -= 1
+            assert passed, "the gate was never opened"
+
+    def open_append(self, path: str) -> AppendFile:
+        return _GatedFile(self, super().open_append(path))
+
+
+class _GatedFile(AppendFile):
+    def __init__(self, disk: GatedDisk, file: AppendFile) -> None:
+        self._disk = disk
+        self._file = file
+
+    def append(self, buffers: Sequence[Bytes]) -> None:
+        self._file.append(buffers)
+
+    def overwrite(self, position: int, data: Bytes) -> None:
+        self._file.overwrite(position, data)
+
+    def sync(self) -> None:
+        self._disk.pass_gate()
+        self._file.sync()
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()

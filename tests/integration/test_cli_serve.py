@@ -1,0 +1,112 @@
+"""``quiver serve`` as a child process: it says where it listens, and it ends when asked to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.serving import Served, served
+
+
+def connects(native: str) -> bool:
+    host, port = native.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_listens_until_a_signal_and_then_ends_well(tmp_path: Path, how: signal.Signals) -> None:
+    with served(tmp_path) as node:
+        assert node.ready["pid"] == node.pid
+        assert connects(node.ready["native"])
+        assert node.stop(how) == 0
+        assert not connects(node.ready["native"])
+        assert not node.has_ready_file
+
+
+def test_it_says_where_it_listens_and_what_to_try(tmp_path: Path) -> None:
+    with served(tmp_path) as node:
+        node.stop()
+        first, *examples = node.output.splitlines()
+        assert first.startswith(f"Quiver listens on {node.url} ")
+        assert [line.split()[3:5] for line in examples] == [
+            ["topic", "create"],
+            ["publish", "orders"],
+            ["tail", "orders"],
+        ]
+        assert all(node.url in line for line in examples)
+
+
+def test_the_log_is_json_where_no_terminal_is(tmp_path: Path) -> None:
+    with served(tmp_path, "--name", "first") as node:
+        node.stop()
+        lines = [json.loads(line) for line in node.log.splitlines()]
+    assert [line["message"] for line in lines] == [
+        "node is ready",
+        "node is stopping",
+        "node has stopped",
+    ]
+    assert {line["node"] for line in lines} == {"first"}
+
+
+def test_with_a_json_log_nothing_else_is_said(tmp_path: Path) -> None:
+    with served(tmp_path, QUIVER_LOGGING_FORMAT="json") as node:
+        node.stop()
+        assert node.output == ""
+
+
+def test_a_data_folder_serves_one_node_at_a_time(tmp_path: Path) -> None:
+    with served(tmp_path) as node:
+        second = Served(tmp_path / "second", "--data", str(node.data))
+        try:
+            assert second.wait() == 1
+            error, hint = second.log.splitlines()
+            assert error.startswith("error: ")
+            assert hint == "hint: stop the other node, or choose another folder with --data"
+        finally:
+            second.close()
+        assert node.stop() == 0
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+    with served(tmp_path / "first") as node:
+        native = node.ready["native"]
+        second = Served(tmp_path / "second", "--native", native)
+        try:
+            assert second.wait() == 1
+            assert second.log == (
+                f"error: cannot listen on {native}: the address is in use; "
+                "choose another with --native\n"
+            )
+            assert not second.has_ready_file
+        finally:
+            second.close()
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    node = Served(tmp_path / "node", "--data", str(tmp_path / "file" / "data"))
+    try:
+        assert node.wait() == 1
+        (error,) = node.log.splitlines()
+        assert error.startswith("error: ")
+        assert "Not a directory" in error
+    finally:
+        node.close()
+
+
+def test_wrong_settings_open_nothing(tmp_path: Path) -> None:
+    node = Served(tmp_path, "--set", "limits.requests_max=0", QUIVER_NATIVE="x")
+    try:
+        assert node.wait() == 2
+        assert len(node.log.splitlines()) == 2
+        assert not node.data.exists()
+    finally:
+        node.close()

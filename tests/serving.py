@@ -1,0 +1,166 @@
+"""``quiver`` as child processes: a node that is served, and commands that are run against it.
+
+A node is ready when its ready file is there; nothing waits without a bound, and whatever is still
+running at the end is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from quiver.cli.exits import run
+from quiver.cli.main import app
+
+_SECONDS_MAX = 30.0
+_PROGRAM = "from quiver.cli.main import main; main()"
+
+
+def command(*arguments: str) -> list[str]:
+    """How to start ``quiver`` as a child, with this interpreter."""
+    return [sys.executable, "-c", _PROGRAM, *arguments]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without anything of Quiver's, and with ``variables``."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("QUIVER_")}
+    return {**kept, **variables}
+
+
+class Served:
+    """A node in a child process."""
+
+    def __init__(self, folder: Path, *flags: str, **variables: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._ready_file = folder / "ready.json"
+        self._output = (folder / "stdout").open("w+")
+        self._log = (folder / "stderr").open("w+")
+        self.data = folder / "data"
+        address = () if "--native" in flags else ("--native", "127.0.0.1:0")
+        self._process = subprocess.Popen(
+            command(
+                *("serve", "--data", str(self.data), *address),
+                *("--ready-file", str(self._ready_file), *flags),
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._log,
+            env=environment(**variables),
+        )
+        self.ready: dict[str, Any] = {}
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + _SECONDS_MAX
+        while not self._ready_file.exists():
+            ended = self._process.poll()
+            assert ended is None, f"the node ended with {ended}: {self.log}"
+            assert time.monotonic() < deadline, f"the node is not ready: {self.log}"
+            time.sleep(0.01)
+        self.ready = json.loads(self._ready_file.read_text())
+
+    @property
+    def url(self) -> str:
+        return f"quiver://{self.ready['native']}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        return Path(self._output.name).read_text()
+
+    @property
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+    @property
+    def has_ready_file(self) -> bool:
+        return self._ready_file.exists()
+
+    def wait(self) -> int:
+        return self._process.wait(_SECONDS_MAX)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end; its exit code."""
+        self._process.send_signal(how)
+        return self.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self.wait()
+        self._output.close()
+        self._log.close()
+
+
+@contextmanager
+def served(folder: Path, *flags: str, **variables: str) -> Iterator[Served]:
+    """A node that is ready, and gone afterwards."""
+    node = Served(folder, *flags, **variables)
+    try:
+        node.wait_ready()
+        yield node
+    finally:
+        node.close()
+
+
+class Run(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Commands:
+    """Runs commands against a node, inside this process, where they cost no start-up."""
+
+    def __init__(self, url: str, capture: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self._capture = capture
+
+    def __call__(self, *arguments: str, url: str | None = None) -> Run:
+        self._capture.readouterr()
+        code = run(app, ["--url", url or self.url, *arguments])
+        told = self._capture.readouterr()
+        return Run(code, told.out, told.err)
+
+    def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
+        """The command as a child process."""
+        return subprocess.Popen(command("--url", self.url, *arguments), env=environment(), **pipes)
+
+
+def unused_address() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        host, port = taken.getsockname()
+    return f"{host}:{port}"
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds, within the bound."""
+    deadline = time.monotonic() + _SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {_SECONDS_MAX:g} s: {what}"
+        time.sleep(0.01)

@@ -1,0 +1,315 @@
+"""The command line without a node: help, usage, exit codes and how mistakes are told."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+import typer
+
+from quiver import errors
+from quiver.cli.exits import HINTS, ExitCode, Unreachable, run
+from quiver.cli.logging import set_up_logging
+from quiver.cli.main import app
+from quiver.config import Logging
+from quiver.version import __version__
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in list(os.environ):
+        if variable.startswith("QUIVER_"):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def ending_of(action: Callable[[], object]) -> int:
+    """The exit code of a command that does ``action``."""
+    application = typer.Typer(pretty_exceptions_enable=False)
+    application.command()(action)
+    return run(application, [])
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+class TestHelp:
+    COMMANDS = (
+        [],
+        ["serve"],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "list"],
+        ["topic", "describe"],
+        ["topic", "alter"],
+        ["topic", "delete"],
+        ["publish"],
+        ["tail"],
+        ["bench"],
+        ["bench", "publish"],
+        ["bench", "read"],
+        ["bench", "latency"],
+        ["version"],
+    )
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_every_command_has_help(self, command: list[str], capsys: Capture) -> None:
+        assert run(app, [*command, "--help"]) == ExitCode.OK
+        assert "Usage: quiver" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("command", [["version"], ["--version"]])
+    def test_the_version_is_told(self, command: list[str], capsys: Capture) -> None:
+        assert run(app, command) == ExitCode.OK
+        assert capsys.readouterr().out == f"quiver {__version__}\n"
+
+    def test_help_loads_neither_client_nor_server(self) -> None:
+        check = (
+            "import sys; from quiver.cli.exits import run; from quiver.cli.main import app; "
+            "assert run(app, ['topic', '--help']) == 0; "
+            "slow = {'pyarrow', 'quiver.client', 'quiver.edge', 'asyncio', 'structlog'}; "
+            "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", check], check=False, capture_output=True, text=True
+        )
+        assert (told.returncode, told.stderr) == (0, "")
+
+    def test_help_costs_less_than_half_a_second(self) -> None:
+        """Of processor time, which other work on the machine does not lengthen."""
+
+        def taken_s() -> float:
+            program = "from quiver.cli.main import main; main()"
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [sys.executable, "-c", program, "--help"], check=True, stdout=subprocess.DEVNULL
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+        assert min(taken_s() for _ in range(3)) < 0.5
+
+
+class TestReference:
+    PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
+    EXAMPLES = re.findall(
+        r"^(?:other-program \| )?quiver (.*?)(?: +#.*| > .*)?$", PAGE, re.MULTILINE
+    )
+
+    @pytest.mark.parametrize("example", EXAMPLES)
+    def test_every_example_on_the_page_has_flags_that_exist(self, example: str) -> None:
+        assert run(app, [*shlex.split(example), "--help"]) == ExitCode.OK
+
+    def test_every_exit_code_is_on_the_page(self) -> None:
+        told = re.findall(r"^\| (\d+) \|", self.PAGE, re.MULTILINE)
+        assert [int(code) for code in told] == list(ExitCode)
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("command", "error"),
+        [
+            (["topc"], "No such command 'topc'. Did you mean 'topic'?"),
+            (["topic", "create"], "Missing argument 'name'."),
+            (["topic", "create", "a", "--partitions", "0"], "'--partitions'"),
+            (["topic", "create", "a", "--durability", "x"], "'fsync', 'interval', 'os'"),
+            (["topic", "create", "a", "--retention-age", "x"], "--retention-age: not a duration"),
+            (["topic", "create", "a", "--retention-bytes", "x"], "--retention-bytes: not a size"),
+            (["topic", "create", "a", "--retention-messages", "x"], "not a whole number: 'x'"),
+            (["topic", "create", "a", "--retention-messages", "0"], "retention.messages must be"),
+            (["topic", "create", "a", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
+            (["topic", "alter", "a"], "nothing to change"),
+            (["publish", "a", "x", "--file", "y"], "give payloads or --file, not both"),
+            (["publish", "a", "x", "--key", "k", "--key-field", "f"], "exclude each other"),
+            (["publish", "a", "x", "--header", "h"], "not a header: 'h'"),
+            (["publish", "a", "x", "--priority", "10"], "'--priority'"),
+            (["publish", "a", "x", "--delay", "soon"], "not a duration: 'soon'"),
+            (["tail", "a", "--from", "yesterday"], "--from"),
+            (["tail", "a", "--limit", "0"], "'--limit'"),
+            (["bench", "publish", "--messages", "0"], "'--messages'"),
+            (["--wat"], "No such option: --wat"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+    def test_a_mistake_gets_one_line_and_exit_code_2(
+        self, command: list[str], error: str, capsys: Capture
+    ) -> None:
+        assert run(app, command) == ExitCode.USAGE
+        told = capsys.readouterr()
+        assert told.out == ""
+        lines = told.err.splitlines()
+        assert lines[0].startswith("error: ")
+        assert error in lines[0]
+        assert all(line.startswith("hint: ") for line in lines[1:])
+
+    def test_without_arguments_the_help_is_shown(self, capsys: Capture) -> None:
+        assert run(app, []) == ExitCode.USAGE
+        told = capsys.readouterr()
+        assert "Usage: quiver" in told.out
+        assert told.err == ""
+
+
+class TestEndings:
+    def test_success(self) -> None:
+        assert ending_of(lambda: None) == ExitCode.OK
+
+    @pytest.mark.parametrize("kind", errors.error_classes().values(), ids=lambda kind: kind.code)
+    def test_every_quiver_error_is_one_line(
+        self, kind: type[errors.QuiverError], capsys: Capture
+    ) -> None:
+        wrong_use = issubclass(kind, errors.InvalidSetting)
+        expected = ExitCode.USAGE if wrong_use else ExitCode.FAILED
+        assert ending_of(raising(kind("it\nbroke"))) == expected
+        first, *rest = capsys.readouterr().err.splitlines()
+        assert first == ("error: it" if wrong_use else "error: it broke")
+        assert rest == ["error: broke"] if wrong_use else len(rest) <= 1
+
+    @pytest.mark.parametrize(("kind", "hint"), HINTS, ids=lambda value: str(value)[:20])
+    def test_known_errors_carry_a_hint(
+        self, kind: type[errors.QuiverError], hint: str, capsys: Capture
+    ) -> None:
+        ending_of(raising(kind("broken")))
+        assert capsys.readouterr().err == f"error: broken\nhint: {hint}\n"
+
+    def test_a_node_that_does_not_answer(self, capsys: Capture) -> None:
+        assert ending_of(raising(Unreachable("no node"))) == ExitCode.UNREACHABLE
+        assert capsys.readouterr().err.startswith("error: no node\nhint: start a node")
+
+    def test_declining_a_question(self, capsys: Capture) -> None:
+        assert ending_of(raising(typer.Abort())) == ExitCode.FAILED
+        assert capsys.readouterr().err == "nothing was done\n"
+
+    def test_what_may_succeed_later_says_so(self, capsys: Capture) -> None:
+        ending_of(raising(errors.DiskFull()))
+        assert "may succeed when run again" in capsys.readouterr().err
+
+    def test_an_interruption(self, capsys: Capture) -> None:
+        assert ending_of(raising(KeyboardInterrupt())) == ExitCode.INTERRUPTED
+        assert "Traceback" not in capsys.readouterr().err
+
+    def test_a_file_that_is_not_there(self, capsys: Capture) -> None:
+        assert ending_of(lambda: os.listdir("/nowhere/at/all")) == ExitCode.FAILED
+        assert capsys.readouterr().err == "error: /nowhere/at/all: No such file or directory\n"
+
+    def test_a_fault_of_quiver_shows_no_traceback_unless_asked(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert ending_of(raising(ZeroDivisionError("by zero"))) == ExitCode.FAILED
+        told = capsys.readouterr().err
+        assert told.startswith("error: unexpected ZeroDivisionError: by zero\nhint: ")
+        assert "Traceback" not in told
+        monkeypatch.setenv("QUIVER_DEBUG", "1")
+        ending_of(raising(ZeroDivisionError("by zero")))
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_a_reader_that_has_gone_is_no_error(self) -> None:
+        program = "from quiver.cli.main import main; main()"
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, "serve", "--print-config"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        child.stdout.close()
+        assert child.stderr is not None
+        told = child.stderr.read()
+        child.stderr.close()
+        assert (child.wait(20), told) == (0, b"")
+
+
+class TestServeSettings:
+    def test_print_config_prints_toml(self, capsys: Capture) -> None:
+        assert run(app, ["serve", "--print-config"]) == ExitCode.OK
+        assert set(tomllib.loads(capsys.readouterr().out)) == {"logging", "limits"}
+
+    def test_check_config_tells_each_value_and_its_origin(
+        self, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "quiver.toml"
+        path.write_text('name = "a"\n')
+        monkeypatch.setenv("QUIVER_LIMITS_REQUESTS_MAX", "5")
+        flags = ["--native", "0.0.0.0:1", "--set", "limits.idle_timeout_s=1m"]
+        assert run(app, ["serve", "--check-config", "--config", str(path), *flags]) == ExitCode.OK
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert lines[0] == ["ok"]
+        for expected in (
+            ["name", '"a"', f"{path}:1"],
+            ["native", '"0.0.0.0:1"', "--native"],
+            ["limits.requests_max", "5", "QUIVER_LIMITS_REQUESTS_MAX"],
+            ["limits.idle_timeout_s", "60", "--set"],
+            ["data", '"./data"', "default"],
+        ):
+            assert expected in lines
+
+    def test_check_config_lists_every_mistake_and_exits_with_2(self, capsys: Capture) -> None:
+        flags = ["--native", "x", "--set", "limit.requests_max=5", "--log-level", "loud"]
+        assert run(app, ["serve", "--check-config", *flags]) == ExitCode.USAGE
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.split(":")[1] for line in lines] == [" --set", " --native", " --log-level"]
+
+    def test_a_set_flag_without_a_value(self, capsys: Capture) -> None:
+        assert run(app, ["serve", "--check-config", "--set", "name"]) == ExitCode.USAGE
+        assert capsys.readouterr().err == "error: --set: write it as name=value, not 'name'\n"
+
+
+@pytest.mark.usefixtures("restored_logging")
+class TestLogging:
+    def test_json_lines_hold_the_fields(self) -> None:
+        stream = io.StringIO()
+        set_up_logging(Logging(), stream)
+        structlog.get_logger().info("hello", topic="orders")
+        logging.getLogger("other").warning("from %s", "elsewhere")
+        first, second = map(json.loads, stream.getvalue().splitlines())
+        assert (first["message"], first["topic"], first["level"]) == ("hello", "orders", "info")
+        assert (second["message"], second["level"]) == ("from elsewhere", "warning")
+
+    def test_pretty_lines_are_for_people(self) -> None:
+        stream = io.StringIO()
+        set_up_logging(Logging(format="pretty"), stream)
+        structlog.get_logger().info("hello", topic="orders")
+        assert "hello" in stream.getvalue()
+        assert "topic=orders" in stream.getvalue()
+        assert "{" not in stream.getvalue()
+
+    def test_lines_below_the_level_are_left_out(self) -> None:
+        stream = io.StringIO()
+        set_up_logging(Logging(level="error"), stream)
+        structlog.get_logger().warning("hello")
+        logging.getLogger("other").warning("hello")
+        assert stream.getvalue() == ""
+
+    def test_an_exception_is_part_of_its_line(self) -> None:
+        stream = io.StringIO()
+        set_up_logging(Logging(), stream)
+        try:
+            raise ValueError("odd")
+        except ValueError:
+            structlog.get_logger().exception("failed")
+        (line,) = stream.getvalue().splitlines()
+        assert "ValueError: odd" in json.loads(line)["exception"]
