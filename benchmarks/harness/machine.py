@@ -24,6 +24,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     uvloop: str
     fdatasync_ms: float
     """Median time to sync an append of 4 KB, one after the other."""
+    load: float
+    """How many processes wanted a core in the minute before: above 0 something else was running."""
 
 
 def this_machine(folder: str) -> Machine:
@@ -37,6 +39,7 @@ def this_machine(folder: str) -> Machine:
         pyarrow=pa.__version__,
         uvloop=uvloop.__version__,
         fdatasync_ms=round(fdatasync_seconds(folder) * 1000, 4),
+        load=round(os.getloadavg()[0], 1),
     )
 
 

@@ -71,5 +71,5 @@ def _facts(machine: Machine) -> str:
     return (
         f"{machine.cores} cores, {machine.memory_gib} GiB, {machine.system}, "
         f"Python {machine.python}, pyarrow {machine.pyarrow}, uvloop {machine.uvloop}; "
-        f"4 KB fdatasync {machine.fdatasync_ms:.3f} ms"
+        f"4 KB fdatasync {machine.fdatasync_ms:.3f} ms; load before {machine.load}"
     )

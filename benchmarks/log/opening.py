@@ -7,7 +7,7 @@ import time
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.rounds import compare, median_of
-from benchmarks.harness.row import Row, at_most
+from benchmarks.harness.row import Row, at_most, ratio_at_most
 from benchmarks.log.subject import ready_batch
 from quiver.log.disk import AppendFile
 from quiver.log.real_disk import RealDisk
@@ -20,13 +20,14 @@ from quiver.model.envelope import ENVELOPE_SIZE
 _FEW, _MANY = 10, 40
 _PER_BATCH = 10_000
 _SECONDS_MAX = 1.0
+_NOISE = 1.5
 
 
 def open_after_a_crash(bench: Bench) -> list[Row]:
-    return [_many_segments(bench), _longest_scan(bench)]
+    return [*_many_segments(bench), _longest_scan(bench)]
 
 
-def _many_segments(bench: Bench) -> Row:
+def _many_segments(bench: Bench) -> list[Row]:
     """As many messages in few segments and in many, with as much to scan in the last one."""
     batch = ready_batch(_PER_BATCH, 8)
     per_segment = bench.pick(25, 2)
@@ -40,16 +41,25 @@ def _many_segments(bench: Bench) -> Row:
             lambda: _open_seconds(bench, many, _MANY),
             lambda: _open_seconds(bench, few, _FEW),
         )
-    return Row(
-        name=f"open {total * _PER_BATCH:,} messages in {_MANY} segments",
-        value=compared.value,
-        unit="s",
-        yardstick=compared.yardstick,
-        yardstick_name=f"in {_FEW} segments",
-        ratio=compared.ratio,
-        target=at_most(_SECONDS_MAX),
-        note="after a crash, with none of it in the page cache",
-    )
+    return [
+        Row(
+            name=f"open {total * _PER_BATCH:,} messages in {_MANY} segments",
+            value=compared.value,
+            unit="s",
+            target=at_most(_SECONDS_MAX),
+            note="after a crash, with none of it in the page cache",
+        ),
+        Row(
+            name=f"the same against {_FEW} segments",
+            value=compared.value,
+            unit="s",
+            yardstick=compared.yardstick,
+            yardstick_name=f"{_FEW} segments",
+            ratio=compared.ratio,
+            target=ratio_at_most(_NOISE),
+            note="opening is not to depend on how many segments there are; the rest is noise",
+        ),
+    ]
 
 
 def _longest_scan(bench: Bench) -> Row:

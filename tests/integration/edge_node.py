@@ -88,6 +88,8 @@ class Running:
 async def running(
     folder: Path, *, disk: Disk | None = None, clock: Clock | None = None, **limits: Any
 ) -> AsyncIterator[Running]:
+    # The metadata is in a real folder, also when the logs are on a simulated disk.
+    (folder / "data").mkdir(exist_ok=True)
     node = Node(config(folder, **limits), disk=disk, clock=clock)
     address = await node.start()
     assert address is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quiver.broker.broker import FETCH_BYTES_MAX
 from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
@@ -23,11 +24,12 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model import wire
-from quiver.model.envelope import ProducerStamp
-from quiver.model.frames import FRAME_BYTES_MAX
+from quiver.model.builder import BatchBuilder
+from quiver.model.envelope import BATCH_BYTES_MAX, ENVELOPE_SIZE, ProducerStamp
+from quiver.model.frames import FRAME_BYTES_MAX, frame
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.model.topic import Acks, Compression, TopicSettings
-from tests.integration.edge_node import edge_test, running, until
+from tests.integration.edge_node import GatedDisk, edge_test, running, until
 from tests.integration.native_peer import batch_of
 
 
@@ -220,16 +222,21 @@ async def test_an_id_used_again_is_never_answered_with_an_earlier_request_s_answ
     tmp_path: Path,
 ) -> None:
     """After a publish that nobody waits for its id is free, though it is still being stored."""
-    async with running(tmp_path) as run:
+    disk = GatedDisk()
+    async with running(tmp_path, disk=disk) as run:
         peer = await run.peer()
         await peer.create("orders")
-        batch = batch_of(b"p")
-        for _ in range(50):
-            peer._next_id = 100
-            sent = peer.publish("orders", batch, acks=Acks.NONE)
-            await peer.expect(sent, wire.Done)
-            peer._next_id = 100
-            await peer.ask(wire.DescribeTopic(name="orders"), expect=wire.Topic)
+        await peer.store("orders", batch_of(b"p"))
+        disk.shut()
+        sent = peer.publish("orders", batch_of(b"q"), acks=Acks.NONE)
+        await peer.expect(sent, wire.Done)
+        fetch = wire.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000, id=sent)
+        peer.write(*frame(wire.encode(fetch)))
+        await peer.ask(wire.Ping(), expect=wire.Done)
+        disk.open()
+        reply, _ = await peer.answer(sent)
+        assert isinstance(reply, wire.Fetched)
+        assert reply.next_offset == 2
 
 
 @edge_test
@@ -370,8 +377,6 @@ async def test_a_named_producer_is_told_its_own_last_sequence(tmp_path: Path) ->
         request = wire.OpenProducer(name="billing", topic="orders")
         opened = await peer.ask(request, expect=wire.ProducerOpened)
         assert opened.last_sequences == {}
-        from quiver.model.builder import BatchBuilder
-
         builder = BatchBuilder()
         builder.add(b"p", sequence=41)
         builder.add(b"q", sequence=42)
@@ -433,7 +438,4 @@ async def test_a_topic_created_by_a_client_that_left_can_be_used_by_others(tmp_p
 
 
 def test_replies_fit_into_the_frames_that_clients_take() -> None:
-    from quiver.broker.broker import FETCH_BYTES_MAX
-    from quiver.model.envelope import BATCH_BYTES_MAX, ENVELOPE_SIZE
-
     assert max(FETCH_BYTES_MAX, BATCH_BYTES_MAX + ENVELOPE_SIZE + 8) + 1024 < FRAME_BYTES_MAX

@@ -71,9 +71,16 @@ class TestBatches:
         self,
     ) -> None:
         gathered = accumulator(partitions=3, batch_bytes=100)
+        woken: dict[int, list[int]] = {}
         for number in range(12):
             gathered.add(b"%d" % number, 30)
-        assert sorted(gathered.take_woken()) == [0, 1, 2]
+            woken[number] = sorted(gathered.take_woken())
+        assert {number: each for number, each in woken.items() if each} == {
+            0: [0],
+            3: [0, 1],
+            6: [1, 2],
+            9: [0, 2],
+        }
         found = [[payloads(batch) for batch in drain(gathered, place)] for place in range(3)]
         assert found == [
             [[b"0", b"1", b"2"], [b"9", b"10", b"11"]],

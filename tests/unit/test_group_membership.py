@@ -112,7 +112,8 @@ def test_another_change_gives_no_more_time_to_give_up() -> None:
     machine.join(BOB, at(1))
     _, changes = machine.join(CLEO, at(9))
     assert changes[1:] == [Asked(P1, ADA, epoch(2), at(39))]
-    machine.heartbeat(ADA, at(30))
+    for member in (ADA, BOB, CLEO):
+        machine.heartbeat(member, at(30))
     assert Revoked(P2, ADA, epoch(3), Reason.TOO_LATE) in machine.tick(at(31))
 
 

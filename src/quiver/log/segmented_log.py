@@ -348,7 +348,8 @@ class SegmentedLog:
     def read_times(self) -> None:
         """Learn when each segment begins, or ``retain`` will; this may run in another thread."""
         for segment in list(self._segments):
-            segment.first_append_time(self._disk)
+            with suppress(CorruptLog, UnsupportedFormat):
+                segment.first_append_time(self._disk)
 
     def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log.

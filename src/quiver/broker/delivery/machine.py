@@ -173,7 +173,7 @@ class DeliveryMachine:
         self.start = max(self.start, start)
         self.observed_to = max(self.observed_to, start)
         if self.keys_from is not None:
-            self.keys_from = max(self.keys_from, start)
+            self._learn_from(max(self.keys_from, start))
         return records
 
     def forget_from(self, end: Offset) -> None:
@@ -231,7 +231,7 @@ class DeliveryMachine:
             return
         self._keys.waiting = snapshot.ready.copy()
         self._keys.under_way = snapshot.under_way | self._leases.held | self.condemned
-        self.keys_from = self.floor if self.floor < self.observed_to else None
+        self._learn_from(self.floor)
 
     def learn(self, arrival: Arrival) -> None:
         """Take in again the keys of a batch, in order, from ``keys_from`` until that is ``None``."""
@@ -244,9 +244,13 @@ class DeliveryMachine:
         delayed = batch & self._delayed.members
         self._keys.learn(taken | in_line | delayed, arrival.key, arrival.base_offset)
         self._keys.hold(taken)
-        self.keys_from = arrival.next_offset
-        if self.keys_from >= self.observed_to:
-            self.keys_from = None
+        self._learn_from(arrival.next_offset)
+
+    def _learn_from(self, offset: Offset) -> None:
+        """Keys below are known again; once all are, the lines form."""
+        assert self._keys is not None
+        self.keys_from = offset if offset < self.observed_to else None
+        if self.keys_from is None:
             self._ready.add(self._keys.form_lines())
 
     # ------------------------------------------------------------------ time passes

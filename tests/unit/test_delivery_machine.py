@@ -1,0 +1,439 @@
+"""The delivery machine through any sequence of steps, restarts and clock jumps, against a plain model.
+
+``QUIVER_TEST_EFFORT=20`` searches twenty times as long. A failure prints the steps to play again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.delivery.records import AnyRecord, StateEntry, decode_entries, encode_entries
+from quiver.broker.delivery.snapshot import decode_snapshot, encode_snapshot
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
+from tests.unit.delivery_model import DEFAULT_PRIORITY, Message, Model
+from tests.unit.small_logs import SECOND_US, effort
+
+COLUMNS = ("key", "priority", "due", "expires", "passed")
+CONSUMERS = st.sampled_from(("ann", "bob"))
+
+
+class Published(NamedTuple):
+    """A message as it is published; times are from then on."""
+
+    key: bytes | None
+    priority: int
+    due: int | None
+    expires: int | None
+    passed: bool
+
+
+class Saved(NamedTuple):
+    """A snapshot as it is on disk, and how many records it has in it."""
+
+    data: bytes
+    records: int
+
+
+spans = st.integers(0, 12).map(lambda seconds: seconds * SECOND_US)
+messages = st.builds(
+    Published,
+    key=st.sampled_from([None, b"", b"a", b"b", b"c"]),
+    priority=st.integers(0, 9),
+    due=st.none() | spans,
+    expires=st.none() | spans,
+    passed=st.sampled_from([True, True, True, False]),
+)
+choices = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
+"""Which of the offsets that there are; some that there are not may be among them."""
+leases = st.integers(0, 1000)
+"""Which of the leases that were ever given; some are forged."""
+
+
+class LiveMachine(RuleBasedStateMachine):
+    def __init__(self, ordering: Ordering, guarantee: Guarantee) -> None:
+        super().__init__()
+        self.ordering = ordering
+        self.guarantee = guarantee
+
+    @initialize(
+        start=st.integers(0, 3),
+        visibility=st.sampled_from([0, 1, 3, 10]),
+        max_deliveries=st.integers(0, 3),
+        ageing=st.sampled_from([0, 1, 2, 5]),
+        backoff=st.builds(Backoff, min=st.sampled_from([0, 1, 4]), max=st.just(5)),
+    )
+    def begin(self, start: int, **chosen: Any) -> None:
+        self.settings = SubscriptionSettings(
+            topics=["jobs"], ordering=self.ordering, guarantee=self.guarantee, **chosen
+        )
+        self.start = Offset(start)
+        self.machine = DeliveryMachine(self.settings, self.start)
+        self.model = Model(self.settings, start)
+        self.now = self.latest = Microseconds(1_000 * SECOND_US)
+        self.arrivals: list[Arrival] = []
+        self.records: list[AnyRecord] = []
+        self.saved: list[Saved] = []
+        self.is_whole = True
+        """The records from the very first on tell how the state came to be."""
+        self.log_start = self.start
+        self.lease_ids = count(1)
+        self.given: list[tuple[int, set[int]]] = []
+        self.delivered: set[int] = set()
+        self.first_of_key: dict[bytes, int] = {}
+        self.floor = start
+
+    # ------------------------------------------------------------------ messages come and go
+
+    @rule(batch=st.lists(messages, min_size=1, max_size=8), columns=st.sets(st.sampled_from(COLUMNS)))
+    def publish(self, batch: list[Published], columns: set[str]) -> None:
+        arrival = arrival_of(batch, columns, self.model.end, self.now)
+        for message in batch:
+            self.model.publish(self.as_stored(message, columns))
+        self.arrivals.append(arrival)
+        self.machine.observe(arrival)
+
+    def as_stored(self, message: Published, columns: set[str]) -> Message | None:
+        stored = Message(self.model.end, self.now)
+        if "key" in columns:
+            stored.key = message.key
+        if "priority" in columns:
+            stored.priority = message.priority
+        if "due" in columns and message.due is not None:
+            stored.due = self.now + message.due
+        if "expires" in columns and message.expires is not None:
+            stored.expires = self.now + message.expires
+        return None if "passed" in columns and not message.passed else stored
+
+    @rule(chosen=choices)
+    def drop(self, chosen: list[int]) -> None:
+        offsets = self.offsets(chosen)
+        self.model.drop(offsets)
+        self.records += self.machine.drop(BitMap64(offsets))
+
+    @rule(chosen=choices)
+    def give_up(self, chosen: list[int]) -> None:
+        offsets = self.offsets(chosen)
+        self.model.give_up(offsets)
+        self.records += self.machine.give_up(BitMap64(offsets))
+
+    @rule(share=st.integers(0, 16))
+    def the_log_loses_its_beginning(self, share: int) -> None:
+        start = self.log_start + (self.model.end - self.log_start) * share // 16 + (share == 16)
+        self.log_start = Offset(start)
+        self.model.skip_to(start)
+        self.records += self.machine.skip_to(self.log_start)
+        self.arrivals = [one for one in self.arrivals if one.next_offset > start]
+
+    @rule(batches=st.integers(1, 3))
+    def the_log_loses_its_end(self, batches: int) -> None:
+        assume(self.arrivals)
+        lost = self.arrivals[-batches:]
+        del self.arrivals[-batches:]
+        end = max(lost[0].base_offset, self.log_start)
+        self.model.forget_from(end)
+        self.machine.forget_from(Offset(end))
+        self.delivered = {offset for offset in self.delivered if offset < end}
+        self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < end}
+        self.floor = min(self.floor, end)
+        self.saved = [self.snapshot()]
+        self.is_whole = False
+
+    @rule(all_of_them=st.booleans(), chosen=choices)
+    def store_dead_letters(self, all_of_them: bool, chosen: list[int]) -> None:
+        offsets = set(self.machine.condemned) if all_of_them else self.offsets(chosen)
+        self.model.dead_letter(offsets)
+        self.records += self.machine.dead_lettered(BitMap64(offsets))
+
+    # ------------------------------------------------------------------ consumers
+
+    @rule(
+        limit=st.integers(0, 5) | st.just(100),
+        consumer=CONSUMERS,
+        visibility=st.none() | st.integers(0, 8),
+    )
+    def receive(self, limit: int, consumer: str, visibility: int | None) -> None:
+        lease_id = next(self.lease_ids)
+        visibility_us = None if visibility is None else visibility * SECOND_US
+        taken, records = self.machine.take(
+            self.now, limit=limit, lease_id=lease_id, consumer=consumer, visibility_us=visibility_us
+        )
+        self.records += records
+        seconds = self.settings.visibility_s if visibility is None else visibility
+        before = {message.offset for message in self.model.of_state("leased")}
+        expected = self.model.take(self.now, limit, lease_id, consumer, int(seconds * SECOND_US))
+        offsets = set() if taken is None else set(taken.offsets)
+        assert offsets == set(expected)
+        if taken is not None:
+            counts = {place: number for number, part in taken.deliveries.items() for place in part}
+            assert taken.lease_id == lease_id
+            assert set(counts) == offsets
+            assert taken.deadline == self.now + seconds * SECOND_US
+            self.check_delivery(offsets, counts, before)
+            self.given.append((lease_id, offsets))
+
+    def check_delivery(self, offsets: set[int], counts: dict[int, int], before: set[int]) -> None:
+        """What no delivery may ever do, whatever the model says."""
+        most = self.settings.max_deliveries
+        for offset in sorted(offsets):
+            message = self.model.messages[offset]
+            assert message.expires is None or message.expires > self.now
+            assert message.due is None or message.due <= self.latest
+            assert offset not in before or message.deadline <= self.now
+            assert not most or counts[offset] <= most
+            if self.guarantee is Guarantee.AT_MOST_ONCE:
+                assert offset not in self.delivered
+            if message.key is not None and message.due is None and offset not in self.delivered:
+                if self.ordering is Ordering.KEY:
+                    assert offset > self.first_of_key.get(message.key, -1)
+                self.first_of_key[message.key] = offset
+        self.delivered |= offsets
+
+    @rule(lease=leases, chosen=st.none() | choices)
+    def ack(self, lease: int, chosen: list[int] | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.ack(lease_id, BitMap64(offsets))
+        assert set(held) == self.model.ack(lease_id, offsets)
+        self.records += records
+
+    @rule(
+        lease=leases,
+        chosen=st.none() | choices,
+        delay=st.none() | spans,
+        error=st.sampled_from([None, "", "no such customer"]),
+    )
+    def nack(
+        self, lease: int, chosen: list[int] | None, delay: int | None, error: str | None
+    ) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.nack(lease_id, BitMap64(offsets), self.now, delay, error)
+        assert set(held) == self.model.nack(lease_id, offsets, self.now, delay, error or "")
+        self.records += records
+
+    @rule(lease=leases, chosen=st.none() | choices, seconds=st.integers(-2, 8))
+    def extend(self, lease: int, chosen: list[int] | None, seconds: int) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        deadline = Microseconds(self.now + seconds * SECOND_US)
+        held, records = self.machine.extend(lease_id, BitMap64(offsets), deadline)
+        assert set(held) == self.model.extend(lease_id, offsets, deadline)
+        self.records += records
+
+    @rule(lease=leases, chosen=st.none() | choices)
+    def put_back(self, lease: int, chosen: list[int] | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        self.model.put_back(lease_id, offsets, self.now)
+        self.records += self.machine.put_back(lease_id, BitMap64(offsets), self.now)
+
+    @rule(consumer=CONSUMERS)
+    def a_consumer_leaves(self, consumer: str) -> None:
+        self.model.release(consumer, self.now)
+        self.records += self.machine.release(consumer, self.now)
+
+    # ------------------------------------------------------------------ time
+
+    @rule(seconds=st.integers(0, 5) | st.just(60), micros=st.integers(0, 1))
+    def time_passes(self, seconds: int, micros: int) -> None:
+        self.set_clock(self.now + seconds * SECOND_US + micros)
+
+    @rule(seconds=st.integers(1, 3))
+    def the_clock_is_set_back(self, seconds: int) -> None:
+        self.set_clock(self.now - seconds * SECOND_US)
+
+    @rule()
+    def sleep_until_the_next_event(self) -> None:
+        event = self.machine.next_event()
+        if event is not None:
+            self.set_clock(max(self.now, event))
+        self.tick()
+
+    @rule()
+    def tick(self) -> None:
+        self.model.tick(self.now)
+        self.records += self.machine.tick(self.now)
+        event = self.machine.next_event()
+        assert event is None or event > self.now, "a tick leaves nothing due"
+
+    def set_clock(self, now: int) -> None:
+        self.now = Microseconds(now)
+        self.latest = max(self.latest, self.now)
+
+    # ------------------------------------------------------------------ restarts
+
+    @rule()
+    def save(self) -> None:
+        self.saved.append(self.snapshot())
+
+    @rule(choice=st.integers(0, 1000), at_once=st.booleans())
+    def restart(self, choice: int, at_once: bool) -> None:
+        """From the beginning or from a snapshot, with records from there on."""
+        candidates = [*self.saved, None] if self.is_whole else self.saved
+        self.set_clock(self.latest)
+        before = self.machine
+        before.tick(self.now)
+        self.machine = self.rebuilt(candidates[choice % len(candidates)], at_once)
+        self.tick()
+        assert facts(self.machine) == facts(before)
+
+    def rebuilt(self, saved: Saved | None, at_once: bool) -> DeliveryMachine:
+        """``at_once``: all messages are observed before the records are applied, not as needed."""
+        machine = DeliveryMachine(self.settings, self.start)
+        records = self.records
+        if saved is not None:
+            snapshot = decode_snapshot(saved.data)
+            assert snapshot is not None
+            machine.restore(snapshot)
+            records = records[saved.records :]
+        machine.skip_to(self.log_start)
+        for arrival in self.arrivals:
+            if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
+                machine.learn(arrival)
+        for record in decode_entries(encode_entries([StateEntry(7, records)]))[0].records:
+            end = max(record.bitmap) + 1 if not at_once else self.model.end
+            self.observe_up_to(machine, end)
+            machine.apply(record)
+        self.observe_up_to(machine, self.model.end)
+        return machine
+
+    def observe_up_to(self, machine: DeliveryMachine, end: int) -> None:
+        for arrival in self.arrivals:
+            if machine.observed_to < min(end, arrival.next_offset):
+                machine.observe(arrival)
+
+    def snapshot(self) -> Saved:
+        return Saved(encode_snapshot(self.machine.snapshot()), len(self.records))
+
+    # ------------------------------------------------------------------ what always holds
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        machine, model = self.machine, self.model
+        assert machine.observed_to == model.end
+        for offset in range(self.log_start, model.end):
+            message = model.messages.get(offset)
+            assert machine.state_of(Offset(offset)) == (message.state if message else "finished")
+            assert machine.deliveries(Offset(offset)) == (message.deliveries if message else 0)
+            assert machine.last_error(Offset(offset)) == (message.error if message else "")
+            holder = machine.holder(Offset(offset))
+            if message is not None and message.state == "leased":
+                assert holder is not None
+                assert (holder.id, holder.consumer) == (message.lease_id, message.consumer)
+                assert holder.deadline == message.deadline
+            else:
+                assert holder is None
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        machine, model = self.machine, self.model
+        depth = machine.depth
+        for state in ("ready", "delayed", "leased", "condemned", "dead"):
+            assert getattr(depth, state) == len(model.of_state(state))
+        assert machine.pending_count == len(model.unfinished)
+        assert machine.ready_count == len(model.deliverable())
+
+    @invariant()
+    def the_floor_is_right_and_never_falls(self) -> None:
+        assert self.machine.floor == self.model.floor
+        assert self.machine.floor >= self.floor
+        self.floor = self.machine.floor
+
+    @invariant()
+    def nothing_is_due_before_the_next_event(self) -> None:
+        event, expected = self.machine.next_event(), self.model.next_event()
+        assert expected is None or (event is not None and event <= expected)
+
+    # ------------------------------------------------------------------ choosing
+
+    def offsets(self, chosen: Sequence[int]) -> set[int]:
+        """Some that are below the start or above the end may be among them."""
+        span = self.model.end - self.log_start + 3
+        return {max(0, self.log_start - 1 + number % span) for number in chosen}
+
+    def lease(self, number: int, chosen: list[int] | None) -> tuple[int, set[int]]:
+        """A lease that was given, or none; with all it was given for, or with any offsets."""
+        leases = [*self.given[-5:], (0, set[int]()), (1_000_000, set[int]())]
+        lease_id, offsets = leases[number % len(leases)]
+        return lease_id, offsets if chosen is None else self.offsets(chosen)
+
+
+def arrival_of(
+    batch: Sequence[Published], columns: set[str], base_offset: int, now: int
+) -> Arrival:
+    def times(spans: Sequence[int | None]) -> Any:
+        return np.array([NEVER if span is None else now + span for span in spans], np.int64)
+
+    given: dict[str, Any] = {
+        "key": pa.array([message.key for message in batch], pa.binary()),
+        "priority": np.array([message.priority for message in batch], np.int8),
+        "due": times([message.due for message in batch]),
+        "expires": times([message.expires for message in batch]),
+        "passed": np.array([message.passed for message in batch]),
+    }
+    names = {"due": "deliver_at", "expires": "expires_at"}
+    return Arrival(
+        base_offset=Offset(base_offset),
+        count=len(batch),
+        time=Microseconds(now),
+        **{names.get(name, name): given[name] for name in columns},
+    )
+
+
+def facts(machine: DeliveryMachine) -> dict[str, Any]:
+    """Everything that decides what the machine does next."""
+    state = machine.snapshot()
+    return {
+        "observed_to": state.observed_to,
+        "start": state.start,
+        "sets": (
+            state.ready,
+            state.under_way,
+            state.expired_in_lease,
+            state.condemned,
+            state.dead,
+        ),
+        "ready_count": machine.ready_count,
+        "priorities": state.priorities,
+        "attempts": state.attempts,
+        "errors": state.errors,
+        "delayed": sorted(zip(state.delayed.offsets, state.delayed.times, strict=True)),
+        "expiring": sorted(zip(state.expiring.offsets, state.expiring.times, strict=True)),
+        "leases": sorted(
+            (one.id, one.consumer, one.granted, one.deadline, tuple(one.offsets))
+            for one in state.leases
+        ),
+    }
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
+def test_every_message_is_where_the_plain_model_has_it(
+    ordering: Ordering, guarantee: Guarantee
+) -> None:
+    run_state_machine_as_test(
+        lambda: LiveMachine(ordering, guarantee),
+        settings=settings(
+            max_examples=40 * effort(),
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+            print_blob=True,
+        ),
+    )
