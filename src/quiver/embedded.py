@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import structlog
+
 from quiver.client import AsyncClient, Client
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
 from quiver.config import NodeConfig
@@ -133,4 +135,11 @@ def open_async(folder: str | os.PathLike[str] = "./data", **client: Any) -> Asyn
 
 
 def _config(folder: str | os.PathLike[str]) -> NodeConfig:
+    if not structlog.is_configured():
+        # A library does not print: lines go where the program's own logging sends them.
+        structlog.configure(
+            processors=[structlog.stdlib.add_log_level, structlog.stdlib.render_to_log_kwargs],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
     return NodeConfig(name="embedded", data=os.fspath(folder))

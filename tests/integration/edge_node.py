@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import structlog
 import uvloop
 
 from quiver.config import Address, Limits, NodeConfig
+from quiver.edge.native import NativeConnection
 from quiver.edge.node import Node
 from quiver.log.disk import AppendFile, Bytes, Disk
 from quiver.model.clock import Clock
@@ -36,10 +39,24 @@ def edge_test(
 
     @functools.wraps(test)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            _without_debug_lines(),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             runner.run(_limited(test(*args, **kwargs)))
 
     return wrapper
+
+
+@contextmanager
+def _without_debug_lines() -> Iterator[None]:
+    """Log what a node logs by default: a line for each connection would be most of some tests."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 async def _limited(test: Coroutine[Any, Any, None]) -> None:
@@ -73,15 +90,26 @@ class Running:
         assert self.node.services is not None
         return self.node.services.metrics.values().get(name, 0)
 
+    @property
+    def connections(self) -> list[NativeConnection]:
+        assert self.node._native is not None
+        return list(self.node._native._connections)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the node holds of replies that nobody has read."""
+        transports = [connection._transport for connection in self.connections]
+        return sum(transport.get_write_buffer_size() for transport in transports if transport)
+
     def closed(self, reason: str) -> float:
         return self.counter(f"quiver_connections_closed_total{{reason={reason}}}")
 
     def errors(self, code: str) -> float:
         return self.counter(f"quiver_errors_total{{code={code}}}")
 
-    async def close_peers(self) -> None:
+    async def drop_peers(self) -> None:
         for peer in self._peers:
-            await peer.close()
+            await peer.reset()
 
 
 @asynccontextmanager
@@ -97,8 +125,9 @@ async def running(
     try:
         yield run
     finally:
-        await run.close_peers()
+        await run.drop_peers()
         await node.stop()
+    await until(lambda: len(asyncio.all_tasks()) == 1, 5.0)  # nothing goes on after the end
 
 
 async def until(reached: Callable[[], bool], seconds_max: float = 20.0) -> None:

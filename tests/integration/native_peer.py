@@ -56,8 +56,9 @@ class Peer:
     # ------------------------------------------------------------------ sending
 
     def write(self, *buffers: Bytes) -> None:
-        """Hand bytes to the socket, as they are, without waiting."""
-        self._writer.writelines(buffers)
+        """Hand bytes to the socket, as they are, without waiting; for nothing if it is closed."""
+        if not self._writer.transport.is_closing():
+            self._writer.writelines(buffers)
 
     async def drain(self) -> None:
         async with asyncio.timeout(SECONDS_MAX):
@@ -194,11 +195,12 @@ class Peer:
 
     async def reset(self) -> None:
         """Break the connection, as a process does that dies with unread bytes."""
-        linger = struct.pack("ii", 1, 0)
-        sock = self._writer.transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self._writer.transport.abort()
-        await asyncio.sleep(0)
+        transport = self._writer.transport
+        if not transport.is_closing():
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport.abort()
+        await self.close()
 
 
 def batch_of(

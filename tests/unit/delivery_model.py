@@ -84,8 +84,6 @@ class Model:
         """The next message; ``None`` is one that the filter keeps back."""
         if message is not None:
             assert message.offset == self.end
-            newest = max((one.published for one in self.messages.values()), default=0)
-            message.published = max(message.published, newest)
             message.state = "ready" if message.due is None else "delayed"
             self.messages[message.offset] = message
         self.end += 1
@@ -105,7 +103,9 @@ class Model:
             if message.due is not None and message.due <= now:
                 message.state = "ready"
 
-    def take(self, now: int, limit: int, lease_id: int, consumer: str, visibility: int) -> list[int]:
+    def take(
+        self, now: int, limit: int, lease_id: int, consumer: str, visibility: int
+    ) -> list[int]:
         self.tick(now)
         taken = sorted(self.deliverable(), key=lambda message: self._rank(message, now))[:limit]
         for message in taken:

@@ -57,6 +57,13 @@ def full_batch(rows: int) -> pa.RecordBatch:
         "expires_at": [1_800_000_000_000_000 if row % 7 != 1 else None for row in range(rows)],
         "dedup_id": [f"dedup-{row}" if row % 2 else None for row in range(rows)],
         "sequence": [row if row % 3 else None for row in range(rows)],
+        "origin_topic": [f"orders-{row}" if row % 2 else None for row in range(rows)],
+        "origin_partition": [row if row % 4 else None for row in range(rows)],
+        "origin_offset": [row << 33 if row % 3 else None for row in range(rows)],
+        "origin_subscription": ["billing" if row % 2 else None for row in range(rows)],
+        "origin_time": [1_700_000_000_000_000 + row if row % 3 else None for row in range(rows)],
+        "deliveries": [5 if row % 2 else None for row in range(rows)],
+        "last_error": ["ünïcode failed" if row % 2 else None for row in range(rows)],
     }
     return pa.RecordBatch.from_arrays(
         [pa.array(values[field.name], field.type) for field in COLUMNS], schema=pa.schema(COLUMNS)

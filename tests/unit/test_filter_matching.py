@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from quiver.errors import InvalidBatch
 from quiver.model.builder import BatchBuilder
 from quiver.model.filter import parse_filter
+from quiver.model.filter.column import KINDS
 from quiver.model.schema import COLUMN_BIT, COLUMNS, TIMESTAMP, schema_of
 
 MESSAGES: list[dict[str, Any]] = [
@@ -310,3 +312,8 @@ def test_the_canonical_text(text: str, canonical: str) -> None:
     assert str(parse_filter(text)) == canonical
     assert str(parse_filter(canonical)) == canonical
     assert parse_filter(text) == parse_filter(canonical)
+
+
+def test_the_reference_page_has_every_column() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/filters.md").read_text()
+    assert [name for name in KINDS if f"`{name}" not in page] == []

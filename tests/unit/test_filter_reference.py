@@ -61,22 +61,17 @@ keys = st.binary(max_size=3) | small_texts.map(str.encode)
 header_names = st.sampled_from(["a", "x-y_Z", "and", "a b", "it's", "", "é", "[%"])
 numbers = st.integers(-2, 12) | st.integers(-(1 << 63), (1 << 63) - 1)
 times = st.integers(-3, 3) | st.integers(-62135596800_000_000, 253402300799_999_999)
-messages = st.fixed_dictionaries(
-    {},
-    optional={
-        "key": keys,
-        "headers": st.lists(st.tuples(header_names, st.none() | small_texts), max_size=3),
-        "event_time": times,
-        "priority": st.integers(0, 9),
-        "deliver_at": times,
-        "expires_at": times,
-        "dedup_id": small_texts,
-        "offset": numbers,
-        "partition": st.integers(0, 9),
-        "timestamp": times,
-        "attempts": numbers,
-    },
-)
+TYPES = STORED | EXTRAS
+VALUES = {
+    pa.binary(): keys,
+    pa.string(): small_texts,
+    pa.int8(): st.integers(0, 9),
+    pa.int32(): st.integers(0, 9),
+    pa.int64(): numbers,
+    TIMESTAMP: times,
+    TYPES["headers"]: st.lists(st.tuples(header_names, st.none() | small_texts), max_size=3),
+}
+messages = st.fixed_dictionaries({}, optional={name: VALUES[kind] for name, kind in TYPES.items()})
 
 
 def time_text(time_us: int, hours: int) -> str:
@@ -97,25 +92,24 @@ def header_value(name: str) -> Callable[[Message], str | None]:
 
 @st.composite
 def operands(draw: st.DrawFn) -> Operand:
+    name = draw(st.sampled_from([*TYPES]))
     texts = small_texts.map(lambda text: (quoted(text), text))
-    name = draw(st.sampled_from([*STORED, *EXTRAS]))
     if name == "headers":
         header = draw(header_names)
         is_plain = header in ("a", "x-y_Z", "and") and draw(st.booleans())
         column = f"headers.{header}" if is_plain else f"headers[{quoted(header)}]"
         return Operand(column, header_value(header), texts, True)
-    if name == "dedup_id":
-        return Operand(name, lambda message: message.get(name), texts, True)
-    if name == "key":
-        in_bytes = small_texts.map(lambda text: (quoted(text), text.encode()))
-        return Operand(name, lambda message: message.get(name), in_bytes, True)
     default = 4 if name == "priority" else None
-    if {**STORED, **EXTRAS}[name] == TIMESTAMP:
-        zones = st.tuples(times, st.sampled_from([0, 0, 5, -3]))
-        literals = zones.map(lambda pair: (time_text(*pair), pair[0]))
-    else:
-        literals = numbers.map(lambda number: (str(number), number))
-    return Operand(name, lambda message: message.get(name, default), literals)
+    literals: st.SearchStrategy[tuple[str, Any]] = numbers.map(lambda number: (str(number), number))
+    if TYPES[name] == pa.string():
+        literals = texts
+    elif TYPES[name] == pa.binary():
+        literals = small_texts.map(lambda text: (quoted(text), text.encode()))
+    elif TYPES[name] == TIMESTAMP:
+        zoned = st.tuples(times, st.sampled_from([0, 0, 5, -3]))
+        literals = zoned.map(lambda pair: (time_text(*pair), pair[0]))
+    is_text = TYPES[name] in (pa.string(), pa.binary())
+    return Operand(name, lambda message: message.get(name, default), literals, is_text)
 
 
 @st.composite

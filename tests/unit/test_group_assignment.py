@@ -44,12 +44,8 @@ def cases(
     members_max: int = 7,
 ) -> Case:
     """The current assignment may be of any shape, and name members and partitions that are gone."""
-    counts = [draw(st.integers(0, partitions_max // len(TOPICS))) for _ in TOPICS]
-    partitions = [
-        PartitionKey(topic, index)
-        for topic, count in zip(TOPICS, counts, strict=True)
-        for index in range(count)
-    ]
+    count = draw(st.integers(0, partitions_max))
+    partitions = [PartitionKey(TOPICS[number % 3], number) for number in range(count)]
     ids = [MemberId(f"m{number}") for number in range(members_max + 1)]
     wanted = draw(st.lists(interests, min_size=members_min, max_size=members_max))
     owners = draw(st.lists(st.sampled_from(ids) | st.none(), max_size=len(partitions) + 1))

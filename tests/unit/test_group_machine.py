@@ -1,5 +1,5 @@
-"""A consumer group through any sequence of joins, leaves, silences, late and repeated words, clock
-jumps, new partitions and new coordinators, against what its members see.
+"""A consumer group through anything: joins, leaves, silences, late and repeated words, clock jumps,
+other partitions and other coordinators, against what its members see.
 
 ``QUIVER_TEST_EFFORT=20`` searches twenty times as long. A failure prints the steps to play again.
 """
@@ -143,8 +143,7 @@ class GroupHistory(RuleBasedStateMachine):
     # ------------------------------------------------------------------ what may happen
 
     def heartbeat(self, consumer: Consumer) -> None:
-        released = consumer.release()
-        view = self.hear(consumer.name, released)
+        view = self.hear(consumer.name, consumer.release())
         if view is None:
             self.join(consumer.name)
         else:

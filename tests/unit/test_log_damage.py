@@ -149,6 +149,18 @@ def test_no_flipped_byte_of_a_closed_log_changes_an_answer(name: str) -> None:
             judge(CLOSED, damaged, f"{name} at {position} ^ {mask:#x}")
 
 
+@pytest.mark.parametrize("name", LOGS)
+def test_an_entry_whose_offset_turned_negative_is_not_passed_over(name: str) -> None:
+    content = CLOSED.files[name]
+    sign_bytes = [at + 23 for at in range(0, len(content), 8) if content.startswith(b"QVRE", at)]
+    assert len(sign_bytes) >= 2
+    for position in sign_bytes:
+        damaged = with_file(name, flipped(content, position, 0x80))
+        judge(CLOSED, damaged, f"{name} at {position}")
+        del damaged["checkpoint"]
+        judge(CLOSED, damaged, f"{name} at {position}, without a checkpoint")
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(LOGS)))
 def test_an_index_or_checkpoint_that_is_damaged_or_gone_costs_no_answer(name: str) -> None:
     content = CLOSED.files[name]

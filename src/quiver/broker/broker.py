@@ -16,9 +16,14 @@ import pyarrow as pa
 import structlog
 
 from quiver.broker.catalog import Catalog, TopicRecord
+from quiver.broker.dead_letters import DeadLetters
+from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
 from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
+from quiver.broker.registry import changed_settings
+from quiver.broker.subscription_catalog import SubscriptionCatalog
+from quiver.broker.subscriptions import Subscriptions, subscription_info
 from quiver.cluster.metadata import MetadataStore
 from quiver.errors import (
     DiskFull,
@@ -28,6 +33,7 @@ from quiver.errors import (
     QuiverError,
     ShuttingDown,
     StaleLayout,
+    SubscriptionExists,
     TopicExists,
     TopicNotFound,
 )
@@ -39,8 +45,9 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import open_batch
 from quiver.model.guard import OpenedBatch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import Retention, TopicSettings
-from quiver.model.wire import PartitionInfo, TopicInfo
+from quiver.model.wire import PartitionInfo, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0
@@ -114,6 +121,9 @@ class Broker:
             exists=self._catalog.holds,
             tail_bytes_total=limits.tail_bytes_total,
         )
+        self._store = store
+        self._subscription_catalog = SubscriptionCatalog(store, clock)
+        self._subscriptions: Subscriptions | None = None
         self._disk_is_full = False
         self._changes: set[asyncio.Task[Any]] = set()
         self._upkeep: asyncio.Task[None] | None = None
@@ -122,6 +132,16 @@ class Broker:
         """Load the topics, finish deletions that a stop interrupted, and begin upkeep."""
         await self._catalog.load()
         await self._producer_ids.load()
+        await self._subscription_catalog.load()
+        self._subscriptions = Subscriptions(
+            self._subscription_catalog,
+            self._catalog,
+            self._partitions,
+            clock=self._clock,
+            signer=TokenSigner(await receipt_secret(self._store)),
+            lease_ids=lease_ids(),
+            dead_letters=DeadLetters(self._catalog, self._partitions, self._clock),
+        )
         for record in await self._catalog.deleted():
             await self._remove_data(record)
         await self._check_disk()
@@ -217,6 +237,62 @@ class Broker:
             logger.error("data of a deleted topic remains", topic=record.name, error=str(error))
             return
         await self._catalog.forget(record)
+
+    # ------------------------------------------------------------------ subscriptions
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        assert self._subscriptions is not None, "the broker is open"
+        return self._subscriptions
+
+    async def create_subscription(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        *,
+        start: str = "latest",
+        start_time: int | None = None,
+        exist_ok: bool = False,
+        is_queue: bool = False,
+    ) -> SubscriptionInfo:
+        try:
+            record = await self._to_the_end(
+                self.subscriptions.create(
+                    name, settings, start=start, start_time=start_time, is_queue=is_queue
+                )
+            )
+        except SubscriptionExists:
+            record = self.subscriptions.find(name)
+            if not exist_ok or record.settings != settings:
+                raise
+        return await self.subscriptions.describe(record)
+
+    async def create_queue(
+        self, name: str, topic: TopicSettings, changes: dict[str, Any], *, exist_ok: bool
+    ) -> SubscriptionInfo:
+        """A topic and its built-in subscription, which begins with the first message."""
+        settings = changed_settings(SubscriptionSettings(topics=[name]), changes)
+        await self.create_topic(name, topic, exist_ok=exist_ok)
+        return await self.create_subscription(
+            name, settings, start="earliest", exist_ok=exist_ok, is_queue=True
+        )
+
+    async def alter_subscription(self, name: str, changes: dict[str, Any]) -> SubscriptionInfo:
+        record = await self._to_the_end(self.subscriptions.alter(name, changes))
+        return await self.subscriptions.describe(record)
+
+    async def delete_subscription(self, name: str) -> None:
+        """Of a queue, the topic goes too."""
+        record = self.subscriptions.find(name)
+        await self._to_the_end(self.subscriptions.delete(name))
+        if record.is_queue:
+            await self.delete_topic(name)
+
+    async def describe_subscription(self, name: str) -> SubscriptionInfo:
+        return await self.subscriptions.describe(self.subscriptions.find(name))
+
+    def list_subscriptions(self) -> list[SubscriptionInfo]:
+        return [subscription_info(record) for record in self.subscriptions.all()]
 
     # ------------------------------------------------------------------ publishing
 
@@ -326,6 +402,7 @@ class Broker:
             await self._clock.sleep(self._limits.upkeep_interval_s)
             try:
                 await self._check_disk()
+                self.subscriptions.tick()
                 if not self._disk_is_full:
                     await self._partitions.reopen_failed(
                         {record.number: record for record in self._catalog.topics()}
@@ -339,15 +416,21 @@ class Broker:
     async def retain(self) -> None:
         """Drop what the topics' retention no longer keeps."""
         for record in list(self._catalog.topics()):
-            limits = _limits(record.settings.retention)
             for index in range(len(record.first_hashes)):
                 try:
                     log = (await self._partitions.get(record, index)).log
                     if log.failure is None:
-                        await log.retain(limits)
+                        await log.retain(await self._limits_of(record, index))
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))
+
+    async def _limits_of(self, record: TopicRecord, index: int) -> RetentionLimits:
+        limits = _limits(record.settings.retention)
+        if record.settings.retention.acked:
+            floor = await self.subscriptions.floor(record, index)
+            limits = msgspec.structs.replace(limits, before=floor)
+        return limits
 
     async def _check_disk(self) -> None:
         free = await self._run_blocking(lambda: self._disk.free_bytes(self._folder))

@@ -1,25 +1,30 @@
 """Lease tokens: what a consumer shows to settle the messages it was given.
 
 A token names one delivery: subscription, partition and lease. It is signed, so that a consumer can
-neither forge one nor use one for another queue. With an offset behind it, it is a message's receipt.
+neither forge one nor use one for another queue.
 """
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import hmac
+import os
 import struct
+from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import count
 
 import msgspec
 
-from quiver.errors import InvalidReceipt
-from quiver.model.ids import Offset
+from quiver.cluster.metadata import Expect, MetadataStore, Put
+from quiver.errors import InvalidReceipt, MetadataConflict
+from quiver.model.receipt import LEASE_BYTES
 
+SECRET = "secrets/receipts"  # noqa: S105 - a key in the metadata store
 SECRET_BYTES = 32
 _FIELDS = struct.Struct("<IIHQ")
 _SIGNATURE_BYTES = 8
-TOKEN_BYTES = _FIELDS.size + _SIGNATURE_BYTES
+assert _FIELDS.size + _SIGNATURE_BYTES == LEASE_BYTES
 
 
 class LeaseToken(msgspec.Struct, frozen=True):
@@ -42,7 +47,7 @@ class TokenSigner:
 
     def verify(self, data: bytes) -> LeaseToken:
         fields, signature = data[: _FIELDS.size], data[_FIELDS.size :]
-        if len(data) != TOKEN_BYTES or not hmac.compare_digest(self._signature(fields), signature):
+        if len(data) != LEASE_BYTES or not hmac.compare_digest(self._signature(fields), signature):
             raise InvalidReceipt("this is not a receipt that Quiver gave out")
         return LeaseToken(*_FIELDS.unpack(fields))
 
@@ -50,18 +55,17 @@ class TokenSigner:
         return blake2b(fields, digest_size=_SIGNATURE_BYTES, key=self._secret).digest()
 
 
-def receipt_text(token: bytes, offset: Offset) -> str:
-    """A message's receipt, safe in a URL."""
-    return f"{base64.urlsafe_b64encode(token).decode().rstrip('=')}.{offset}"
+async def receipt_secret(store: MetadataStore) -> bytes:
+    """The secret that signs receipts, made once and kept in the metadata store."""
+    known = await store.get(SECRET)
+    if known is None:
+        with contextlib.suppress(MetadataConflict):
+            await store.commit([Expect(SECRET, 0)], [Put(SECRET, os.urandom(SECRET_BYTES))])
+        known = await store.get(SECRET)
+        assert known is not None
+    return known.value
 
 
-def parse_receipt(text: str) -> tuple[bytes, Offset]:
-    """The token and the offset in a receipt; whether the token is genuine is for the node to say."""
-    token, _, offset = text.partition(".")
-    try:
-        data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-    except ValueError:
-        data = b""
-    if len(data) != TOKEN_BYTES or not (offset.isascii() and offset.isdigit() and len(offset) < 20):
-        raise InvalidReceipt(f"not a receipt: {text[:80]!r}")
-    return data, Offset(int(offset))
+def lease_ids() -> Iterator[int]:
+    """Ids of leases that no other start of a node gives out."""
+    return count(int.from_bytes(os.urandom(4), "little") >> 1 << 32 | 1)

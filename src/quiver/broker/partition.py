@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 import structlog
 from crc32c import crc32c
 
+from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.partition_state import STATE_SETTINGS, PartitionState
 from quiver.broker.producers import (
     ProducerSessions,
     Snapshot,
@@ -70,6 +72,29 @@ class Partition:
         self._underway: dict[Offset, asyncio.Future[Placed]] = {}
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
+        self._state_turn = asyncio.Lock()
+        self.state: PartitionState | None = None
+        """What subscriptions have done with the messages, once one of them is used."""
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self.log.failure or (self.state.failure if self.state is not None else None)
+
+    async def open_state(self, blank: dict[int, DeliveryMachine], clock: Clock) -> PartitionState:
+        """The state of the subscriptions; ``blank`` are those there are, as they began."""
+        async with self._state_turn:
+            if self.state is None:
+                self.state = await PartitionState.open(
+                    self.folder,
+                    self.log,
+                    STATE_SETTINGS,
+                    disk=self._disk,
+                    clock=clock,
+                    run_blocking=self._run_blocking,
+                    blank=blank,
+                )
+            self.state.add(blank)
+            return self.state
 
     @classmethod
     async def open(
@@ -166,6 +191,8 @@ class Partition:
 
     async def close(self) -> None:
         """Finish what is under way, and leave the log and the sessions for a quick start."""
+        if self.state is not None:
+            await self.state.close()
         if self._snapshotting is not None:
             await self._snapshotting
         await self.log.close()

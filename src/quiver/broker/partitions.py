@@ -132,7 +132,7 @@ class Partitions:
             now = self._clock.monotonic()
             record = records.get(place[0])
             due, pause = self._retry_at.get(place, (now, 1.0))
-            if partition.log.failure is None or record is None or now < due:
+            if partition.failure is None or record is None or now < due:
                 continue
             self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
             names = {"topic": record.name, "partition": place[1]}

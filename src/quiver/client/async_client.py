@@ -8,6 +8,7 @@ with it, and belongs to the event loop of that first use. ``Client`` has the sam
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -18,6 +19,7 @@ import pyarrow as pa
 from quiver.client.addresses import DEFAULT_URL, addresses_in
 from quiver.client.channel import Dialer
 from quiver.client.cluster import Cluster, expect
+from quiver.client.consuming import Consuming
 from quiver.client.delivery import Published
 from quiver.client.dialer import SocketDialer
 from quiver.client.outgoing import MessageOptions, outgoing
@@ -47,7 +49,7 @@ from quiver.model.wire import (
 )
 
 
-class AsyncClient:
+class AsyncClient(Consuming):
     """A connection to Quiver. Use it with ``async with``, or ``close`` it.
 
     ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
@@ -76,6 +78,7 @@ class AsyncClient:
             )
             for _ in range(2)
         )
+        self._settler = weakref.ref(self)  # what it made must not keep it from being freed
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(

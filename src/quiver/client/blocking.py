@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -20,6 +21,7 @@ from quiver.client.blocking_producer import Producer
 from quiver.client.blocking_reader import Reader
 from quiver.client.channel import Dialer
 from quiver.client.loop_thread import LoopThread, look_after
+from quiver.client.received import ReceivedMessage
 from quiver.client.wrapper import Wrapper, blocking
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.units import Duration
@@ -58,7 +60,7 @@ class Client(Wrapper[AsyncClient]):
         self.url = url
         self._timeout = timeout
         self._dialer = dialer
-        self._inner: AsyncClient | None = AsyncClient(url, timeout=timeout, dialer=dialer)
+        self._inner: AsyncClient | None = self._made(dialer)
         self._thread = LoopThread()
         self._closed = False
         look_after(self)
@@ -71,8 +73,33 @@ class Client(Wrapper[AsyncClient]):
     describe_node = blocking(AsyncClient.describe_node)
     publish = blocking(AsyncClient.publish)
     publish_many = blocking(AsyncClient.publish_many)
+    create_subscription = blocking(AsyncClient.create_subscription)
+    create_queue = blocking(AsyncClient.create_queue)
+    alter_subscription = blocking(AsyncClient.alter_subscription)
+    delete_subscription = blocking(AsyncClient.delete_subscription)
+    describe_subscription = blocking(AsyncClient.describe_subscription)
+    list_subscriptions = blocking(AsyncClient.list_subscriptions)
+    receive = blocking(AsyncClient.receive)
+    receive_batch = blocking(AsyncClient.receive_batch)
+    ack = blocking(AsyncClient.ack)
+    nack = blocking(AsyncClient.nack)
+    extend = blocking(AsyncClient.extend)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
+
+    def consume(
+        self,
+        subscription: str,
+        *,
+        prefetch: int = 100,
+        visibility: Duration | None = None,
+        consumer: str = "",
+    ) -> Iterator[ReceivedMessage]:
+        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded."""
+        while True:
+            yield from self.receive(
+                subscription, prefetch, wait="20s", visibility=visibility, consumer=consumer
+            )
 
     def close(self) -> None:
         """Flush what was sent, stop what is read, and disconnect."""
@@ -90,6 +117,11 @@ class Client(Wrapper[AsyncClient]):
             raise InvalidRequest("a broker inside a process cannot be used after a fork of it")
         return self._inner
 
+    def _made(self, dialer: Dialer | None) -> AsyncClient:
+        inner = AsyncClient(self.url, timeout=self._timeout, dialer=dialer)
+        inner._settler = weakref.ref(self)
+        return inner
+
     def _loop_thread(self) -> LoopThread:
         return self._thread
 
@@ -99,7 +131,7 @@ class Client(Wrapper[AsyncClient]):
         inherited = self._inner, self._thread
         self._inner = None
         if self._dialer is None:
-            self._inner = AsyncClient(self.url, timeout=self._timeout)
+            self._inner = self._made(None)
         self._thread = LoopThread()
         return inherited
 

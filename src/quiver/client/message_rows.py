@@ -44,11 +44,11 @@ def _messages(chunk: Chunk, rows: pa.RecordBatch, first: int, time_us: int) -> I
         repeat(time_us),
         repeat(number),
         payloads,
-        *_other_columns(rows),
+        *other_columns(rows),
     )
 
 
-def _other_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
+def other_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
     """Key, headers, priority, the three times and the dedup id, each as an endless or full list."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     missing = repeat(None)

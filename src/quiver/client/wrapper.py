@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from quiver.client.loop_thread import LoopThread
 
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Wrapper(Generic[A]):
+class Wrapper(Protocol[A_co]):
     """Something async, and the thread on whose loop it lives."""
 
-    def _wrapped(self) -> A:
-        raise NotImplementedError
+    def _wrapped(self) -> A_co: ...
 
-    def _loop_thread(self) -> LoopThread:
-        raise NotImplementedError
+    def _loop_thread(self) -> LoopThread: ...
 
 
 def blocking(

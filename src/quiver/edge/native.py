@@ -213,7 +213,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         return True
 
     def _reply(self, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
-        if self._transport is not None and self._closed_at is None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(frame(wire.encode(reply), body))
 
     def _pause_if_busy(self) -> bool:

@@ -20,6 +20,7 @@ from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
 from quiver.broker.partition import Partition, Placed, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
+from quiver.edge.subscription_calls import Receiving, manage, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -263,6 +264,10 @@ class Session:
         try:
             if isinstance(request, wire.Fetch):
                 await self._fetch(waiting, request)
+            elif isinstance(request, wire.Receive):
+                await self._receive(waiting, request)
+            elif isinstance(request, wire.Ack | wire.Nack | wire.Extend):
+                self._answer(waiting, await settle(self._broker, request))
             else:
                 await self._call(waiting, request)
         except asyncio.CancelledError:
@@ -276,7 +281,11 @@ class Session:
         """Carry out calls one after the other, and only while the client reads: some answer much."""
         async with self._call_turn:
             await self._writable.wait()
-            self._answer(waiting, await _HANDLERS[type(request)](self, request))
+            handler = _HANDLERS.get(type(request))
+            if handler is not None:
+                self._answer(waiting, await handler(self, request))
+            else:
+                self._answer(waiting, await manage(self._broker, request))
 
     async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:
         """Wait for data without holding anybody up, then read and send in turn with other fetches.
@@ -299,6 +308,18 @@ class Session:
                 topic_number=read.topic_number,
             )
             self._answer(waiting, reply, buffers)
+
+    async def _receive(self, waiting: _Waiting, request: wire.Receive) -> None:
+        """Like ``_fetch``: waiting holds nobody up, and one reply is in the making at a time."""
+        receiving = Receiving(self._broker, self._services.clock, request)
+        while True:
+            async with self._fetch_turn:
+                await self._writable.wait()
+                received = await receiving.attempt()
+                if received is not None:
+                    self._answer(waiting, *received)
+                    return
+            await receiving.wait()
 
     async def _hello(self, request: wire.Hello) -> wire.AnyReply:
         require_version(request)
@@ -382,7 +403,7 @@ def require_version(hello: wire.Hello) -> None:
 def _timeout_s(request: wire.AnyRequest) -> float:
     if isinstance(request, wire.Publish):
         return min(max(request.timeout_ms, 1) / 1000, _PUBLISH_TIMEOUT_S_MAX)
-    if isinstance(request, wire.Fetch):
+    if isinstance(request, wire.Fetch | wire.Receive):
         return _REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
     return _REQUEST_TIMEOUT_S
 

@@ -53,6 +53,8 @@ class PartitionLog:
         self._growth = _Signal()
         self._cutting = False
         self._closing = False
+        self.on_growth: Callable[[], None] = lambda: None
+        """Called whenever there is more to read."""
 
     @classmethod
     async def open(
@@ -183,6 +185,7 @@ class PartitionLog:
                 future.set_result(entry)
         self._room.wake()
         self._growth.wake()
+        self.on_growth()
         if self._log.durable_offset < self._log.next_offset:
             self._start_syncer()
 
@@ -212,6 +215,10 @@ class PartitionLog:
             self._start_syncer()
 
     # ------------------------------------------------------------------ reading
+
+    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None:
+        """The same as ``read`` from memory alone; ``None`` if that needs the disk."""
+        return self._log.read_tail(offset, bytes_max)
 
     async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
         """Entries from the one that holds ``offset`` on; empty at the end of the log."""

@@ -23,7 +23,7 @@ def scan(
     position: int,
     limit: int,
     window_bytes: int,
-    skip_to: Offset = Offset(0),
+    skip_to: Offset | None = None,
     bytes_max: int | None = None,
 ) -> Iterator[tuple[int, StoredBatch]]:
     """Entries of ``path`` from ``position`` to ``limit``, each with its position.
@@ -45,7 +45,7 @@ def scan(
                 if size > len(view) - at and size <= rest - at:
                     wanted = max(window_bytes, size)
                     break
-                if size > rest - at or not ends_by(view, at, skip_to):
+                if skip_to is None or size > rest - at or not ends_by(view, at, skip_to):
                     yield position + at, entry_at(view, at)
                     taken += size
             except BadEntry as bad:

@@ -87,8 +87,8 @@ class Segment:
         """
         earliest = self.base_offset
         expected = earliest if holding is None and position == 0 else holding
-        limit, skip_to = self.size, holding or Offset(0)
-        found = scan(disk, self.path, position, limit, window_bytes, skip_to, bytes_max)
+        limit = self.size
+        found = scan(disk, self.path, position, limit, window_bytes, holding, bytes_max)
         for at, entry in found:
             if expected is None:
                 expected = entry.base_offset

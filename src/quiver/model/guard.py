@@ -31,6 +31,7 @@ _TIMES = (TIME_MIN, TIME_MAX, "in the years 1 to 9999")
 _BOUNDS = {
     "priority": (PRIORITY_MIN, PRIORITY_MAX, f"between {PRIORITY_MIN} and {PRIORITY_MAX}"),
     "event_time": _TIMES,
+    "origin_time": _TIMES,
     "deliver_at": _TIMES,
     "expires_at": _TIMES,
 }

@@ -23,6 +23,13 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("expires_at", TIMESTAMP),
     pa.field("dedup_id", pa.string()),
     pa.field("sequence", pa.int64()),
+    pa.field("origin_topic", pa.string()),
+    pa.field("origin_partition", pa.int32()),
+    pa.field("origin_offset", pa.int64()),
+    pa.field("origin_subscription", pa.string()),
+    pa.field("origin_time", TIMESTAMP),
+    pa.field("deliveries", pa.int32()),
+    pa.field("last_error", pa.string()),
 )
 
 COLUMN_BIT: dict[str, int] = {field.name: 1 << place for place, field in enumerate(COLUMNS)}

@@ -45,6 +45,8 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
             within(f"backoff.{name}", float(getattr(self, name)), 0, VISIBILITY_S_MAX)
         within("backoff.factor", self.factor, 1, 100)
+        if float(self.max) < float(self.min):
+            raise InvalidSetting("backoff.max must not be below backoff.min", setting="backoff.max")
 
     def delay_us(self, deliveries: int) -> int:
         """The rest after that many deliveries."""
@@ -70,6 +72,8 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     filter: str | None = None
 
     def __post_init__(self) -> None:
+        self._choose("ordering", Ordering)
+        self._choose("guarantee", Guarantee)
         for name in ("visibility", "ageing"):
             msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
         within("visibility", self.visibility_s, 0, VISIBILITY_S_MAX)
@@ -82,6 +86,15 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
                 checked_name(topic, "topic")
             elif not _PATTERN.fullmatch(topic):
                 raise InvalidSetting(f"not a topic pattern: {topic[:80]!r}", setting="topics")
+
+    def _choose(self, name: str, choices: type[StrEnum]) -> None:
+        """Take a choice by its name too: ``"key"`` compares equal to it, but is not it."""
+        try:
+            msgspec.structs.force_setattr(self, name, choices(getattr(self, name)))
+        except ValueError:
+            raise InvalidSetting(
+                f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}", setting=name
+            ) from None
 
     @property
     def visibility_s(self) -> float:

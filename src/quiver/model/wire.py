@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from quiver.errors import ProtocolError, QuiverError, UnknownCall, error_from
+from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import Acks, TopicSettings
 
 PROTOCOL_VERSION = 1
@@ -176,6 +177,143 @@ class OffsetFound(Reply, tag="offset_found"):
     offset: int
 
 
+class SubscriptionInfo(msgspec.Struct, kw_only=True):
+    name: str
+    number: int
+    """Never given to another subscription, even one of the same name later."""
+    settings: SubscriptionSettings
+    created_us: int
+    is_queue: bool = False
+    ready: int | None = None
+    """Messages that could be delivered now, as far as they have been looked at."""
+    delayed: int | None = None
+    leased: int | None = None
+    dead: int | None = None
+    """Messages that are in the dead-letter topic, or on their way there."""
+    unseen: int | None = None
+    """Messages that are stored and have not been looked at."""
+
+
+class CreateSubscription(Request, tag="create_subscription"):
+    name: str
+    settings: SubscriptionSettings
+    start: str = "latest"
+    """Where to begin in partitions that exist: ``earliest`` or ``latest``."""
+    start_time_us: int | None = None
+    """Where to begin instead: at the first message appended at or after this time."""
+    exist_ok: bool = False
+    """An existing subscription with the same settings is not an error."""
+
+
+class CreateQueue(Request, tag="create_queue"):
+    """A topic and a subscription of the same name, in one step."""
+
+    name: str
+    topic: TopicSettings
+    subscription: dict[str, Any] = {}
+    """Settings by name, as in ``SubscriptionSettings``, without ``topics``."""
+    exist_ok: bool = False
+
+
+class AlterSubscription(Request, tag="alter_subscription"):
+    name: str
+    changes: dict[str, Any]
+
+
+class DeleteSubscription(Request, tag="delete_subscription"):
+    """Of a queue, the topic goes too."""
+
+    name: str
+
+
+class DescribeSubscription(Request, tag="describe_subscription"):
+    name: str
+
+
+class ListSubscriptions(Request, tag="list_subscriptions"):
+    pass
+
+
+class Subscription(Reply, tag="subscription"):
+    subscription: SubscriptionInfo
+
+
+class Subscriptions(Reply, tag="subscriptions"):
+    subscriptions: list[SubscriptionInfo]
+
+
+class Receive(Request, tag="receive"):
+    """Lease messages. Waits up to ``wait_ms`` while there are none."""
+
+    subscription: str
+    messages_max: int = 100
+    bytes_max: int = 4 << 20
+    wait_ms: int = 0
+    visibility_ms: int | None = None
+    """How long the lease lasts; the subscription's visibility if not given."""
+    consumer: str = ""
+
+
+class PortionInfo(msgspec.Struct, kw_only=True):
+    """Messages of one partition, under one lease."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    lease: bytes
+    """What settles these messages, together with their offsets."""
+    deadline_us: int
+    offsets: bytes
+    """Which messages of the entries were delivered: a 64-bit roaring bitmap, portable format."""
+    deliveries: dict[int, bytes] = {}
+    """How often, this time included, where more than once: bitmaps by count."""
+    size: int
+    """How many bytes of the body are this portion's entries."""
+
+
+class Received(Reply, tag="received"):
+    """The body is the entries of each portion, one after the other."""
+
+    portions: list[PortionInfo]
+
+
+class Settlement(msgspec.Struct, array_like=True):
+    """Messages of one lease: the lease, and a bitmap of offsets."""
+
+    lease: bytes
+    offsets: bytes
+
+
+class Ack(Request, tag="ack"):
+    """Finish messages, durably."""
+
+    subscription: str
+    settlements: list[Settlement]
+
+
+class Nack(Request, tag="nack"):
+    """Give messages back to be delivered again, after the back-off or ``delay_ms``."""
+
+    subscription: str
+    settlements: list[Settlement]
+    delay_ms: int | None = None
+    error: str | None = None
+
+
+class Extend(Request, tag="extend"):
+    """Hold messages for ``visibility_ms`` from now on."""
+
+    subscription: str
+    settlements: list[Settlement]
+    visibility_ms: int
+
+
+class Settled(Reply, tag="settled"):
+    """``stale`` were not settled: their lease had ended, and they may be with another consumer."""
+
+    stale: list[Settlement] = []
+
+
 class DescribeNode(Request, tag="describe_node"):
     pass
 
@@ -202,6 +340,16 @@ AnyRequest = (
     | Publish
     | Fetch
     | FindOffset
+    | CreateSubscription
+    | CreateQueue
+    | AlterSubscription
+    | DeleteSubscription
+    | DescribeSubscription
+    | ListSubscriptions
+    | Receive
+    | Ack
+    | Nack
+    | Extend
     | DescribeNode
 )
 AnyReply = (
@@ -214,6 +362,10 @@ AnyReply = (
     | Published
     | Fetched
     | OffsetFound
+    | Subscription
+    | Subscriptions
+    | Received
+    | Settled
     | Node
 )
 

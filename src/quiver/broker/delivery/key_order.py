@@ -86,19 +86,29 @@ class KeyOrder:
             self.form_lines()
         return freed
 
-    def forget_from(self, offset: int) -> None:
-        """What was there from this offset on is finished already; other messages take its place."""
-        self.form_lines()
+    def forget_from(self, offset: int) -> BitMap64:
+        """What was there from this offset on is finished already, and other messages take its place.
+
+        Those that lead their keys from now on.
+        """
+        freed = self.form_lines()
         self._keyed.forget_from(offset)
+        return freed
+
+    def know_all(self) -> BitMap64:
+        """Every key was learned again: those of the waiting that lead their keys, or have none."""
+        keyless = self.waiting - self._keyed.members
+        self.waiting -= keyless
+        return keyless | self.form_lines()
 
     def form_lines(self) -> BitMap64:
-        """Let everyone who waits line up anew, without ghosts; those that need not wait any more."""
+        """Let everyone whose key is known line up anew, without ghosts; those that lead from now on."""
         self._keyed.forget(self._ghosts)
         self._ghosts.clear()
         self._late.clear()
         leader, last = np.asarray(self._keys.leader), np.asarray(self._keys.last)
-        keyless = self.waiting - self._keyed.members
-        offsets = offset_numbers((self.waiting - keyless) | offset_set(leader[leader != NOBODY]))
+        in_line = self.waiting & self._keyed.members
+        offsets = offset_numbers(in_line | offset_set(leader[leader != NOBODY]))
         rows = self._keyed.rows(offsets)
         keys = self._keyed.key[rows]
         order = np.lexsort((offsets, leader[keys] != offsets, keys))
@@ -108,7 +118,7 @@ class KeyOrder:
         self._keyed.behind[rows[~ends]] = offsets[~begins]
         leader[keys[begins]] = offsets[begins]
         last[keys[ends]] = offsets[ends]
-        freed = keyless | (offset_set(offsets[begins]) & self.waiting)
+        freed = offset_set(offsets[begins]) & in_line
         self.waiting -= freed
         return freed
 

@@ -114,6 +114,6 @@ class LeaseTable:
         self._part_count -= len(parts) - len(left)
         if left:
             self._parts[lease_id] = left
-        if len(self._deadlines) > 2 * self._part_count + _ENDED_MAX:
+        if len(self._deadlines) > (2 * self._part_count + _ENDED_MAX if self._parts else 0):
             self._deadlines = [entry for entry in self._deadlines if entry[2].offsets]
             heapq.heapify(self._deadlines)

@@ -184,9 +184,11 @@ class DeliveryMachine:
         self._finish(lost)
         self.dead -= lost
         self._ready.published.forget_from(end)
-        if self._keys is not None:
-            self._keys.forget_from(end)
         self.observed_to = min(self.observed_to, end)
+        if self._keys is not None:
+            self._ready.add(self._keys.forget_from(end))
+        if self.keys_from is not None:
+            self._learn_from(self.keys_from)
 
     # ------------------------------------------------------------------ over a restart
 
@@ -229,8 +231,9 @@ class DeliveryMachine:
         if self._keys is None:
             self._ready.add(snapshot.ready)
             return
-        self._keys.waiting = snapshot.ready.copy()
         self._keys.under_way = snapshot.under_way | self._leases.held | self.condemned
+        self._keys.waiting = snapshot.ready - self._keys.under_way
+        self._ready.add(snapshot.ready & self._keys.under_way)
         self._learn_from(self.floor)
 
     def learn(self, arrival: Arrival) -> None:
@@ -243,7 +246,7 @@ class DeliveryMachine:
         in_line = batch & self._keys.waiting
         delayed = batch & self._delayed.members
         self._keys.learn(taken | in_line | delayed, arrival.key, arrival.base_offset)
-        self._keys.hold(taken)
+        self._ready.discard(self._keys.hold(taken))
         self._learn_from(arrival.next_offset)
 
     def _learn_from(self, offset: Offset) -> None:
@@ -251,7 +254,7 @@ class DeliveryMachine:
         assert self._keys is not None
         self.keys_from = offset if offset < self.observed_to else None
         if self.keys_from is None:
-            self._ready.add(self._keys.form_lines())
+            self._ready.add(self._keys.know_all())
 
     # ------------------------------------------------------------------ time passes
 
@@ -260,9 +263,8 @@ class DeliveryMachine:
         records: list[AnyRecord] = []
         expired = self._expiring.take_due(now)
         if expired:
-            held = expired & self._leases.held
-            self._expired_in_lease |= held
-            records += self.drop(expired - held)
+            self._expired_in_lease |= expired & self._leases.held
+            records += self.drop(expired)
         for lease in self._leases.take_lapsed(now):
             records += self._give_back(lease.id, lease.offsets.copy(), now)
         self._line_up(self._delayed.take_due(now))

@@ -33,14 +33,14 @@ def _by_readers(
 ) -> list[tuple[list[MemberId], list[PartitionKey]]]:
     """The partitions grouped by who may read them; those with the fewest readers first."""
     cohorts: dict[Interests, list[MemberId]] = {}
-    for member in sorted(members):
-        cohorts.setdefault(members[member], []).append(member)
+    for member, wish in members.items():
+        cohorts.setdefault(wish, []).append(member)
     groups: dict[tuple[Interests, ...], list[PartitionKey]] = {}
     for topic, of_topic in groupby(sorted(partitions), key=lambda partition: partition.topic):
-        readers = tuple(wanted for wanted in cohorts if wanted is None or topic in wanted)
+        readers = tuple(wish for wish in cohorts if wish is None or topic in wish)
         groups.setdefault(readers, []).extend(of_topic)
     shares = [
-        ([member for wanted in readers for member in cohorts[wanted]], shared)
+        ([member for wish in readers for member in cohorts[wish]], shared)
         for readers, shared in groups.items()
         if readers
     ]

@@ -70,10 +70,10 @@ class Reason(StrEnum):
 
     GAVE_UP = "given up"
     TOO_LATE = "not given up in time"
-    LEFT = "its member left"
-    EXPIRED = "its member fell silent"
-    OUTCLAIMED = "claimed under a newer grant"
-    REMOVED = "the group reads it no more"
+    LEFT = "left"
+    EXPIRED = "fell silent"
+    OUTCLAIMED = "another has a newer grant"
+    REMOVED = "no longer read"
 
 
 class MemberJoined(msgspec.Struct, frozen=True):

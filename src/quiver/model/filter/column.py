@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 import pyarrow as pa
 
-from quiver.model.schema import COLUMN_BIT, COLUMNS, TIMESTAMP
+from quiver.model.schema import COLUMNS, TIMESTAMP
 
 
 class Kind(Enum):
@@ -29,28 +29,27 @@ class Kind(Enum):
         return self in (Kind.TEXT, Kind.BYTES)
 
 
-KINDS = {
-    "key": Kind.BYTES,
-    "headers": Kind.TEXT,
-    "event_time": Kind.TIME,
-    "priority": Kind.NUMBER,
-    "deliver_at": Kind.TIME,
-    "expires_at": Kind.TIME,
-    "dedup_id": Kind.TEXT,
-    "offset": Kind.NUMBER,
-    "partition": Kind.NUMBER,
-    "timestamp": Kind.TIME,
-    "attempts": Kind.NUMBER,
-}
+def _kind_of(stored: pa.DataType) -> Kind:
+    if pa.types.is_binary(stored):
+        return Kind.BYTES
+    if pa.types.is_integer(stored):
+        return Kind.NUMBER
+    return Kind.TIME if pa.types.is_timestamp(stored) else Kind.TEXT
 
-TYPES: dict[str, pa.DataType] = {
-    **{field.name: field.type for field in COLUMNS if field.name in KINDS},
+
+_NOT_FILTERED = {"payload", "sequence"}
+_EXTRA_TYPES = {
     "offset": pa.int64(),
     "partition": pa.int32(),
     "timestamp": TIMESTAMP,
     "attempts": pa.int64(),
 }
-EXTRA_COLUMNS = frozenset(KINDS) - frozenset(COLUMN_BIT)
+TYPES: dict[str, pa.DataType] = {
+    **{field.name: field.type for field in COLUMNS if field.name not in _NOT_FILTERED},
+    **_EXTRA_TYPES,
+}
+KINDS = {name: _kind_of(stored) for name, stored in TYPES.items()}
+EXTRA_COLUMNS = frozenset(_EXTRA_TYPES)
 """Columns that are not stored in a batch: whoever evaluates the filter supplies them."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -1,0 +1,190 @@
+"""One subscription's messages in one partition: the delivery machine, driven.
+
+The machine decides; this reads what it chose, writes what it recorded to the state log, and buries
+what failed too often. A delivery is handed out only when as much of it is durable as the
+subscription's guarantee asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import structlog
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine import DeliveryMachine, Taken
+from quiver.broker.delivery.records import AnyRecord
+from quiver.broker.partition_state import PartitionState
+from quiver.errors import OffsetOutOfRange, QuiverError
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import Guarantee
+
+_READ_BYTES = 256 << 10
+
+logger = structlog.get_logger()
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """What one receive got of one partition: the lease, and the entries that hold its messages."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    taken: Taken
+    entries: list[StoredBatch]
+
+
+class Inbox:
+    def __init__(
+        self,
+        *,
+        subscription: int,
+        topic: str,
+        topic_number: int,
+        partition: int,
+        state: PartitionState,
+        clock: Clock,
+        lease_ids: Iterator[int],
+        bury: Callable[[Inbox, list[StoredBatch], BitMap64], Awaitable[None]],
+    ) -> None:
+        self.topic = topic
+        self.topic_number = topic_number
+        self.partition = partition
+        self._subscription = subscription
+        self.state = state
+        self._clock = clock
+        self._lease_ids = lease_ids
+        self._bury = bury
+        self._burying: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the partition is still the one that this was made for."""
+        return self.state.is_open and self.state.failure is None
+
+    @property
+    def machine(self) -> DeliveryMachine:
+        return self.state.machines[self._subscription]
+
+    # ------------------------------------------------------------------ delivering
+
+    async def take(
+        self, limit: int, bytes_max: int, consumer: str, visibility_us: int | None
+    ) -> Portion | None:
+        """Lease up to ``limit`` messages and read them."""
+        machine = self.machine
+        if machine.ready_count < limit:
+            await self.state.catch_up(machine, limit)
+        taken, records = machine.take(
+            self._clock.time_us(),
+            limit=limit,
+            lease_id=next(self._lease_ids),
+            consumer=consumer,
+            visibility_us=visibility_us,
+        )
+        stored = self._commit(records)
+        if taken is None:
+            return None
+        if machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE and stored is not None:
+            await stored
+        return await self._read(taken, bytes_max)
+
+    async def _read(self, taken: Taken, bytes_max: int) -> Portion | None:
+        """Fetch what was leased; what does not fit goes back, what is gone is finished."""
+        entries: list[StoredBatch] = []
+        missing, size = taken.offsets.copy(), 0
+        try:
+            while missing and size < bytes_max:
+                for entry in await self._entries_from(missing):
+                    if missing.range_cardinality(entry.base_offset, entry.next_offset):
+                        missing.remove_range(entry.base_offset, entry.next_offset)
+                        entries.append(entry)
+                        size += entry.size()
+                        if size >= bytes_max:
+                            break
+        except QuiverError:
+            self._commit(
+                self.machine.put_back(taken.lease_id, taken.offsets, self._clock.time_us())
+            )
+            raise
+        if missing:
+            self._commit(self.machine.put_back(taken.lease_id, missing, self._clock.time_us()))
+        kept = taken.offsets - missing
+        if not kept:
+            return None
+        return Portion(
+            self.topic,
+            self.topic_number,
+            self.partition,
+            msgspec.structs.replace(taken, offsets=kept),
+            entries,
+        )
+
+    async def _entries_from(self, missing: BitMap64) -> list[StoredBatch]:
+        try:
+            return await self.state.data.read(Offset(missing.min()), _READ_BYTES)
+        except OffsetOutOfRange as error:
+            first = int(error.details["first_offset"])
+            gone = missing.copy()
+            gone.remove_range(first, max(first, missing.max()) + 1)
+            missing -= gone
+            self._commit(self.machine.give_up(gone))
+            return []
+
+    # ------------------------------------------------------------------ settling
+
+    def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        """Finish messages; those that the lease still held, and when that is durable."""
+        held, records = self.machine.ack(lease_id, offsets)
+        return held, self._commit(records)
+
+    def nack(
+        self, lease_id: int, offsets: BitMap64, delay_us: int | None, error: str | None
+    ) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        now = self._clock.time_us()
+        held, records = self.machine.nack(lease_id, offsets, now, delay_us, error)
+        return held, self._commit(records)
+
+    def extend(
+        self, lease_id: int, offsets: BitMap64, visibility_us: int
+    ) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        deadline = Microseconds(self._clock.time_us() + visibility_us)
+        held, records = self.machine.extend(lease_id, offsets, deadline)
+        return held, self._commit(records)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self._commit(self.machine.tick(self._clock.time_us()))
+
+    def _commit(self, records: list[AnyRecord]) -> asyncio.Future[None] | None:
+        if not records:
+            return None
+        if self.machine.condemned and self._burying is None:
+            self._burying = asyncio.create_task(self._bury_condemned())
+        return self.state.commit(self._subscription, records)
+
+    # ------------------------------------------------------------------ dead letters
+
+    async def _bury_condemned(self) -> None:
+        """Store condemned messages in the dead-letter topic, then record that they are there."""
+        try:
+            while self.machine.condemned:
+                condemned = self.machine.condemned.copy()
+                missing = condemned.copy()
+                entries: list[StoredBatch] = []
+                while missing and len(entries) < 100:
+                    for entry in await self._entries_from(missing):
+                        if missing.range_cardinality(entry.base_offset, entry.next_offset):
+                            missing.remove_range(entry.base_offset, entry.next_offset)
+                            entries.append(entry)
+                buried = condemned - missing
+                await self._bury(self, entries, buried)
+                self.state.commit(self._subscription, self.machine.dead_lettered(buried))
+        except QuiverError as error:
+            logger.error("dead letters could not be stored", topic=self.topic, error=str(error))
+        finally:
+            self._burying = None

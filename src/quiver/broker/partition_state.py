@@ -1,0 +1,313 @@
+"""The state log of one partition, and what each subscription has done with its messages.
+
+One log holds the state of all subscriptions of a partition, so that their acknowledgements share one
+sync. Opening reads the newest snapshot and the records since. ``commit`` returns a future that is
+done when the records are as durable as the messages are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from crc32c import crc32c
+
+from quiver.broker.delivery.arrival import arrival_of
+from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.delivery.records import AnyRecord, StateEntry, decode_entries, encode_entries
+from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quiver.errors import LogError, LogFailed
+from quiver.log.disk import Disk
+from quiver.log.files import write_files
+from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.envelope import seal_batch
+from quiver.model.ids import Offset
+
+STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
+STATE = "state"
+"""The sub-folder of a partition that holds its state log."""
+SNAPSHOT = "snapshot"
+_SNAPSHOT_BYTES = 4 << 20
+"""After this many bytes of records a snapshot is due: opening reads no more of them than this."""
+_READ_BYTES = 4 << 20
+_LOOK_AHEAD = 1_000_000
+"""How many pending messages a subscription looks at in advance, as they are published."""
+
+logger = structlog.get_logger()
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """Every subscription's state when the records below ``offset`` had been applied."""
+
+    offset: Offset
+    machines: dict[int, bytes]
+
+
+class _Batch:
+    """Records on their way into the state log together."""
+
+    def __init__(self) -> None:
+        self.entries: list[StateEntry] = []
+        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stored.add_done_callback(_consume)
+
+
+class PartitionState:
+    """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
+
+    def __init__(
+        self, data: PartitionLog, log: PartitionLog, *, disk: Disk, folder: str, run: RunBlocking
+    ) -> None:
+        self.data = data
+        self.machines: dict[int, DeliveryMachine] = {}
+        self._log = log
+        self._disk = disk
+        self._folder = folder
+        self._run_blocking = run
+        self._batch: _Batch | None = None
+        self._unsnapshotted_bytes = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._looking = False
+        self.is_open = True
+        self.on_messages: dict[int, Callable[[], None]] = {}
+        """By subscription: called when it may have something to deliver."""
+        data.on_growth = self._data_grew
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self._log.failure
+
+    @classmethod
+    async def open(
+        cls,
+        partition_folder: str,
+        data: PartitionLog,
+        settings: LogSettings,
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        blank: dict[int, DeliveryMachine],
+    ) -> PartitionState:
+        """Open the state log. ``blank`` are the subscriptions there are, as they began."""
+        folder = f"{partition_folder}/{STATE}"
+        log = await PartitionLog.open(
+            folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
+        )
+        state = cls(data, log, disk=disk, folder=folder, run=run_blocking)
+        state.machines = blank
+        await state._recover()
+        return state
+
+    # ------------------------------------------------------------------ changing the state
+
+    def commit(self, subscription: int, records: list[AnyRecord]) -> asyncio.Future[None]:
+        """Write records to the state log, together with all that are given in this moment."""
+        if self._batch is None:
+            self._batch = _Batch()
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._batch.entries.append(StateEntry(subscription, records))
+        return self._batch.stored
+
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        body = encode_entries(batch.entries)
+        try:
+            entry, stored = self._log.submit(seal_batch(body, 1, 0))
+        except LogError as error:
+            batch.stored.set_exception(error)
+            return
+        stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
+        self._unsnapshotted_bytes += entry.size()
+        if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
+            self._snapshotting = asyncio.create_task(self._snapshot_in_background())
+
+    # ------------------------------------------------------------------ learning of messages
+
+    def add(self, blank: dict[int, DeliveryMachine]) -> None:
+        """Subscriptions that were made meanwhile join as they began."""
+        for number, machine in blank.items():
+            self.machines.setdefault(number, machine)
+
+    def forget(self, subscription: int) -> None:
+        """A subscription was deleted."""
+        self.machines.pop(subscription, None)
+        self.on_messages.pop(subscription, None)
+
+    def _data_grew(self) -> None:
+        if not self._looking and self.is_open:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self.is_open:
+            self.look_ahead()
+            for notify in self.on_messages.values():
+                notify()
+
+    def look_ahead(self) -> None:
+        """Tell every subscription that follows the tail of what was published; touches no disk."""
+        for machine in self.machines.values():
+            while (
+                machine.pending_count < _LOOK_AHEAD and machine.observed_to < self.data.next_offset
+            ):
+                entries = self.data.read_tail(machine.observed_to, _READ_BYTES)
+                if not entries:
+                    break
+                _observe(machine, entries)
+
+    async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
+        """Let a subscription that is behind learn of enough messages to deliver some."""
+        while machine.ready_count < wanted and machine.observed_to < self.data.next_offset:
+            if machine.observed_to < self.data.start_offset:
+                machine.skip_to(self.data.start_offset)
+            _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def _recover(self) -> None:
+        """From the snapshot, then from the records since."""
+        path = f"{self._folder}/{SNAPSHOT}"
+        data = await self._run_blocking(
+            lambda: self._disk.read(path) if self._disk.exists(path) else b""
+        )
+        snapshot = _decode_snapshot(data)
+        if (
+            snapshot is None
+            or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
+        ):
+            snapshot = _Saved(self._log.start_offset, {})
+        for number, machine in self.machines.items():
+            saved = decode_snapshot(snapshot.machines.get(number, b""))
+            if saved is not None:
+                machine.restore(saved)
+                await self._learn_keys(machine)
+        lost = await self._replay(snapshot.offset)
+        for machine in self.machines.values():
+            if machine.observed_to > self.data.next_offset:
+                machine.forget_from(self.data.next_offset)
+                lost = True
+        if lost:
+            # Messages that a crash lost: their offsets go to others, which no old record may touch.
+            await self._snapshot()
+
+    async def _learn_keys(self, machine: DeliveryMachine) -> None:
+        """Keys are not in a snapshot; they are read from the messages that are still pending."""
+        while machine.keys_from is not None:
+            if machine.keys_from < self.data.start_offset:
+                machine.skip_to(self.data.start_offset)
+                continue
+            for entry in await self.data.read(machine.keys_from, _READ_BYTES):
+                if machine.keys_from is not None:
+                    machine.learn(arrival_of(entry, with_keys=True))
+
+    async def _replay(self, offset: Offset) -> bool:
+        """Apply the records from ``offset`` on; whether some spoke of messages that are lost."""
+        lost = False
+        end = self.data.next_offset
+        while offset < self._log.next_offset:
+            for entry in await self._log.read(offset, _READ_BYTES):
+                for change in decode_entries(bytes(entry.body)):
+                    machine = self.machines.get(change.subscription)
+                    for record in change.records if machine is not None else ():
+                        assert machine is not None
+                        lost |= await self._apply(machine, record, end)
+                offset = entry.next_offset
+        return lost
+
+    async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
+        offsets = record.bitmap
+        lost = bool(offsets) and offsets.max() >= end
+        if lost:
+            offsets.remove_range(end, offsets.max() + 1)
+            record = msgspec.structs.replace(record, offsets=offsets.serialize())
+        if not offsets:
+            return lost
+        while machine.observed_to <= offsets.max():
+            if machine.observed_to < self.data.start_offset:
+                machine.skip_to(self.data.start_offset)
+                continue
+            _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+        machine.apply(record)
+        return lost
+
+    async def _snapshot_in_background(self) -> None:
+        try:
+            await self._snapshot()
+        except (LogError, OSError) as error:
+            logger.warning("snapshot failed", folder=self._folder, error=str(error))
+        finally:
+            self._snapshotting = None
+
+    async def _snapshot(self) -> None:
+        """Save the state, once every record in it is stored, and drop the records before it."""
+        self._flush()
+        offset = self._log.staged_offset
+        machines = {number: machine.snapshot() for number, machine in self.machines.items()}
+        self._unsnapshotted_bytes = 0
+        while self._log.next_offset < offset:
+            if self._log.failure is not None:
+                return
+            await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
+        await self._run_blocking(lambda: self._write_snapshot(offset, machines))
+        await self._log.retain(RetentionLimits(before=offset))
+
+    def _write_snapshot(self, offset: Offset, machines: dict[int, Snapshot]) -> None:
+        data = _encode(
+            _Saved(offset, {number: encode_snapshot(saved) for number, saved in machines.items()})
+        )
+        content = {SNAPSHOT: crc32c(data).to_bytes(4, "little") + data}
+        write_files(self._disk, self._folder, content)
+
+    async def close(self) -> None:
+        self.is_open = False
+        self._flush()
+        if self._snapshotting is not None:
+            await self._snapshotting
+        if self._log.failure is None:
+            await self._snapshot()
+        await self._log.close()
+
+
+def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
+    for entry in entries:
+        if entry.base_offset <= machine.observed_to < entry.next_offset:
+            machine.observe(arrival_of(entry, with_keys=machine.wants_keys))
+
+
+def _decode_snapshot(data: bytes) -> _Saved | None:
+    if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
+        return None
+    try:
+        return _decoder.decode(data[4:])
+    except msgspec.MsgspecError:
+        return None
+
+
+def _pass_on(done: asyncio.Future[StoredBatch], stored: asyncio.Future[None]) -> None:
+    if stored.done():
+        return
+    error = done.exception() if not done.cancelled() else None
+    if error is not None:
+        stored.set_exception(error)
+    else:
+        stored.set_result(None)
+
+
+def _consume(done: asyncio.Future[None]) -> None:
+    """A commit that nobody waits for may fail without a word: the log itself refuses what follows."""
+    if not done.cancelled():
+        done.exception()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[_Saved] = msgspec.msgpack.Decoder(_Saved)

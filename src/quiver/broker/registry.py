@@ -1,0 +1,188 @@
+"""Named, numbered things in the metadata store: topics, subscriptions.
+
+The store is the truth and this is its copy in memory: a change that is cut off in the middle leaves
+the two apart, so whoever asks for one sees to it that it runs to its end. A number is never used
+again, so that what a deleted thing left behind is never taken for another's of the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
+from quiver.errors import InvalidSetting, MetadataConflict, MetadataError, QuiverError
+
+_ATTEMPTS = 100
+
+
+class Numbered(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+R = TypeVar("R", bound=Numbered)
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is registered, where, and which errors tell of it."""
+
+    noun: str
+    prefix: str
+    numbers: str
+    not_found: type[QuiverError]
+    exists: type[QuiverError]
+
+
+class Registry(Generic[R]):
+    """``version`` grows with every change."""
+
+    def __init__(self, store: MetadataStore, kind: Kind, record: type[R]) -> None:
+        self.version = 0
+        self._store = store
+        self._kind = kind
+        self._decoder: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(record)
+        self._records: dict[str, R] = {}
+        self._revisions: dict[str, int] = {}
+        self._turn = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read every record from the store."""
+        for entry in (await self._store.list(self._kind.prefix)).entries:
+            self._keep(self._decoder.decode(entry.value), entry.revision)
+
+    def get(self, name: str) -> R:
+        record = self._records.get(name)
+        if record is None:
+            noun = self._kind.noun
+            raise self._kind.not_found(f"there is no {noun} {name[:200]!r}", **{noun: name[:200]})
+        return record
+
+    def all(self) -> list[R]:
+        return list(self._records.values())
+
+    def holds(self, record: R) -> bool:
+        """Whether this very thing is still there, by whatever settings."""
+        known = self._records.get(record.name)
+        return known is not None and known.number == record.number
+
+    async def create(self, name: str, make: Callable[[int], R]) -> R:
+        """Add what ``make`` gives for a new number, unless there is one of this name."""
+        async with self._turn:
+            if name in self._records:
+                raise self._exists(name)
+            for _ in range(_ATTEMPTS):
+                counter = await self._store.get(self._kind.numbers)
+                number = (int(counter.value) if counter else 0) + 1
+                record = make(number)
+                expects = [
+                    Expect(self._key(name), 0),
+                    Expect(self._kind.numbers, counter.revision if counter else 0),
+                ]
+                changes = [
+                    Put(self._key(name), _encode(record)),
+                    Put(self._kind.numbers, str(number).encode()),
+                ]
+                try:
+                    revision = await self._commit(name, expects, changes)
+                except MetadataConflict as conflict:
+                    if conflict.details.get("key") == self._key(name):
+                        raise self._exists(name) from None
+                    continue
+                self._keep(record, revision)
+                return record
+            raise MetadataConflict(f"{self._kind.numbers} changed {_ATTEMPTS} times in a row")
+
+    async def change(self, name: str, change: Callable[[R], R]) -> R:
+        """Replace a record by what ``change`` makes of it."""
+        async with self._turn:
+            changed = change(self.get(name))
+            revision = await self._commit(
+                name,
+                [Expect(self._key(name), self._revisions[name])],
+                [Put(self._key(name), _encode(changed))],
+            )
+            self._keep(changed, revision)
+            return changed
+
+    async def delete(self, name: str, tombstone: Callable[[R], Sequence[Put]] = lambda _: ()) -> R:
+        """Remove a record, leaving in the same step whatever ``tombstone`` gives."""
+        async with self._turn:
+            record = self.get(name)
+            await self._commit(
+                name,
+                [Expect(self._key(name), self._revisions[name])],
+                [Delete(self._key(name)), *tombstone(record)],
+            )
+            self._drop(name)
+            return record
+
+    async def _commit(
+        self, name: str, expects: Sequence[Expect], changes: Sequence[Put | Delete]
+    ) -> int:
+        """Commit a change of one record; if that fails, see what the store has of it."""
+        try:
+            return await self._store.commit(expects, changes)
+        except MetadataError:
+            entry = await self._store.get(self._key(name))
+            if entry is None:
+                self._drop(name)
+            else:
+                self._keep(self._decoder.decode(entry.value), entry.revision)
+            raise
+
+    def _keep(self, record: R, revision: int) -> None:
+        self._records[record.name] = record
+        self._revisions[record.name] = revision
+        self.version += 1
+
+    def _drop(self, name: str) -> None:
+        self._records.pop(name, None)
+        self._revisions.pop(name, None)
+        self.version += 1
+
+    def _key(self, name: str) -> str:
+        return self._kind.prefix + name
+
+    def _exists(self, name: str) -> QuiverError:
+        noun = self._kind.noun
+        return self._kind.exists(f"there is a {noun} {name!r} already", **{noun: name})
+
+
+def changed_settings(settings: S, changes: dict[str, Any]) -> S:
+    """Settings with some of them changed; a group of settings may be given in part."""
+    _require_known(type(settings), changes)
+    merged = msgspec.to_builtins(settings)
+    for name, value in changes.items():
+        group = getattr(settings, name)
+        if isinstance(group, msgspec.Struct) and isinstance(value, dict):
+            _require_known(type(group), value, f"{name} ")
+            merged[name] |= value
+        else:
+            merged[name] = msgspec.to_builtins(value)
+    try:
+        return msgspec.convert(merged, type(settings))
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(str(error)) from error
+
+
+def _require_known(kind: type[msgspec.Struct], changes: dict[str, Any], group: str = "") -> None:
+    unknown = changes.keys() - set(kind.__struct_fields__)
+    if unknown:
+        first = repr(min(str(name) for name in unknown)[:80])
+        known = ", ".join(kind.__struct_fields__)
+        raise InvalidSetting(
+            f"{group}has no setting {first}; there are {known}"
+            if group
+            else f"there is no setting {first}; the settings are {known}"
+        )
+
+
+_encode = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,246 @@
+"""Subscriptions and queues from the client's side: making them, receiving, settling."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from quiver.client.cluster import Cluster, expect
+from quiver.client.received import (
+    ReceivedMessage,
+    batch_in,
+    messages_in,
+    settlements,
+)
+from quiver.client.settings import topic_settings
+from quiver.errors import InvalidSetting, StaleReceipt
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.model.units import Duration, seconds
+from quiver.model.wire import (
+    Ack,
+    AlterSubscription,
+    CreateQueue,
+    CreateSubscription,
+    DeleteSubscription,
+    DescribeSubscription,
+    Extend,
+    ListSubscriptions,
+    Nack,
+    Receive,
+    Received,
+    Settled,
+    Subscription,
+    SubscriptionInfo,
+    Subscriptions,
+)
+
+_WAIT_S = 20.0
+
+
+class Consuming:
+    """The part of an ``AsyncClient`` that is about subscriptions."""
+
+    _cluster: Cluster
+    _read_cluster: Cluster
+    _settler: Callable[[], Any]
+    """Gives who settles what is received: the client that the program uses."""
+
+    # ------------------------------------------------------------------ subscriptions
+
+    async def create_subscription(
+        self,
+        /,
+        name: str,
+        topics: Sequence[str],
+        *,
+        start: str = "latest",
+        start_time_us: int | None = None,
+        exist_ok: bool = False,
+        **settings: Any,
+    ) -> SubscriptionInfo:
+        """Make a subscription that reads these topics, or patterns such as ``"orders.*"``.
+
+        ``start`` is ``"latest"`` or ``"earliest"``; ``settings`` are those of ``SubscriptionSettings``.
+        """
+        request = CreateSubscription(
+            name=name,
+            settings=_subscription_settings(list(topics), settings),
+            start=start,
+            start_time_us=start_time_us,
+            exist_ok=exist_ok,
+        )
+        _, (reply, _) = await self._cluster.call(request, repeatable=exist_ok)
+        return expect(Subscription, reply).subscription
+
+    async def create_queue(
+        self, /, name: str, *, exist_ok: bool = False, **settings: Any
+    ) -> SubscriptionInfo:
+        """Make a topic with a built-in subscription of the same name.
+
+        ``settings`` are those of ``TopicSettings`` and of ``SubscriptionSettings``.
+        """
+        of_topic = {k: v for k, v in settings.items() if k in TopicSettings.__struct_fields__}
+        rest = {k: v for k, v in settings.items() if k not in of_topic}
+        checked = msgspec.to_builtins(_subscription_settings([name], rest))
+        request = CreateQueue(
+            name=name,
+            topic=topic_settings(of_topic.pop("partitions", 1), of_topic),
+            subscription={setting: checked[setting] for setting in rest},
+            exist_ok=exist_ok,
+        )
+        _, (reply, _) = await self._cluster.call(request, repeatable=exist_ok)
+        return expect(Subscription, reply).subscription
+
+    async def alter_subscription(self, /, name: str, **changes: Any) -> SubscriptionInfo:
+        """Change some of a subscription's settings."""
+        request = AlterSubscription(name=name, changes=msgspec.to_builtins(changes))
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        return expect(Subscription, reply).subscription
+
+    async def delete_subscription(self, name: str) -> None:
+        """Remove a subscription; of a queue, the topic and its messages too."""
+        await self._cluster.call(DeleteSubscription(name=name), repeatable=False)
+
+    async def describe_subscription(self, name: str) -> SubscriptionInfo:
+        """A subscription's settings, and how many messages are in which state."""
+        _, (reply, _) = await self._cluster.call(DescribeSubscription(name=name), repeatable=True)
+        return expect(Subscription, reply).subscription
+
+    async def list_subscriptions(self) -> list[SubscriptionInfo]:
+        _, (reply, _) = await self._cluster.call(ListSubscriptions(), repeatable=True)
+        return expect(Subscriptions, reply).subscriptions
+
+    # ------------------------------------------------------------------ receiving
+
+    async def receive(
+        self,
+        subscription: str,
+        max_messages: int = 10,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+    ) -> list[ReceivedMessage]:
+        """Lease up to ``max_messages`` (10,000 at most); waits up to 20 s if there are none."""
+        reply, body = await self._receive(subscription, max_messages, wait, visibility, consumer)
+        return messages_in(reply, body, subscription, self._settler())
+
+    async def receive_batch(
+        self,
+        subscription: str,
+        max_messages: int = 10_000,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+    ) -> pa.RecordBatch:
+        """The same as one Arrow batch with a ``receipt`` column, which ``ack`` takes as it is."""
+        reply, body = await self._receive(subscription, max_messages, wait, visibility, consumer)
+        return batch_in(reply, body)
+
+    async def consume(
+        self,
+        subscription: str,
+        *,
+        prefetch: int = 100,
+        visibility: Duration | None = None,
+        consumer: str = "",
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded."""
+        while True:
+            for message in await self.receive(
+                subscription,
+                prefetch,
+                wait=_WAIT_S,
+                visibility=visibility,
+                consumer=consumer,
+            ):
+                yield message
+
+    async def _receive(
+        self,
+        subscription: str,
+        max_messages: int,
+        wait: Duration,
+        visibility: Duration | None,
+        consumer: str,
+    ) -> tuple[Received, memoryview]:
+        wait_s = min(seconds(wait), _WAIT_S)
+        request = Receive(
+            subscription=subscription,
+            messages_max=max_messages,
+            bytes_max=16 << 20,
+            wait_ms=round(wait_s * 1000),
+            visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
+            consumer=consumer,
+        )
+        _, (reply, body) = await self._read_cluster.call(
+            request, repeatable=True, timeout_s=self._read_cluster.timeout_s + wait_s
+        )
+        return expect(Received, reply), body
+
+    # ------------------------------------------------------------------ settling
+
+    async def ack(self, subscription: str, messages: Any) -> None:
+        """Acknowledge received messages, receipts or a received batch, durably."""
+        await self._settle(Ack(subscription=subscription, settlements=settlements(messages)))
+
+    async def nack(
+        self,
+        subscription: str,
+        messages: Any,
+        *,
+        delay: Duration | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give messages back, to be delivered again after ``delay`` or the back-off."""
+        await self._settle(
+            Nack(
+                subscription=subscription,
+                settlements=settlements(messages),
+                delay_ms=None if delay is None else round(seconds(delay) * 1000),
+                error=error,
+            )
+        )
+
+    async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None:
+        """Hold messages for ``visibility`` from now on."""
+        await self._settle(
+            Extend(
+                subscription=subscription,
+                settlements=settlements(messages),
+                visibility_ms=round(seconds(visibility) * 1000),
+            )
+        )
+
+    async def _settle(self, request: Ack | Nack | Extend) -> None:
+        if not request.settlements:
+            return
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        stale = expect(Settled, reply).stale
+        if stale:
+            raise StaleReceipt(
+                "some leases had ended before they were settled: the messages may be with another "
+                "consumer; the others of this call are settled",
+                stale=[[one.lease, one.offsets] for one in stale],
+            )
+
+
+def _subscription_settings(topics: list[str], settings: dict[str, Any]) -> SubscriptionSettings:
+    known = SubscriptionSettings.__struct_fields__
+    unknown = settings.keys() - set(known)
+    if unknown:
+        raise InvalidSetting(
+            f"there is no setting {min(unknown)!r}; the settings are {', '.join(known)}",
+            setting=min(unknown),
+        )
+    try:
+        return msgspec.convert(
+            {**msgspec.to_builtins(settings), "topics": topics}, SubscriptionSettings
+        )
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidSetting(str(error)) from error

@@ -1,0 +1,167 @@
+"""Messages that were received, and how they are settled.
+
+A ``ReceivedMessage`` is a message under a lease. Whoever received it settles it with ``ack``,
+``nack`` or ``extend``: with a ``Client`` these wait until it is done, with an ``AsyncClient`` they are
+awaited. Many are settled at once with the client's methods of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, repeat
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from quiver.client.message_rows import other_columns
+from quiver.client.read_columns import SCHEMA
+from quiver.errors import InvalidRequest
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import entries_in
+from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
+from quiver.model.receipt import leases_in, receipt, receipts
+from quiver.model.units import Duration
+from quiver.model.wire import PortionInfo, Received, Settlement
+
+RECEIVED_SCHEMA = pa.schema(
+    [
+        pa.field("receipt", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("deliveries", pa.int32()),
+        *(field for field in SCHEMA if field.name not in {"deliveries"}),
+    ]
+)
+
+
+class ReceivedMessage(Message, frozen=True, gc=False):
+    """One delivery of a message."""
+
+    subscription: str = ""
+    lease: bytes = b""
+    deliveries: int = 1
+    """How often it was delivered, this time included."""
+    deadline_us: int = 0
+    settler: Any = None
+
+    @property
+    def receipt(self) -> str:
+        return receipt(self.lease, self.offset)
+
+    @property
+    def deadline(self) -> Any:
+        """When the lease ends unless it is extended."""
+        return datetime_of(self.deadline_us)
+
+    def ack(self) -> Any:
+        """The message is done with; it is never delivered again."""
+        return self.settler.ack(self.subscription, [self])
+
+    def nack(self, *, delay: Duration | None = None, error: str | None = None) -> Any:
+        """Give it back, to be delivered again after ``delay`` or the back-off."""
+        return self.settler.nack(self.subscription, [self], delay=delay, error=error)
+
+    def extend(self, visibility: Duration) -> Any:
+        """Hold it for so long from now on."""
+        return self.settler.extend(self.subscription, [self], visibility)
+
+
+def settlements(what: Any) -> list[Settlement]:
+    """Received messages, receipts, a column of receipts or a received batch, as the wire has them."""
+    leases: dict[bytes, BitMap64] = {}
+    if isinstance(what, pa.RecordBatch | pa.Table):
+        leases = leases_in(what.column("receipt"))
+    elif isinstance(what, pa.Array | pa.ChunkedArray):
+        leases = leases_in(what)
+    else:
+        given: list[Any] = list(what)
+        if given and all(isinstance(one, str) for one in given):
+            leases = leases_in(given)
+        else:
+            for message in given:
+                if not isinstance(message, ReceivedMessage):
+                    raise InvalidRequest("settle received messages, receipts or a received batch")
+                leases.setdefault(message.lease, BitMap64()).add(message.offset)
+    return [Settlement(lease, offsets.serialize()) for lease, offsets in leases.items()]
+
+
+def messages_in(
+    reply: Received, body: memoryview, subscription: str, settler: Any
+) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    for portion, entry, offsets, rows in _parts(reply, body):
+        deliveries = _deliveries(portion, offsets)
+        found += map(
+            ReceivedMessage,
+            repeat(portion.topic),
+            repeat(portion.partition),
+            offsets if len(offsets) < entry.count else count(entry.base_offset),
+            repeat(entry.append_time),
+            repeat(portion.topic_number),
+            rows.column("payload").to_pylist(),
+            *other_columns(rows),
+            repeat(subscription),
+            repeat(portion.lease),
+            repeat(1) if deliveries is None else deliveries,
+            repeat(portion.deadline_us),
+            repeat(settler),
+        )
+    if any(message.priority != PRIORITY_DEFAULT for message in found):
+        found.sort(key=lambda message: -message.priority)
+    return found
+
+
+def batch_in(reply: Received, body: memoryview) -> pa.RecordBatch:
+    """All that was received as one batch, with a column of receipts."""
+    batches = []
+    for portion, entry, offsets, rows in _parts(reply, body):
+        numbers = pa.array(offsets, pa.int64())
+        deliveries = _deliveries(portion, offsets) or [1] * len(offsets)
+        derived = {
+            "receipt": receipts(portion.lease, numbers),
+            "topic": pa.repeat(portion.topic, len(offsets)),
+            "deliveries": pa.array(deliveries, pa.int32()),
+            "offset": numbers,
+            "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), len(offsets)),
+            "timestamp": pa.repeat(
+                pa.scalar(entry.append_time, pa.timestamp("us", "UTC")), len(offsets)
+            ),
+        }
+        columns = [
+            derived[field.name]
+            if field.name in derived
+            else rows.column(field.name)
+            if field.name in rows.schema.names
+            else pa.nulls(len(offsets), field.type)
+            for field in RECEIVED_SCHEMA
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=RECEIVED_SCHEMA))
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=RECEIVED_SCHEMA)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _parts(
+    reply: Received, body: memoryview
+) -> Iterator[tuple[PortionInfo, StoredBatch, list[int], pa.RecordBatch]]:
+    """Each entry with the offsets that were delivered of it, and their rows."""
+    at = 0
+    for portion in reply.portions:
+        delivered = BitMap64.deserialize(portion.offsets)
+        for entry in entries_in(body[at : at + portion.size]):
+            rows = entry.record_batch()
+            if delivered.contains_range(entry.base_offset, entry.next_offset):
+                yield portion, entry, list(range(entry.base_offset, entry.next_offset)), rows
+                continue
+            part = BitMap64(range(entry.base_offset, entry.next_offset)) & delivered
+            offsets = list(part)
+            yield portion, entry, offsets, rows.take([o - entry.base_offset for o in offsets])
+        at += portion.size
+
+
+def _deliveries(portion: PortionInfo, offsets: list[int]) -> list[int] | None:
+    """How often each was delivered; ``None`` if all were delivered once."""
+    if not portion.deliveries:
+        return None
+    counts = {n: BitMap64.deserialize(data) for n, data in portion.deliveries.items()}
+    return [next((n for n, among in counts.items() if offset in among), 1) for offset in offsets]
