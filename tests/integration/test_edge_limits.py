@@ -257,11 +257,11 @@ async def _deaf(run: Running) -> Peer:
 
 
 FLOODS: dict[str, tuple[int, dict[str, Any]]] = {
-    "ping": (400_000, {}),
+    "ping": (300_000, {}),
     "list_topics": (5000, {}),
     "describe_topic": (20_000, {"name": "large"}),
     "fetch": (20_000, {"topic": "large", "partition": 0, "offset": 0, "bytes_max": _MIB}),
-    "fly" * 20: (150_000, {}),
+    "fly" * 20: (100_000, {}),
 }
 """How many requests, and which: answered all at once, they are far more than anybody should hold."""
 
@@ -275,7 +275,7 @@ def test_replies_that_nobody_reads_cost_bounded_memory_and_end_the_connection(
         clock = ManualClock()
         async with running(tmp_path, clock=clock, disk=SimulatedDisk(1), write_timeout_s=20) as run:
             witness = await run.peer()
-            await witness.create("large", partitions=256)
+            await witness.create("large", partitions=64)
             for number in range(10):
                 await witness.create(f"topic-{number}", partitions=1024)
             for _ in range(8):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 import structlog
@@ -27,6 +28,7 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import seal_batch
+from quiver.model.filter import parse_filter
 from quiver.model.ids import Offset
 
 STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
@@ -281,7 +283,14 @@ class PartitionState:
 def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
     for entry in entries:
         if entry.base_offset <= machine.observed_to < entry.next_offset:
-            machine.observe(arrival_of(entry, with_keys=machine.wants_keys))
+            arrival = arrival_of(entry, with_keys=machine.wants_keys)
+            if machine.settings.filter is not None:
+                passed = _parsed(machine.settings.filter).mask(entry.record_batch())
+                arrival = msgspec.structs.replace(arrival, passed=passed)
+            machine.observe(arrival)
+
+
+_parsed = lru_cache(1000)(parse_filter)
 
 
 def _decode_snapshot(data: bytes) -> _Saved | None:

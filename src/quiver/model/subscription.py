@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from quiver.errors import InvalidSetting
+from quiver.model.filter import parse_filter
 from quiver.model.topic import checked_name, within
 from quiver.model.units import seconds
 
@@ -70,6 +71,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     ageing: float | str = 60.0
     """A message that waited this long counts as one priority higher; 0: strict priorities."""
     filter: str | None = None
+    """Only messages that match are delivered, as ``headers.region = 'eu' and priority >= 5``."""
 
     def __post_init__(self) -> None:
         self._choose("ordering", Ordering)
@@ -81,6 +83,13 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
         within("max_deliveries", self.max_deliveries, 0, 10_000)
         if not 1 <= len(self.topics) <= 1000:
             raise InvalidSetting("a subscription has 1 to 1,000 topics", setting="topics")
+        if self.filter is not None:
+            parse_filter(self.filter)
+        if self.ordering is Ordering.PARTITION:
+            raise InvalidSetting(
+                "ordering 'partition' is not offered yet: read the stream, or use ordering 'key'",
+                setting="ordering",
+            )
         for topic in self.topics:
             if "*" not in topic:
                 checked_name(topic, "topic")
