@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.arrival import Arrival
 from quiver.broker.delivery.leases import LeaseTable
+from quiver.broker.delivery.machine import DeliveryMachine
 from quiver.broker.delivery.ready import PublishTimes
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Ordering
@@ -81,9 +82,9 @@ def test_a_million_messages_come_and_go_and_leave_nothing_behind(ordering: Order
     publish(machine, 1, key=[b"stuck"], priority=9)
     assert take(machine, 1, lease=1) == [0]
     now, largest, leases = 0, 0, count(2)
-    while machine.observed_to < 1_000_000 or machine.pending_count > 1:
+    while machine.observed_to < 100_000 or machine.pending_count > 1:
         now += SECOND
-        if machine.observed_to < 1_000_000:
+        if machine.observed_to < 100_000:
             machine.observe(batch_of_everything(machine.observed_to, 5000, now, random))
         while machine.ready_count or machine.next_event() == now:
             work_off(machine, Microseconds(now), next(leases))
@@ -132,7 +133,7 @@ def test_publish_times_stay_few_and_in_order() -> None:
     assert len(times.bases) < 10_000
     assert times.of(999_990) == 99_999_000
     assert list(times.times) == sorted(times.times)
-    for offset in range(0, 1_000_000, 1234):
+    for offset in range(0, 100_000, 1234):
         assert times.of(offset) <= offset // 10 * 1000
 
 

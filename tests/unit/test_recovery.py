@@ -403,6 +403,23 @@ def test_a_log_that_fails_to_open_lets_go_of_its_files(tmp_path: Path) -> None:
     assert opened_after >= 3
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="counts descriptors as Linux does")
+@pytest.mark.parametrize("syncs_left", [0, 1])
+def test_a_log_that_fails_to_begin_a_segment_lets_go_of_its_files(
+    tmp_path: Path, syncs_left: int
+) -> None:
+    disk, clock = FailingDisk(), SetClock()
+    held = len(os.listdir("/proc/self/fd"))
+    log = SegmentedLog(f"{tmp_path}/log", disk, clock, SMALL)
+    log.append([batch(seed=1)])
+    clock.now_us += 2 * SECOND_US
+    disk.syncs_left = syncs_left
+    with pytest.raises(LogFailed):
+        log.append([batch(seed=2)])
+    log.close()
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
 @pytest.mark.parametrize(
     "operation", ["make_folder", "exists", "read", "list_folder", "size", "open", "sync", "rename"]
 )

@@ -305,6 +305,17 @@ def test_a_checkpoint_is_left_after_so_many_bytes(disk: SimulatedDisk) -> None:
     assert disk.read(f"{FOLDER}/checkpoint") != before
 
 
+def test_a_truncated_log_leaves_its_next_checkpoint_after_as_many_bytes(
+    disk: SimulatedDisk,
+) -> None:
+    log = open_log(disk, segment_bytes=1 << 20, checkpoint_bytes=4096)
+    append_each(log, 25)
+    log.truncate(Offset(2))
+    before = disk.read(f"{FOLDER}/checkpoint")
+    append_each(log, 22, first=50)
+    assert disk.read(f"{FOLDER}/checkpoint") != before
+
+
 # ---------------------------------------------------------------------- truncating
 
 
