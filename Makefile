@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench clean
+.PHONY: setup run test lint bench bench-tools clean
 
 setup: $(READY)
 
@@ -26,8 +26,16 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup
+bench: setup bench-tools
 	$(BIN)/python -m benchmarks
+
+# Redis, to compare with. Where it cannot be installed, its rows are left out.
+bench-tools: setup
+	@$(BIN)/python -c 'import redis' 2>/dev/null || timeout 120 $(BIN)/python -m pip install \
+		--quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' >/dev/null 2>&1 || true
+	@command -v redis-server >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 120 apt-get \
+		install -y --no-install-recommends redis-server; } >/dev/null 2>&1; } || true
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

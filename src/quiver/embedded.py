@@ -22,6 +22,7 @@ from quiver.edge.node import Node
 from quiver.edge.session import NodeServices, Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
 from quiver.model.batch import Bytes
+from quiver.model.clock import Clock
 from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure
 
 
@@ -104,15 +105,16 @@ class EmbeddedChannel:
 class EmbeddedDialer:
     """A ``Dialer`` whose only address is a node of its own."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, clock: Clock | None = None) -> None:
         self._config = config
+        self._clock = clock
         self._node: Node | None = None
         self._starting = asyncio.Lock()
 
     async def dial(self, address: str) -> EmbeddedChannel:
         async with self._starting:
             if self._node is None:
-                node = Node(self._config)
+                node = Node(self._config, clock=self._clock)
                 await node.start(listen=False)
                 self._node = node
         assert self._node.services is not None

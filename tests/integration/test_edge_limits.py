@@ -257,7 +257,6 @@ async def _deaf(run: Running) -> Peer:
 
 
 FLOODS: dict[str, tuple[int, dict[str, Any]]] = {
-    "ping": (300_000, {}),
     "list_topics": (5000, {}),
     "describe_topic": (20_000, {"name": "large"}),
     "fetch": (20_000, {"topic": "large", "partition": 0, "offset": 0, "bytes_max": _MIB}),

@@ -142,6 +142,7 @@ class Broker:
             lease_ids=lease_ids(),
             dead_letters=DeadLetters(self._catalog, self._partitions, self._clock),
         )
+        self._partitions.prepare = self._subscriptions.prepare
         for record in await self._catalog.deleted():
             await self._remove_data(record)
         await self._check_disk()
@@ -154,6 +155,8 @@ class Broker:
             await asyncio.wait([self._upkeep])
         if self._changes:
             await asyncio.wait(self._changes)
+        if self._subscriptions is not None:
+            await self._subscriptions.close()
         await self._partitions.close()
 
     async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
@@ -265,7 +268,7 @@ class Broker:
             record = self.subscriptions.find(name)
             if not exist_ok or record.settings != settings:
                 raise
-        return await self.subscriptions.describe(record)
+        return subscription_info(record)
 
     async def create_queue(
         self, name: str, topic: TopicSettings, changes: dict[str, Any], *, exist_ok: bool

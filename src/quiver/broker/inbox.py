@@ -14,8 +14,10 @@ import msgspec
 import structlog
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine import DeliveryMachine, Taken
+from quiver.broker.delivery.machine import Taken
+from quiver.broker.delivery.offset_sets import offset_range
 from quiver.broker.delivery.records import AnyRecord
+from quiver.broker.excerpt import excerpt
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.model.batch import StoredBatch
@@ -29,7 +31,10 @@ logger = structlog.get_logger()
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """What one receive got of one partition: the lease, and the entries that hold its messages."""
+    """What one receive got of one partition: the lease, and its messages.
+
+    The rows of the entries, one after the other, are the messages at the lease's offsets, in order.
+    """
 
     topic: str
     topic_number: int
@@ -54,8 +59,9 @@ class Inbox:
         self.topic = topic
         self.topic_number = topic_number
         self.partition = partition
-        self._subscription = subscription
         self.state = state
+        self.machine = state.machines[subscription]
+        self._subscription = subscription
         self._clock = clock
         self._lease_ids = lease_ids
         self._bury = bury
@@ -66,19 +72,17 @@ class Inbox:
         """Whether the partition is still the one that this was made for."""
         return self.state.is_open and self.state.failure is None
 
-    @property
-    def machine(self) -> DeliveryMachine:
-        return self.state.machines[self._subscription]
-
     # ------------------------------------------------------------------ delivering
 
     async def take(
         self, limit: int, bytes_max: int, consumer: str, visibility_us: int | None
     ) -> Portion | None:
-        """Lease up to ``limit`` messages and read them."""
+        """Lease up to ``limit`` messages and read them; none while the partition is reopened."""
         machine = self.machine
-        if machine.ready_count < limit:
+        if self.is_open and machine.ready_count < limit:
             await self.state.catch_up(machine, limit)
+        if not self.is_open:
+            return None
         taken, records = machine.take(
             self._clock.time_us(),
             limit=limit,
@@ -89,31 +93,34 @@ class Inbox:
         stored = self._commit(records)
         if taken is None:
             return None
-        if machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE and stored is not None:
-            await stored
-        return await self._read(taken, bytes_max)
+        try:
+            if machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE and stored is not None:
+                await asyncio.shield(stored)  # others wait for it too
+            return await self._read(taken, bytes_max)
+        except BaseException:
+            self.put_back(taken.lease_id, taken.offsets)
+            raise
+
+    def put_back(self, lease_id: int, offsets: BitMap64) -> None:
+        """Messages that no consumer saw are ready again, as if they had not been taken."""
+        self._commit(self.machine.put_back(lease_id, offsets, self._clock.time_us()))
 
     async def _read(self, taken: Taken, bytes_max: int) -> Portion | None:
         """Fetch what was leased; what does not fit goes back, what is gone is finished."""
         entries: list[StoredBatch] = []
-        missing, size = taken.offsets.copy(), 0
-        try:
-            while missing and size < bytes_max:
-                for entry in await self._entries_from(missing):
-                    if missing.range_cardinality(entry.base_offset, entry.next_offset):
-                        missing.remove_range(entry.base_offset, entry.next_offset)
-                        entries.append(entry)
-                        size += entry.size()
-                        if size >= bytes_max:
-                            break
-        except QuiverError:
-            self._commit(
-                self.machine.put_back(taken.lease_id, taken.offsets, self._clock.time_us())
-            )
-            raise
+        missing, kept, size = taken.offsets.copy(), BitMap64(), 0
+        while missing and size < bytes_max:
+            for entry in await self._entries_from(missing):
+                part = missing & offset_range(entry.base_offset, entry.next_offset)
+                if part:
+                    missing -= part
+                    kept |= part
+                    entries.append(entry if len(part) == entry.count else excerpt(entry, part))
+                    size += entries[-1].size()
+                    if size >= bytes_max:
+                        break
         if missing:
-            self._commit(self.machine.put_back(taken.lease_id, missing, self._clock.time_us()))
-        kept = taken.offsets - missing
+            self.put_back(taken.lease_id, missing)
         if not kept:
             return None
         return Portion(
@@ -159,15 +166,25 @@ class Inbox:
     def tick(self) -> None:
         """Do what is due."""
         self._commit(self.machine.tick(self._clock.time_us()))
+        self.bury()
 
     def _commit(self, records: list[AnyRecord]) -> asyncio.Future[None] | None:
         if not records:
             return None
-        if self.machine.condemned and self._burying is None:
-            self._burying = asyncio.create_task(self._bury_condemned())
+        self.bury()
         return self.state.commit(self._subscription, records)
 
     # ------------------------------------------------------------------ dead letters
+
+    def bury(self) -> None:
+        """See to it that condemned messages get into the dead-letter topic."""
+        if self.machine.condemned and self._burying is None and self.is_open:
+            self._burying = asyncio.create_task(self._bury_condemned())
+
+    async def settle(self) -> None:
+        """Wait until nothing is being buried."""
+        if self._burying is not None:
+            await asyncio.wait([self._burying])
 
     async def _bury_condemned(self) -> None:
         """Store condemned messages in the dead-letter topic, then record that they are there."""

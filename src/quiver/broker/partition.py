@@ -73,6 +73,7 @@ class Partition:
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._state_turn = asyncio.Lock()
+        self._closed = False
         self.state: PartitionState | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 
@@ -83,16 +84,21 @@ class Partition:
     async def open_state(self, blank: dict[int, DeliveryMachine], clock: Clock) -> PartitionState:
         """The state of the subscriptions; ``blank`` are those there are, as they began."""
         async with self._state_turn:
-            if self.state is None:
-                self.state = await PartitionState.open(
-                    self.folder,
-                    self.log,
-                    STATE_SETTINGS,
-                    disk=self._disk,
-                    clock=clock,
-                    run_blocking=self._run_blocking,
-                    blank=blank,
-                )
+            if self._closed:
+                raise LogClosed(f"{self.folder} is closed")
+            if self.state is None or (not self.state.is_open and self.log.failure is None):
+                try:
+                    self.state = await PartitionState.open(
+                        self.folder,
+                        self.log,
+                        STATE_SETTINGS,
+                        disk=self._disk,
+                        clock=clock,
+                        run_blocking=self._run_blocking,
+                        blank=blank,
+                    )
+                except OSError as error:
+                    raise _unopened(self.folder, error) from error
             self.state.add(blank)
             return self.state
 
@@ -191,13 +197,19 @@ class Partition:
 
     async def close(self) -> None:
         """Finish what is under way, and leave the log and the sessions for a quick start."""
-        if self.state is not None:
-            await self.state.close()
+        self._closed = True
+        await self.close_state()
         if self._snapshotting is not None:
             await self._snapshotting
         await self.log.close()
         if self.log.failure is None:
             await self._snapshot()
+
+    async def close_state(self) -> None:
+        """Let go of the state log, so that another may open it."""
+        async with self._state_turn:
+            if self.state is not None and self.state.is_open:
+                await self.state.close()
 
     async def _snapshot_later(self) -> None:
         try:

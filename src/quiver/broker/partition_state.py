@@ -30,6 +30,7 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import seal_batch
 from quiver.model.filter import parse_filter
 from quiver.model.ids import Offset
+from quiver.model.subscription import SubscriptionSettings
 
 STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
 STATE = "state"
@@ -79,7 +80,6 @@ class PartitionState:
         self.is_open = True
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
-        data.on_growth = self._data_grew
 
     @property
     def failure(self) -> LogFailed | None:
@@ -104,7 +104,12 @@ class PartitionState:
         )
         state = cls(data, log, disk=disk, folder=folder, run=run_blocking)
         state.machines = blank
-        await state._recover()
+        try:
+            await state._recover()
+        except BaseException:
+            await log.close()
+            raise
+        data.on_growth = state._data_grew
         return state
 
     # ------------------------------------------------------------------ changing the state
@@ -130,7 +135,7 @@ class PartitionState:
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
-            self._snapshotting = asyncio.create_task(self._snapshot_in_background())
+            self._snapshotting = asyncio.create_task(self._try_to_snapshot())
 
     # ------------------------------------------------------------------ learning of messages
 
@@ -138,6 +143,12 @@ class PartitionState:
         """Subscriptions that were made meanwhile join as they began."""
         for number, machine in blank.items():
             self.machines.setdefault(number, machine)
+
+    def reconfigure(self, subscription: int, settings: SubscriptionSettings) -> None:
+        """A subscription was altered."""
+        machine = self.machines.get(subscription)
+        if machine is not None:
+            machine.reconfigure(settings)
 
     def forget(self, subscription: int) -> None:
         """A subscription was deleted."""
@@ -188,16 +199,16 @@ class PartitionState:
             or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
         ):
             snapshot = _Saved(self._log.start_offset, {})
+        lost = False
         for number, machine in self.machines.items():
             saved = decode_snapshot(snapshot.machines.get(number, b""))
             if saved is not None:
                 machine.restore(saved)
-                await self._learn_keys(machine)
-        lost = await self._replay(snapshot.offset)
-        for machine in self.machines.values():
             if machine.observed_to > self.data.next_offset:
                 machine.forget_from(self.data.next_offset)
                 lost = True
+            await self._learn_keys(machine)
+        lost |= await self._replay(snapshot.offset)
         if lost:
             # Messages that a crash lost: their offsets go to others, which no old record may touch.
             await self._snapshot()
@@ -242,7 +253,7 @@ class PartitionState:
         machine.apply(record)
         return lost
 
-    async def _snapshot_in_background(self) -> None:
+    async def _try_to_snapshot(self) -> None:
         try:
             await self._snapshot()
         except (LogError, OSError) as error:
@@ -276,7 +287,7 @@ class PartitionState:
         if self._snapshotting is not None:
             await self._snapshotting
         if self._log.failure is None:
-            await self._snapshot()
+            await self._try_to_snapshot()
         await self._log.close()
 
 

@@ -8,7 +8,7 @@ topic's number, so that one of a deleted topic is never taken for that of a new 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -28,6 +28,7 @@ logger = structlog.get_logger()
 
 Place = tuple[int, int]
 """A topic's number and the index of a partition."""
+Prepare = Callable[[TopicRecord, int, Partition], Awaitable[None]]
 
 
 class Partitions:
@@ -52,6 +53,8 @@ class Partitions:
         self._opening: dict[Place, asyncio.Task[Partition]] = {}
         self._retry_at: dict[Place, tuple[float, float]] = {}
         self._closed = False
+        self.prepare: Prepare = _nothing
+        """Called with each partition that was opened, before anybody gets it."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -99,6 +102,11 @@ class Partitions:
             clock=self._clock,
             run_blocking=self._run_blocking,
         )
+        try:
+            await self.prepare(record, index, partition)
+        except BaseException:
+            await _close(partition)
+            raise
         self._open[record.number, index] = partition
         return partition
 
@@ -137,13 +145,21 @@ class Partitions:
             self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
             names = {"topic": record.name, "partition": place[1]}
             try:
-                await asyncio.shield(self._opening_of(record, place[1]))
+                await self._reopen(record, place[1], partition)
             except (QuiverError, OSError) as error:
                 logger.error("partition is still failed", **names, error=str(error))
                 continue
             self._retry_at.pop(place, None)
-            await _close(partition)
             logger.info("partition is open again", **names)
+
+    async def _reopen(self, record: TopicRecord, index: int, partition: Partition) -> None:
+        """Two of a kind must not write: the state log is let go of first, a good log is kept."""
+        await partition.close_state()
+        if partition.log.failure is None:
+            await self.prepare(record, index, partition)
+            return
+        await asyncio.shield(self._opening_of(record, index))
+        await _close(partition)
 
     async def close(self) -> None:
         self._closed = True
@@ -161,6 +177,10 @@ class Partitions:
             segment_age_s=settings.segment_age_s,
             tail_bytes=max(_TAIL_BYTES_MIN, min(_TAIL_BYTES_MAX, share)),
         )
+
+
+async def _nothing(_record: TopicRecord, _index: int, _partition: Partition) -> None:
+    pass
 
 
 async def _close(partition: Partition) -> None:

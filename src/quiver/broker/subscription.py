@@ -46,12 +46,19 @@ class Subscription:
         self._order: deque[Inbox] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
 
+    def alter(self, record: SubscriptionRecord) -> None:
+        """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
+        self.record = record
+        self.topics_version = -1
+        self.notify_all()
+
     def replace(self, inboxes: dict[tuple[int, int], Inbox], topics_version: int) -> None:
         """From now on these are its partitions."""
-        self.inboxes = inboxes
         self.topics_version = topics_version
-        self._order = deque(inboxes.values())
-        self.notify()
+        if inboxes != self.inboxes:
+            self.inboxes = inboxes
+            self._order = deque(inboxes.values())
+            self.notify()
 
     @property
     def depth(self) -> Depth:
@@ -73,14 +80,29 @@ class Subscription:
         if not 1 <= limit <= RECEIVE_MAX:
             raise InvalidRequest(f"a receive asks for 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
         visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
+        portions: list[Portion] = []
         try:
-            return await self._take(limit, max(1, bytes_max), consumer, visibility_us)
+            await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us)
+        except BaseException:
+            self.put_back(portions)
+            raise
         finally:
-            if self._waiters and self._has_ready():
+            if self._waiters and (self._has_ready() or self._lapses_soon(portions)):
                 self.notify()
+        return portions
+
+    def put_back(self, portions: Iterable[Portion]) -> None:
+        """What was received and reached no consumer is ready again at once."""
+        for portion in portions:
+            inbox = self.inboxes.get((portion.topic_number, portion.partition))
+            if inbox is not None:
+                inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
+        self.notify()
 
     async def wait(self, seconds: float) -> None:
         """Wait until something may be ready, in line with all who wait, or the time is over."""
+        if self._has_ready():
+            return  # since the caller looked
         if len(self._waiters) >= WAITERS_MAX:
             raise Overloaded(f"{WAITERS_MAX:,} receives wait on {self.record.name!r} already")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,6 +111,10 @@ class Subscription:
         timer = asyncio.ensure_future(self._clock.sleep(pause))
         try:
             await asyncio.wait([waiter, timer], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if waiter.done():
+                self.notify()  # another one: this one will not look
+            raise
         finally:
             timer.cancel()
             if not waiter.done():
@@ -96,12 +122,17 @@ class Subscription:
                 self._waiters.remove(waiter)
 
     async def _take(
-        self, limit: int, bytes_max: int, consumer: str, visibility_us: int | None
-    ) -> list[Portion]:
-        portions: list[Portion] = []
-        for _ in range(len(self._order)):
-            inbox = self._order[0]
-            self._order.rotate(-1)
+        self,
+        portions: list[Portion],
+        limit: int,
+        bytes_max: int,
+        consumer: str,
+        visibility_us: int | None,
+    ) -> None:
+        order = self._order
+        for _ in range(len(order)):
+            inbox = order[0]
+            order.rotate(-1)
             portion = await inbox.take(limit, bytes_max, consumer, visibility_us)
             if portion is not None:
                 portions.append(portion)
@@ -109,7 +140,6 @@ class Subscription:
                 bytes_max -= sum(entry.size() for entry in portion.entries)
                 if limit <= 0 or bytes_max <= 0:
                     break
-        return portions
 
     def notify(self) -> None:
         """Something may be ready: wake the one who has waited longest."""
@@ -118,6 +148,21 @@ class Subscription:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+
+    def notify_all(self) -> None:
+        """Nothing is as it was: whoever waits is to look again."""
+        for _ in range(len(self._waiters)):
+            self.notify()
+
+    def tick(self) -> None:
+        """Do what is due, also for those who went to wait before it was known."""
+        now = self._clock.time_us()
+        for inbox in self._order:
+            event = inbox.machine.next_event()
+            if inbox.is_open and (inbox.machine.condemned or (event is not None and event <= now)):
+                inbox.tick()
+        if self._waiters and self._has_ready():
+            self.notify()
 
     def _until_next_event(self) -> float:
         now = self._clock.time_us()
@@ -128,7 +173,12 @@ class Subscription:
         return min(WAIT_S_MAX, max(0.001, (soonest - now) / 1e6))
 
     def _has_ready(self) -> bool:
-        return any(box.machine.ready_count for box in self._order)
+        return any(box.machine.ready_count for box in self._order if box.is_open)
+
+    def _lapses_soon(self, portions: list[Portion]) -> bool:
+        """Whether those who wait might sleep through the end of these leases."""
+        soon = self._clock.time_us() + WAIT_S_MAX * 1e6
+        return any(portion.taken.deadline < soon for portion in portions)
 
     # ------------------------------------------------------------------ settling
 
@@ -173,7 +223,7 @@ class Subscription:
             if len(held) < len(settlement.offsets):
                 stale.append(Settlement(settlement.token, settlement.offsets - held))
         for durable in stored:
-            await durable
+            await asyncio.shield(durable)  # others wait for it too
         return stale
 
     def _find(self, settlement: Settlement) -> tuple[Settlement, LeaseToken, Inbox | None]:

@@ -45,10 +45,16 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Offset(self.starts.get(f"{topic.number}/{partition}", 0))
 
 
-def covers(settings: SubscriptionSettings, topic: str) -> bool:
-    return any(
-        topic == wanted or ("*" in wanted and fnmatchcase(topic, wanted))
-        for wanted in settings.topics
+def dead_letter_topic(name: str, settings: SubscriptionSettings) -> str:
+    return settings.dead_letter or f"{name}.dlq"
+
+
+def covers(name: str, settings: SubscriptionSettings, topic: str) -> bool:
+    """Whether a subscription reads a topic; no pattern leads it to its own dead letters."""
+    if topic in settings.topics:
+        return True
+    return topic != dead_letter_topic(name, settings) and any(
+        "*" in wanted and fnmatchcase(topic, wanted) for wanted in settings.topics
     )
 
 
@@ -62,7 +68,7 @@ class SubscriptionCatalog:
         self.delete = self._registry.delete
 
     def on_topic(self, topic: str) -> list[SubscriptionRecord]:
-        return [record for record in self.all() if covers(record.settings, topic)]
+        return [record for record in self.all() if covers(record.name, record.settings, topic)]
 
     async def create(
         self,

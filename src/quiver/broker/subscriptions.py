@@ -20,12 +20,16 @@ from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.delivery.machine import DeliveryMachine
 from quiver.broker.inbox import Inbox
 from quiver.broker.lease_token import TokenSigner
+from quiver.broker.partition import Partition
+from quiver.broker.partition_state import PartitionState
 from quiver.broker.partitions import Partitions
+from quiver.broker.registry import changed_settings
 from quiver.broker.subscription import Subscription
 from quiver.broker.subscription_catalog import (
     SubscriptionCatalog,
     SubscriptionRecord,
     covers,
+    dead_letter_topic,
 )
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -70,22 +74,27 @@ class Subscriptions:
         is_queue: bool = False,
     ) -> SubscriptionRecord:
         """Make a subscription that begins at a place in each partition there is."""
+        self._require_topics(settings)
         starts: dict[str, int] = {}
-        for wanted in settings.topics:
-            if "*" not in wanted:
-                self._topics.get(wanted)
-        for topic in self._covered(settings):
-            for index in range(len(topic.first_hashes)):
-                log = (await self._partitions.get(topic, index)).log
-                place = log.start_offset
-                if start_time is not None:
-                    place = await log.offset_at(Microseconds(start_time))
-                elif start == "latest":
-                    place = log.next_offset
-                starts[f"{topic.number}/{index}"] = place
+        if start == "latest" or start_time is not None:
+            starts = await self._starts(name, settings, start_time)
         record = await self._catalog.create(name, settings, starts, is_queue=is_queue)
         logger.info("subscription created", subscription=name, topics=settings.topics)
         return record
+
+    async def _starts(
+        self, name: str, settings: SubscriptionSettings, start_time: int | None
+    ) -> dict[str, int]:
+        """The end of each partition, or the first message at or after a time."""
+        starts: dict[str, int] = {}
+        for topic in self._covered(name, settings):
+            for index in range(len(topic.first_hashes)):
+                log = (await self._partitions.get(topic, index)).log
+                place = log.next_offset
+                if start_time is not None:
+                    place = await log.offset_at(Microseconds(start_time))
+                starts[f"{topic.number}/{index}"] = place
+        return starts
 
     async def describe(self, record: SubscriptionRecord) -> SubscriptionInfo:
         subscription = await self.get(record.name)
@@ -106,25 +115,39 @@ class Subscriptions:
         return sorted(self._catalog.all(), key=lambda record: record.name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:
-        record = await self._catalog.alter(name, changes)
-        self._at_work.pop(name, None)
-        return record
+        if "topics" in changes:
+            self._require_topics(changed_settings(self._catalog.get(name).settings, changes))
+        async with self._turn:
+            record = await self._catalog.alter(name, changes)
+            for state in self._states():
+                state.reconfigure(record.number, record.settings)
+            subscription = self._at_work.get(name)
+            if subscription is not None:
+                subscription.alter(record)
+            return record
 
     async def delete(self, name: str) -> None:
-        record = await self._catalog.delete(name)
-        self._at_work.pop(name, None)
-        for _, partition in self._partitions.opened():
-            if partition.state is not None:
-                partition.state.forget(record.number)
+        async with self._turn:
+            record = await self._catalog.delete(name)
+            for state in self._states():
+                state.forget(record.number)
+            subscription = self._at_work.pop(name, None)
+            if subscription is not None:
+                subscription.notify_all()
         logger.info("subscription deleted", subscription=name)
+
+    def _states(self) -> list[PartitionState]:
+        states = [partition.state for _, partition in self._partitions.opened()]
+        return [state for state in states if state is not None]
 
     async def get(self, name: str) -> Subscription:
         """The subscription at work, on all the partitions it covers now."""
-        record = self._catalog.get(name)
+        self._catalog.get(name)
         subscription = self._at_work.get(name)
         if subscription is not None and self._is_current(subscription):
             return subscription
         async with self._turn:
+            record = self._catalog.get(name)
             subscription = self._at_work.get(name)
             if subscription is None or not self._is_current(subscription):
                 subscription = await self._put_to_work(record, subscription)
@@ -141,22 +164,23 @@ class Subscriptions:
         subscription = known or Subscription(record, self._signer, self._clock)
         version = self._topics.version
         inboxes = {}
-        for topic in self._covered(record.settings):
+        for topic in self._covered(record.name, record.settings):
             for index in range(len(topic.first_hashes)):
-                place = (topic.number, index)
-                old = subscription.inboxes.get(place)
-                inboxes[place] = (
-                    old if old and old.is_open else await self._inbox(record, topic, index)
-                )
+                old = subscription.inboxes.get((topic.number, index))
+                inboxes[topic.number, index] = await self._inbox(record, topic, index, old)
         subscription.replace(inboxes, version)
         for inbox in inboxes.values():
             inbox.state.on_messages[record.number] = subscription.notify
+            inbox.bury()
         self._at_work[record.name] = subscription
         return subscription
 
-    async def _inbox(self, record: SubscriptionRecord, topic: TopicRecord, index: int) -> Inbox:
-        partition = await self._partitions.get(topic, index)
-        state = await partition.open_state(self._blank_machines(topic, index), self._clock)
+    async def _inbox(
+        self, record: SubscriptionRecord, topic: TopicRecord, index: int, old: Inbox | None
+    ) -> Inbox:
+        state = await self._state(topic, index, await self._partitions.get(topic, index))
+        if old is not None and old.state is state:
+            return old
         return Inbox(
             subscription=record.number,
             topic=topic.name,
@@ -165,8 +189,19 @@ class Subscriptions:
             state=state,
             clock=self._clock,
             lease_ids=self._lease_ids,
-            bury=partial(self._bury, record),
+            bury=partial(self._bury, record.name),
         )
+
+    async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
+        return await partition.open_state(self._blank_machines(topic, index), self._clock)
+
+    async def prepare(self, topic: TopicRecord, index: int, partition: Partition) -> None:
+        """Recover the state of a partition before anything new is published to it.
+
+        A crash may have lost messages that the state log speaks of; their offsets go to others.
+        """
+        if self._catalog.on_topic(topic.name):
+            await self._state(topic, index, partition)
 
     def _blank_machines(self, topic: TopicRecord, index: int) -> dict[int, DeliveryMachine]:
         """Every subscription of a partition, as it began."""
@@ -175,34 +210,43 @@ class Subscriptions:
             for record in self._catalog.on_topic(topic.name)
         }
 
-    def _covered(self, settings: SubscriptionSettings) -> list[TopicRecord]:
-        return [topic for topic in self._topics.topics() if covers(settings, topic.name)]
+    def _require_topics(self, settings: SubscriptionSettings) -> None:
+        for wanted in settings.topics:
+            if "*" not in wanted:
+                self._topics.get(wanted)
+
+    def _covered(self, name: str, settings: SubscriptionSettings) -> list[TopicRecord]:
+        return [topic for topic in self._topics.topics() if covers(name, settings, topic.name)]
 
     # ------------------------------------------------------------------ keeping in time
 
     def tick(self) -> None:
         """Do what is due everywhere."""
-        now = self._clock.time_us()
+        for subscription in self._at_work.values():
+            subscription.tick()
+            if not self._is_current(subscription):
+                subscription.notify()
+
+    async def close(self) -> None:
+        """Finish what is under way."""
         for subscription in list(self._at_work.values()):
             for inbox in subscription.inboxes.values():
-                event = inbox.machine.next_event() if inbox.is_open else None
-                if event is not None and event <= now:
-                    inbox.tick()
+                await inbox.settle()
 
     async def floor(self, topic: TopicRecord, index: int) -> Offset | None:
         """The offset that every subscription of a partition has passed; ``None`` without any."""
-        machines = self._blank_machines(topic, index)
-        if not machines:
+        records = self._catalog.on_topic(topic.name)
+        if not records:
             return None
-        state = await (await self._partitions.get(topic, index)).open_state(machines, self._clock)
-        return min(state.machines[number].floor for number in machines)
+        state = await self._state(topic, index, await self._partitions.get(topic, index))
+        return min(state.machines[record.number].floor for record in records)
 
     async def _bury(
-        self, record: SubscriptionRecord, inbox: Inbox, entries: list[StoredBatch], dead: BitMap64
+        self, name: str, inbox: Inbox, entries: list[StoredBatch], dead: BitMap64
     ) -> None:
         await self._dead_letters.store(
-            record.settings.dead_letter or f"{record.name}.dlq",
-            subscription=record.name,
+            dead_letter_topic(name, self._catalog.get(name).settings),
+            subscription=name,
             topic=inbox.topic,
             partition=inbox.partition,
             machine=inbox.machine,

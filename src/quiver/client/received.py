@@ -7,10 +7,12 @@ awaited. Many are settled at once with the client's methods of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count, repeat
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -24,6 +26,7 @@ from quiver.model.receipt import leases_in, receipt, receipts
 from quiver.model.units import Duration
 from quiver.model.wire import PortionInfo, Received, Settlement
 
+_ONCE = pa.scalar(1, pa.int32())
 RECEIVED_SCHEMA = pa.schema(
     [
         pa.field("receipt", pa.string()),
@@ -69,7 +72,11 @@ class ReceivedMessage(Message, frozen=True, gc=False):
 def settlements(what: Any) -> list[Settlement]:
     """Received messages, receipts, a column of receipts or a received batch, as the wire has them."""
     leases: dict[bytes, BitMap64] = {}
+    if isinstance(what, str | ReceivedMessage):
+        what = [what]
     if isinstance(what, pa.RecordBatch | pa.Table):
+        if "receipt" not in what.schema.names:
+            raise InvalidRequest("a batch is settled by its column of receipts, and has none")
         leases = leases_in(what.column("receipt"))
     elif isinstance(what, pa.Array | pa.ChunkedArray):
         leases = leases_in(what)
@@ -95,7 +102,7 @@ def messages_in(
             ReceivedMessage,
             repeat(portion.topic),
             repeat(portion.partition),
-            offsets if len(offsets) < entry.count else count(entry.base_offset),
+            offsets,
             repeat(entry.append_time),
             repeat(portion.topic_number),
             rows.column("payload").to_pylist(),
@@ -115,12 +122,14 @@ def batch_in(reply: Received, body: memoryview) -> pa.RecordBatch:
     """All that was received as one batch, with a column of receipts."""
     batches = []
     for portion, entry, offsets, rows in _parts(reply, body):
-        numbers = pa.array(offsets, pa.int64())
-        deliveries = _deliveries(portion, offsets) or [1] * len(offsets)
+        numbers = pa.array(np.frombuffer(offsets, np.int64))
+        deliveries = _deliveries(portion, offsets)
         derived = {
             "receipt": receipts(portion.lease, numbers),
-            "topic": pa.repeat(portion.topic, len(offsets)),
-            "deliveries": pa.array(deliveries, pa.int32()),
+            "topic": pa.repeat(pa.scalar(portion.topic, pa.string()), len(offsets)),
+            "deliveries": pa.repeat(_ONCE, len(offsets))
+            if deliveries is None
+            else pa.array(deliveries, pa.int32()),
             "offset": numbers,
             "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), len(offsets)),
             "timestamp": pa.repeat(
@@ -143,23 +152,19 @@ def batch_in(reply: Received, body: memoryview) -> pa.RecordBatch:
 
 def _parts(
     reply: Received, body: memoryview
-) -> Iterator[tuple[PortionInfo, StoredBatch, list[int], pa.RecordBatch]]:
-    """Each entry with the offsets that were delivered of it, and their rows."""
+) -> Iterator[tuple[PortionInfo, StoredBatch, array[int], pa.RecordBatch]]:
+    """Each entry with the offsets of its rows: those of the portion, in order."""
     at = 0
     for portion in reply.portions:
-        delivered = BitMap64.deserialize(portion.offsets)
+        offsets = BitMap64.deserialize(portion.offsets).to_array()
+        first = 0
         for entry in entries_in(body[at : at + portion.size]):
-            rows = entry.record_batch()
-            if delivered.contains_range(entry.base_offset, entry.next_offset):
-                yield portion, entry, list(range(entry.base_offset, entry.next_offset)), rows
-                continue
-            part = BitMap64(range(entry.base_offset, entry.next_offset)) & delivered
-            offsets = list(part)
-            yield portion, entry, offsets, rows.take([o - entry.base_offset for o in offsets])
+            yield portion, entry, offsets[first : first + entry.count], entry.record_batch()
+            first += entry.count
         at += portion.size
 
 
-def _deliveries(portion: PortionInfo, offsets: list[int]) -> list[int] | None:
+def _deliveries(portion: PortionInfo, offsets: Sequence[int]) -> list[int] | None:
     """How often each was delivered; ``None`` if all were delivered once."""
     if not portion.deliveries:
         return None

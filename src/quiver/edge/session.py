@@ -69,6 +69,8 @@ class _Waiting(msgspec.Struct, eq=False):
     deadline: float
     size: int
     task: asyncio.Task[None] | None = None
+    is_under_way: bool = False
+    """Whether a shutdown sees it to its end; what only waits for something is told at once."""
 
 
 class Session:
@@ -130,6 +132,7 @@ class Session:
         elif isinstance(request, wire.Ping):
             self._answer(waiting, wire.Done())
         else:
+            waiting.is_under_way = not isinstance(request, wire.Fetch | wire.Receive)
             waiting.task = self._start(self._carry_out(waiting, request))
 
     def expire(self, now: float) -> None:
@@ -143,10 +146,14 @@ class Session:
             self._backlog = deque(item for item in self._backlog if self._waits(item[0]))
 
     def drain(self) -> None:
-        """Take nothing new and end waits. Publishes under way go on: until ``is_idle``."""
+        """Take nothing new and end waits. What is under way goes on: until ``is_idle``."""
         self._draining = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._backlog.clear()
+        for waiting in list(self._unanswered.values()):
+            if not waiting.is_under_way:
+                self._fail(waiting, ShuttingDown())
+                if waiting.task is not None:
+                    waiting.task.cancel()
 
     def give_up(self) -> None:
         """Leave unfinished what draining did not see the end of."""
@@ -216,24 +223,16 @@ class Session:
                     partition = await self._broker.partition(request.topic, request.partition)
                     if self._waits(waiting):
                         self._store(waiting, request.acks, partition, offer)
-                except asyncio.CancelledError:
-                    self._refuse_backlog(waiting)
-                    raise
                 except Exception as error:
                     self._fail(waiting, _explained(error))
         finally:
             self._backlog_worker = None
 
-    def _refuse_backlog(self, first: _Waiting) -> None:
-        for waiting in (first, *(waiting for waiting, _, _ in self._backlog)):
-            if self._waits(waiting):
-                self._fail(waiting, ShuttingDown())
-        self._backlog.clear()
-
     def _store(
         self, waiting: _Waiting, acks: Acks | None, partition: Partition, offer: Offer
     ) -> None:
         placed, number = self._broker.store(partition, offer)
+        waiting.is_under_way = True
         if acks is Acks.NONE:
             self._answer(waiting, wire.Done())
         placed.add_done_callback(partial(self._stored, waiting, number))
@@ -270,10 +269,6 @@ class Session:
                 self._answer(waiting, await settle(self._broker, request))
             else:
                 await self._call(waiting, request)
-        except asyncio.CancelledError:
-            if self._waits(waiting):
-                self._fail(waiting, ShuttingDown())
-            raise
         except Exception as error:
             self._fail(waiting, _explained(error))
 
@@ -316,6 +311,9 @@ class Session:
             async with self._fetch_turn:
                 await self._writable.wait()
                 received = await receiving.attempt()
+                if not self._waits(waiting):
+                    receiving.give_back()
+                    return
                 if received is not None:
                     self._answer(waiting, *received)
                     return

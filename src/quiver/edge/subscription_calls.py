@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyroaring import BitMap64
 
@@ -76,6 +77,7 @@ class Receiving:
         self._request = request
         wait_s = min(max(request.wait_ms, 0) / 1000, WAIT_S_MAX)
         self._deadline = clock.monotonic() + wait_s
+        self._give_back: Callable[[], None] = lambda: None
 
     async def attempt(self) -> tuple[wire.Received, Sequence[Bytes]] | None:
         """What there is, or ``None`` if that is nothing and there is time left to wait."""
@@ -87,6 +89,7 @@ class Receiving:
             consumer=request.consumer[:200],
             visibility_s=None if request.visibility_ms is None else request.visibility_ms / 1000,
         )
+        self._give_back = partial(subscription.put_back, portions)
         if not portions and self._clock.monotonic() < self._deadline:
             return None
         buffers = [
@@ -96,6 +99,10 @@ class Receiving:
             for buffer in entry.buffers()
         ]
         return wire.Received(portions=[_info(subscription, one) for one in portions]), buffers
+
+    def give_back(self) -> None:
+        """Nobody is there to take what the last attempt got: others may have it at once."""
+        self._give_back()
 
     async def wait(self) -> None:
         subscription = await self._broker.subscriptions.get(self._request.subscription)

@@ -264,7 +264,8 @@ class PortionInfo(msgspec.Struct, kw_only=True):
     """What settles these messages, together with their offsets."""
     deadline_us: int
     offsets: bytes
-    """Which messages of the entries were delivered: a 64-bit roaring bitmap, portable format."""
+    """Which messages these are: a 64-bit roaring bitmap, portable format. In order, they are the
+    rows of the portion's entries, one after the other."""
     deliveries: dict[int, bytes] = {}
     """How often, this time included, where more than once: bitmaps by count."""
     size: int

@@ -40,18 +40,24 @@ class KeyOrder:
         """Remember the keys of messages; those without one are in nobody's way."""
         if keys is None:
             return
+        rows = offset_numbers(offsets) - base_offset
+        if keys.null_count:
+            rows = rows[keys.is_valid().to_numpy(zero_copy_only=False)[rows]]
         names = keys.to_pylist()
-        keyed = [offset for offset in offsets if names[offset - base_offset] is not None]
-        self._keyed.add(keyed, [names[offset - base_offset] for offset in keyed])
+        if len(rows) < len(names):
+            names = [names[row] for row in rows.tolist()]
+        self._keyed.add(rows + base_offset, names)
 
-    def line_up(self, offsets: BitMap64) -> tuple[BitMap64, BitMap64]:
-        """These could be delivered: those that lead, and those that led before and wait now."""
+    def line_up(self, offsets: BitMap64, *, newest: bool) -> tuple[BitMap64, BitMap64]:
+        """These could be delivered: those that lead, and those that led before and wait now.
+
+        ``newest``: in publish order they come after all others.
+        """
         if not offsets.intersect(self._keyed.members):
             return offsets, BitMap64()
         keyed = offset_numbers(offsets & self._keyed.members)
         keys = self._keyed.key[self._keyed.rows(keyed)]
-        leader, last = np.asarray(self._keys.leader)[keys], np.asarray(self._keys.last)[keys]
-        if ((keyed > leader) & (keyed > last)).all():
+        if newest or self._come_last(keyed, keys):
             behind, overtaken = self._append(keyed, keys), BitMap64()
         else:
             behind, overtaken = self._insert(keyed, keys)
@@ -123,6 +129,10 @@ class KeyOrder:
         return freed
 
     # ------------------------------------------------------------------ lines
+
+    def _come_last(self, offsets: Numbers, keys: Numbers) -> bool:
+        leader, last = np.asarray(self._keys.leader)[keys], np.asarray(self._keys.last)[keys]
+        return bool(((offsets > leader) & (offsets > last)).all())
 
     def _append(self, offsets: Numbers, keys: Numbers) -> BitMap64:
         """These come after all others of their keys; those that wait."""

@@ -1,7 +1,8 @@
 """The pending messages that have a key, as columns sorted by offset, and the keys they have.
 
 Each key that some of them have gets a number, so that what belongs to it is found in arrays. Memory
-follows what is pending: a message costs 24 bytes, and a key is forgotten with its last message.
+follows what is pending: rows and keys that are no longer of use are dropped as soon as they are more
+than those that are.
 """
 
 from __future__ import annotations
@@ -12,59 +13,45 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.offset_sets import Numbers, offset_numbers
+from quiver.broker.delivery.offset_sets import (
+    Numbers,
+    number_array,
+    offset_numbers,
+    offset_set,
+)
 
 NOBODY = -1
 _ROOM = 1024
 
 
 class KeyTable:
-    """By the number of a key: who leads its line, who is last in it, and how many have the key."""
+    """By the number of a key: who leads its line, and who is last in it."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         self.leader: array[int] = array("q")
         self.last: array[int] = array("q")
-        self._count: array[int] = array("q")
         self._keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
-        self._free: list[int] = []
 
-    def join(self, keys: list[bytes]) -> Numbers:
-        """More messages, each with one of these keys; the keys' numbers."""
+    def numbers(self, keys: list[bytes]) -> list[int]:
+        """The numbers of keys; those that have none get one."""
         found = list(map(self._numbers.get, keys))
-        if None in found:
-            found = [self._number(key) for key in keys]
-        numbers = np.array(found, np.int64)
-        np.add.at(np.asarray(self._count), numbers, 1)
-        return numbers
-
-    def leave(self, numbers: Numbers) -> None:
-        """So many messages fewer have these keys."""
-        count = np.asarray(self._count)
-        np.subtract.at(count, numbers, 1)
-        for number in np.unique(numbers[count[numbers] == 0]).tolist():
-            del self._numbers[self._keys[number]]
-            self._keys[number] = b""
-            self._free.append(number)
-        if not self._numbers:
-            self._clear()
+        return [self._number(key) for key in keys] if None in found else found  # type: ignore[misc]
 
     def _number(self, key: bytes) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = self._free.pop() if self._free else self._new_number()
-            self._keys[number] = key
+        number = self._numbers.setdefault(key, len(self._keys))
+        if number == len(self._keys):
+            self._keys.append(key)
+            self.leader.append(NOBODY)
+            self.last.append(NOBODY)
         return number
 
-    def _new_number(self) -> int:
-        self.leader.append(NOBODY)
-        self.last.append(NOBODY)
-        self._count.append(0)
-        self._keys.append(b"")
-        return len(self._keys) - 1
+    def keep(self, numbers: Numbers) -> None:
+        """Forget all keys but these, which are numbered anew in the same order."""
+        self.leader = number_array("q", np.asarray(self.leader)[numbers])
+        self.last = number_array("q", np.asarray(self.last)[numbers])
+        self._keys = [self._keys[number] for number in numbers.tolist()]
+        self._numbers = {key: number for number, key in enumerate(self._keys)}
 
 
 class KeyedOffsets:
@@ -80,17 +67,16 @@ class KeyedOffsets:
         self.behind: Numbers = np.zeros(_ROOM, np.int64)
         """The offset of the next in line."""
 
-    def add(self, offsets: list[int], keys: list[bytes]) -> None:
+    def add(self, offsets: Numbers, keys: list[bytes]) -> None:
         """Messages that come after all others."""
-        start, end = self._size, self._size + len(offsets)
-        if end > len(self._offsets):
+        if self._size + len(offsets) > len(self._offsets):
             self._compact(max(_ROOM, 2 * (len(self.members) + len(offsets))))
-            start, end = self._size, self._size + len(offsets)
+        start, end = self._size, self._size + len(offsets)
         self._offsets[start:end] = offsets
-        self.key[start:end] = self.keys.join(keys)
+        self.key[start:end] = self.keys.numbers(keys)
         self.behind[start:end] = NOBODY
         self._size = end
-        self.members.update(offsets)
+        self.members |= offset_set(offsets)
 
     def rows(self, offsets: Numbers | int) -> Any:
         """Where members are in the columns."""
@@ -98,27 +84,26 @@ class KeyedOffsets:
 
     def forget(self, offsets: BitMap64) -> None:
         """Members are done with."""
-        if not offsets:
-            return
-        self.keys.leave(self.key[self.rows(offset_numbers(offsets))])
         self.members -= offsets
-        if not self.members:
+        if self._size and not self.members:
             self._compact(_ROOM)
 
     def forget_from(self, offset: int) -> None:
         """What was there from this offset on is forgotten already; others will take its place."""
-        self._size = int(np.searchsorted(self._offsets[: self._size], offset))
+        self._size = int(self.rows(offset))
 
     def _compact(self, room: int) -> None:
         kept = offset_numbers(self.members)
         rows = self.rows(kept)
+        numbers, key = np.unique(self.key[rows], return_inverse=True)
+        self.keys.keep(numbers)
         self._size = len(kept)
-        self._offsets = _moved(kept, room)
-        self.key = _moved(self.key[rows], room)
-        self.behind = _moved(self.behind[rows], room)
+        self._offsets = _with_room(kept, room)
+        self.key = _with_room(key, room)
+        self.behind = _with_room(self.behind[rows], room)
 
 
-def _moved(values: Numbers, room: int) -> Numbers:
+def _with_room(values: Numbers, room: int) -> Numbers:
     column = np.zeros(room, values.dtype)
     column[: len(values)] = values
     return column

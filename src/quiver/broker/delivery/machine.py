@@ -75,6 +75,13 @@ class DeliveryMachine:
         self.condemned = BitMap64()
         self.dead = BitMap64()
 
+    def reconfigure(self, settings: SubscriptionSettings) -> None:
+        """Go on with other settings; ordering and guarantee stay."""
+        assert settings.ordering is self.settings.ordering
+        self.settings = settings
+        if settings.ordering is Ordering.NONE:
+            self._ready.ageing_us = settings.ageing_us
+
     # ------------------------------------------------------------------ what is there
 
     @property
@@ -164,7 +171,7 @@ class DeliveryMachine:
         if arrival.deliver_at is not None:
             self._delayed.add_each(*arrival.timed(arrival.deliver_at, fresh))
             fresh -= self._delayed.members
-        self._line_up(fresh)
+        self._line_up(fresh, newest=True)
 
     def skip_to(self, start: Offset) -> list[AnyRecord]:
         """The log begins at ``start`` now: what was before is gone, whoever has it."""
@@ -440,12 +447,12 @@ class DeliveryMachine:
             )
         )
 
-    def _line_up(self, offsets: BitMap64) -> None:
+    def _line_up(self, offsets: BitMap64, *, newest: bool = False) -> None:
         """These could be delivered from now on; whether they are ready may depend on their keys."""
         if not offsets:
             return
         if self._keys is not None:
-            offsets, overtaken = self._keys.line_up(offsets)
+            offsets, overtaken = self._keys.line_up(offsets, newest=newest)
             self._ready.discard(overtaken)
         self._ready.add(offsets)
 

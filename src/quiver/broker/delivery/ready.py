@@ -76,7 +76,7 @@ class ReadyQueue:
     def __init__(self, ageing_us: int) -> None:
         self.published = PublishTimes()
         self.priorities: dict[int, BitMap64] = {}
-        self._ageing_us = ageing_us
+        self.ageing_us = ageing_us
         self._levels: dict[int, BitMap64] = {}
 
     def __len__(self) -> int:
@@ -138,10 +138,10 @@ class ReadyQueue:
 
     def _rank(self, priority: int, now: Microseconds) -> tuple[int, int]:
         """The effective priority of a level's first message, and its own; the least goes first."""
-        if not self._ageing_us:
+        if not self.ageing_us:
             return -priority, -priority
         waited = now - self.published.of(self._levels[priority].min())
-        return -(priority + max(0, waited) // self._ageing_us), -priority
+        return -(priority + max(0, waited) // self.ageing_us), -priority
 
     def _overtaken(
         self, priority: int, next_rank: tuple[int, int], now: Microseconds
@@ -151,4 +151,4 @@ class ReadyQueue:
         intervals = effective - priority + (own > priority)
         if intervals <= 0:
             return None
-        return self.published.first_after(now - intervals * self._ageing_us)
+        return self.published.first_after(now - intervals * self.ageing_us)

@@ -79,6 +79,8 @@ class TimedOffsets:
     def take_due(self, now: Microseconds) -> BitMap64:
         """Remove and return what is due."""
         due = BitMap64()
+        if not self._runs or self._runs[0][0] > now:
+            return due
         while self._runs and self._runs[0][0] <= now:
             run = heapq.heappop(self._runs)[2]
             taken = run.take_until(now)
@@ -155,7 +157,7 @@ class TimedOffsets:
         """What the runs have of members; ``exact``: without entries from before a member came back."""
         dues = np.concatenate([_NO_DUES, *(run.dues[run.gone :] for run in runs)])
         offsets = np.concatenate([_NO_OFFSETS, *(_signed(run.offsets[run.gone :]) for run in runs)])
-        live = offset_set(offsets) & self.members
+        live = self.members if exact else offset_set(offsets) & self.members
         if len(live) == len(offsets):
             return Moments(dues, offsets)
         valid = np.isin(offsets, offset_numbers(live))

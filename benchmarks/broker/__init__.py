@@ -1,0 +1,18 @@
+"""A node over its native protocol: publishing, reading, latency, starting.
+
+The yardstick for publishing is a bare server that does the least that a durable publish takes.
+"""
+
+from benchmarks.broker.latencies import publish_and_follow
+from benchmarks.broker.publishing import publish_ready_batches
+from benchmarks.broker.reading import read_a_topic
+from benchmarks.broker.sending import send_one_by_one
+from benchmarks.broker.starting import start_and_idle
+
+BENCHMARKS = (
+    publish_ready_batches,
+    send_one_by_one,
+    read_a_topic,
+    publish_and_follow,
+    start_and_idle,
+)

@@ -1,0 +1,15 @@
+"""Subscriptions and queues of a node: receiving, acknowledging, fan-out, backlogs, many queues."""
+
+from benchmarks.queue.backlog import hold_a_million
+from benchmarks.queue.many import hold_many_queues
+from benchmarks.queue.pushing import push_to_a_waiting_receive
+from benchmarks.queue.receiving import fan_out, receive_and_ack, receive_one_at_a_time
+
+BENCHMARKS = (
+    receive_and_ack,
+    receive_one_at_a_time,
+    fan_out,
+    push_to_a_waiting_receive,
+    hold_a_million,
+    hold_many_queues,
+)

@@ -1,0 +1,89 @@
+"""Queues over restarts, orderly and not: what was confirmed holds, leases and attempts go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quiver
+from tests.integration.client_node import ProcessNode
+
+
+class Restartable:
+    """A node that is stopped or killed and started again; its clients find it at the same place."""
+
+    def __init__(self, folder: Path, *, kill: bool) -> None:
+        self._node = ProcessNode(folder)
+        self._kill = kill
+        self._node.start()
+        self.client = quiver.Client(self._node.url)
+
+    def restart(self) -> None:
+        if self._kill:
+            self._node.kill()
+        else:
+            self._node.stop()
+        self._node.start()
+
+    def close(self) -> None:
+        self.client.close()
+        self._node.close()
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Restartable]:
+    restartable = Restartable(tmp_path / "data", kill=request.param == "killed")
+    try:
+        yield restartable
+    finally:
+        restartable.close()
+
+
+def test_acknowledgements_leases_and_receipts_hold_over_a_restart(node: Restartable) -> None:
+    q = node.client
+    q.create_queue("jobs", partitions=2, visibility="1h", guarantee="exactly-once")
+    q.publish_many("jobs", [b"%d" % n for n in range(100)])
+    held = q.receive("jobs", 50)
+    q.ack("jobs", held[:30])
+    node.restart()
+    rest = q.receive("jobs", 100)
+    assert {m.payload for m in rest}.isdisjoint(m.payload for m in held)
+    assert len(rest) == 50
+    q.ack("jobs", held[30:])
+    q.ack("jobs", rest)
+    node.restart()
+    info = q.describe_subscription("jobs")
+    assert (info.ready, info.leased, info.delayed, info.unseen) == (0, 0, 0, 0)
+
+
+def test_attempts_count_over_restarts_so_poison_reaches_the_dead_letters(
+    node: Restartable,
+) -> None:
+    q = node.client
+    q.create_queue("jobs", max_deliveries=2)
+    q.create_topic("jobs.dlq")
+    q.create_subscription("mourner", ["jobs.dlq"])
+    q.publish("jobs", b"poison")
+    for attempt in (1, 2):
+        (message,) = q.receive("jobs", wait=10)
+        assert message.deliveries == attempt
+        message.nack(error="bad")
+        node.restart()
+    q.describe_subscription("jobs")
+    letters = q.receive_batch("mourner", wait=20).to_pylist()
+    assert [(row["payload"], row["last_error"]) for row in letters] == [(b"poison", "bad")]
+
+
+def test_order_by_key_holds_over_a_restart(node: Restartable) -> None:
+    q = node.client
+    q.create_queue("jobs", ordering="key", visibility="1h", guarantee="exactly-once")
+    q.publish_many("jobs", [{"payload": b"%d" % n, "key": "ab"[n % 2]} for n in range(6)])
+    (first,) = q.receive("jobs", 1)
+    node.restart()
+    others = q.receive("jobs", 10)
+    assert {m.key for m in others}.isdisjoint({first.key})
+    first.ack()
+    following = q.receive("jobs", 1, wait=5)
+    assert [int(m.payload) for m in following] == [int(first.payload) + 2]
