@@ -41,7 +41,7 @@ def edge_test(
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         with (
             _without_debug_lines(),
-            asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             runner.run(_limited(test(*args, **kwargs)))
 

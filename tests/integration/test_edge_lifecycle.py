@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -17,13 +21,14 @@ from quiver.edge.node import Node
 from quiver.errors import DiskFull, FolderInUse, PartitionUnavailable, ShuttingDown
 from quiver.model import wire
 from quiver.model.envelope import ProducerStamp
+from quiver.model.frames import PREFACE
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.model.topic import Durability
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import GatedDisk, config, edge_test, running, until
 from tests.integration.native_peer import Hangup, Peer, batch_of
-from tests.serving import served
+from tests.serving import command, environment, served
 
 # ---------------------------------------------------------------------- stopping
 
@@ -300,3 +305,52 @@ def test_a_terminated_node_ends_well_while_clients_are_at_it(tmp_path: Path) -> 
         assert "Traceback" not in node.log
     with served(tmp_path) as node:
         verify(node.url)
+
+
+# ---------------------------------------------------------------------- few files
+
+
+@contextmanager
+def served_with_files(folder: Path, files: int) -> Iterator[str]:
+    """A node that may have so many files and sockets open; where it listens."""
+    ready = folder / "ready.json"
+    flags = ("--data", str(folder / "data"), "--native", "127.0.0.1:0", "--ready-file", str(ready))
+    limited = ("sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command("serve", *flags))
+    with (folder / "log").open("w") as log:
+        node = subprocess.Popen(
+            limited, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while not ready.exists():
+                assert node.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            yield json.loads(ready.read_text())["native"]
+        finally:
+            node.kill()
+            node.wait()
+
+
+def test_connections_never_take_the_files_that_the_log_needs(tmp_path: Path) -> None:
+    @edge_test
+    async def check(address: str) -> None:
+        witness = await Peer.connect(parse_address(address))
+        await witness.create("orders", segment_bytes=1 << 20)
+        crowd = []
+        for _ in range(300):
+            peer = await Peer.connect(parse_address(address), greet=False)
+            peer.write(PREFACE)
+            crowd.append(peer)
+        for _ in range(8):  # several new segments, each with its files
+            await witness.store("orders", batch_of(bytes(500_000)))
+        for number in range(20):
+            await witness.create(f"topic-{number}")
+            await witness.store(f"topic-{number}", batch_of(b"p"))
+        counters = await witness.counters()
+        assert counters["quiver_connections_closed_total{reason=overloaded}"] > 100
+        for peer in [witness, *crowd]:
+            await peer.reset()
+
+    with served_with_files(tmp_path, 256) as address:
+        check(address)

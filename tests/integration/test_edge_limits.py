@@ -133,7 +133,8 @@ async def test_a_connection_whose_fetch_waits_is_not_idle(tmp_path: Path) -> Non
     async with running(tmp_path, clock=clock, idle_timeout_s=5) as run:
         peer = await run.peer()
         await peer.create("orders")
-        fetch = wire.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000)
+        await peer.store("orders", batch_of(b"p"))
+        fetch = wire.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000)
         waiting = peer.request(fetch)
         await _settled(run, "fetch", 1)
         await clock.advance(15)

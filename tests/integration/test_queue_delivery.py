@@ -106,7 +106,7 @@ async def test_a_deleted_subscription_is_told_to_those_who_wait(tmp_path: Path) 
 async def test_one_who_waits_gets_what_another_let_lapse(tmp_path: Path) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
-        await q.create_queue("jobs", visibility=2)
+        await q.create_queue("jobs", visibility=1.5)
         waiting = asyncio.create_task(q.receive("jobs", wait=20))
         await lying_down(clock, 2)
         second = asyncio.create_task(q.receive("jobs", wait=20))
@@ -114,7 +114,7 @@ async def test_one_who_waits_gets_what_another_let_lapse(tmp_path: Path) -> None
         await q.publish("jobs", b"1")
         await until(waiting.done)
         await lying_down(clock, 2)
-        await advance(clock, 4, second)
+        await advance(clock, 1.7, second)
         assert [m.deliveries for m in await second] == [2]
 
 

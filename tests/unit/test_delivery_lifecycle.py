@@ -63,10 +63,10 @@ def batch_of_everything(base: int, size: int, now: int, random: np.random.Genera
 
 
 def work_off(machine: DeliveryMachine, now: Microseconds, lease_id: int) -> None:
-    """Take what is ready, fail with some of it, and finish the rest a little later."""
+    """Take what is ready, fail with some of it, and finish the rest."""
     taken, _ = machine.take(now, limit=10_000, lease_id=lease_id)
     if taken is not None:
-        machine.nack(lease_id, offsets(*list(taken.offsets)[::50]), now)
+        machine.nack(lease_id, BitMap64(place for place in taken.offsets if place % 50 == 0), now)
         machine.extend(lease_id, taken.offsets, Microseconds(now + 7200 * SECOND))
         machine.ack(lease_id, taken.offsets)
         machine.dead_lettered(machine.condemned.copy())

@@ -34,11 +34,10 @@ from tests.unit.delivery_model import Message, Model
 from tests.unit.small_logs import SECOND_US, effort
 
 COLUMNS = ("key", "priority", "due", "expires", "passed")
-CONSUMERS = st.sampled_from(("ann", "bob"))
 
 
 class Published(NamedTuple):
-    """A message as it is published; times are from then on."""
+    """A message as it is published; times are seconds from then on."""
 
     key: bytes | None
     priority: int
@@ -57,17 +56,65 @@ class Saved(NamedTuple):
 spans = st.integers(0, 12).map(lambda seconds: seconds * SECOND_US)
 messages = st.builds(
     Published,
-    key=st.sampled_from([None, b"", b"a", b"b", b"c"]),
+    key=st.sampled_from([None, b"", b"a", b"a", b"b"]),
     priority=st.integers(0, 9),
-    due=st.none() | st.none() | spans,
-    expires=st.none() | spans,
-    passed=st.sampled_from([True, True, True, False]),
+    due=st.sampled_from([None] * 12 + [0, 1, 2, 3, 5, 8, 12]),
+    expires=st.sampled_from([None] * 12 + [0, 2, 4, 6, 8, 12, 30]),
+    passed=st.sampled_from([True, True, True, True, False]),
 )
 column_sets = st.just(set(COLUMNS)) | st.sets(st.sampled_from(COLUMNS))
 choices = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
 """Which of the offsets that there are; some that there are not may be among them."""
+some_or_all = st.none() | choices
 leases = st.integers(0, 1000)
 """Which of the leases that were ever given; some are forged."""
+ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+    "publish": (
+        6,
+        {"batch": st.lists(messages, min_size=2, max_size=10), "columns": column_sets},
+    ),
+    "receive": (
+        6,
+        {
+            "limit": st.integers(0, 5) | st.just(100),
+            "consumer": st.sampled_from(["ann", "bob"]),
+            "visibility": st.sampled_from([None, None, None, 0, 4, 8]),
+        },
+    ),
+    "ack": (4, {"lease": leases, "chosen": some_or_all}),
+    "nack": (
+        3,
+        {
+            "lease": leases,
+            "chosen": some_or_all,
+            "delay": st.none() | spans,
+            "error": st.sampled_from([None, "", "no such customer"]),
+        },
+    ),
+    "extend": (2, {"lease": leases, "chosen": some_or_all, "seconds": st.integers(-2, 8)}),
+    "put_back": (1, {"lease": leases, "chosen": some_or_all}),
+    "release": (1, {"consumer": st.sampled_from(["ann", "bob"])}),
+    "remove": (1, {"chosen": choices, "readable": st.booleans()}),
+    "store_dead_letters": (2, {"chosen": some_or_all}),
+    "time_passes": (5, {"seconds": st.integers(0, 4), "micros": st.integers(0, 1)}),
+    "jump": (1, {"seconds": st.integers(-2, 30)}),
+    "tick": (3, {"asleep": st.booleans()}),
+    "lose_beginning": (1, {"share": st.sampled_from([0, 1, 1, 2, 2, 3, 7, 8])}),
+    "lose_end": (1, {"batches": st.integers(1, 2)}),
+    "save": (1, {}),
+    "restart": (
+        2,
+        {
+            "choice": st.integers(0, 1000),
+            "at_once": st.booleans(),
+            "lost": st.sampled_from([0, 0, 0, 1]),
+        },
+    ),
+}
+"""What may happen, how often compared with the others, and in which ways."""
+steps = st.sampled_from(
+    [name for name, (weight, _) in ACTIONS.items() for _ in range(weight)]
+).flatmap(lambda name: st.tuples(st.just(name), st.fixed_dictionaries(ACTIONS[name][1])))
 
 
 class LiveMachine(RuleBasedStateMachine):
@@ -105,9 +152,14 @@ class LiveMachine(RuleBasedStateMachine):
         self.first_of_key: dict[bytes, int] = {}
         self.floor = start
 
+    @rule(step=steps)
+    def step(self, step: tuple[str, dict[str, Any]]) -> None:
+        """One rule for all, so that each run has something of everything."""
+        name, arguments = step
+        getattr(self, name)(**arguments)
+
     # ------------------------------------------------------------------ messages come and go
 
-    @rule(batch=st.lists(messages, min_size=1, max_size=8), columns=column_sets)
     def publish(self, batch: list[Published], columns: set[str]) -> None:
         self.append_time = max(self.append_time, self.now)
         arrival = arrival_of(batch, columns, self.model.end, self.now, self.append_time)
@@ -123,61 +175,51 @@ class LiveMachine(RuleBasedStateMachine):
         if "priority" in columns:
             stored.priority = message.priority
         if "due" in columns and message.due is not None:
-            stored.due = self.now + message.due
+            stored.due = self.now + message.due * SECOND_US
         if "expires" in columns and message.expires is not None:
-            stored.expires = self.now + message.expires
+            stored.expires = self.now + message.expires * SECOND_US
         return None if "passed" in columns and not message.passed else stored
 
-    @rule(chosen=choices, readable=st.booleans())
     def remove(self, chosen: list[int], readable: bool) -> None:
         offsets = self.offsets(chosen)
         (self.model.drop if readable else self.model.give_up)(offsets)
         remove = self.machine.drop if readable else self.machine.give_up
         self.records += remove(BitMap64(offsets))
 
-    @rule(share=st.integers(0, 4), batches=st.integers(0, 3))
-    def the_log_loses_its_beginning_or_end(self, share: int, batches: int) -> None:
-        if batches and self.arrivals:
-            self.lose_end(batches)
-            self.save_what_is_left()
-        else:
-            self.lose_beginning(share)
-
     def lose_beginning(self, share: int) -> None:
-        start = self.log_start + (self.model.end - self.log_start) * share // 3
+        start = self.log_start + (self.model.end - self.log_start) * share // 7
         self.log_start = Offset(start)
         self.model.skip_to(start)
         self.records += self.machine.skip_to(self.log_start)
         self.arrivals = [one for one in self.arrivals if one.next_offset > start]
 
     def lose_end(self, batches: int) -> None:
-        """As a crash does. The records speak of lost messages, so the state is saved at once."""
-        end = self.arrivals[-batches:][0].base_offset
+        self.forget_end(batches)
+        self.save_what_is_left()
+
+    def save_what_is_left(self) -> None:
+        """Old records speak of messages that are lost: only the state from now on is of use."""
+        self.saved = [self.snapshot()]
+        self.is_whole = False
+
+    def forget_end(self, batches: int) -> None:
+        base = min((one.base_offset for one in self.arrivals[-batches:]), default=self.model.end)
+        end = Offset(max(base, self.log_start))
         del self.arrivals[-batches:]
-        end = Offset(max(end, self.log_start))
         self.model.forget_from(end)
         self.machine.forget_from(end)
         self.delivered = {offset for offset in self.delivered if offset < end}
         self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < end}
         self.floor = min(self.floor, end)
 
-    @rule(all_of_them=st.booleans(), chosen=choices)
-    def store_dead_letters(self, all_of_them: bool, chosen: list[int]) -> None:
-        offsets = set(self.machine.condemned) if all_of_them else self.offsets(chosen)
+    def store_dead_letters(self, chosen: list[int] | None) -> None:
+        offsets = set(self.machine.condemned) if chosen is None else self.offsets(chosen)
         self.model.dead_letter(offsets)
         self.records += self.machine.dead_lettered(BitMap64(offsets))
 
     # ------------------------------------------------------------------ consumers
 
-    @rule(limit=st.integers(0, 5) | st.just(100), consumer=CONSUMERS)
-    def receive(self, limit: int, consumer: str) -> None:
-        self.take(limit, consumer, None)
-
-    @rule(limit=st.integers(1, 5), consumer=CONSUMERS, visibility=st.integers(0, 8))
-    def receive_for(self, limit: int, consumer: str, visibility: int) -> None:
-        self.take(limit, consumer, visibility)
-
-    def take(self, limit: int, consumer: str, visibility: int | None) -> None:
+    def receive(self, limit: int, consumer: str, visibility: int | None) -> None:
         lease_id = next(self.lease_ids)
         visibility_us = None if visibility is None else visibility * SECOND_US
         taken, records = self.machine.take(
@@ -216,19 +258,12 @@ class LiveMachine(RuleBasedStateMachine):
                 self.first_of_key[message.key] = offset
         self.delivered |= offsets
 
-    @rule(lease=leases, chosen=st.none() | choices)
     def ack(self, lease: int, chosen: list[int] | None) -> None:
         lease_id, offsets = self.lease(lease, chosen)
         held, records = self.machine.ack(lease_id, BitMap64(offsets))
         assert set(held) == self.model.ack(lease_id, offsets)
         self.records += records
 
-    @rule(
-        lease=leases,
-        chosen=st.none() | choices,
-        delay=st.none() | spans,
-        error=st.sampled_from([None, "", "no such customer"]),
-    )
     def nack(
         self, lease: int, chosen: list[int] | None, delay: int | None, error: str | None
     ) -> None:
@@ -237,7 +272,6 @@ class LiveMachine(RuleBasedStateMachine):
         assert set(held) == self.model.nack(lease_id, offsets, self.now, delay, error or "")
         self.records += records
 
-    @rule(lease=leases, chosen=st.none() | choices, seconds=st.integers(-2, 8))
     def extend(self, lease: int, chosen: list[int] | None, seconds: int) -> None:
         lease_id, offsets = self.lease(lease, chosen)
         deadline = Microseconds(self.now + seconds * SECOND_US)
@@ -245,24 +279,24 @@ class LiveMachine(RuleBasedStateMachine):
         assert set(held) == self.model.extend(lease_id, offsets, deadline)
         self.records += records
 
-    @rule(lease=leases, chosen=st.none() | choices, consumer=st.none() | CONSUMERS)
-    def put_back(self, lease: int, chosen: list[int] | None, consumer: str | None) -> None:
-        if consumer is not None:
-            self.model.release(consumer, self.now)
-            self.records += self.machine.release(consumer, self.now)
-            return
+    def put_back(self, lease: int, chosen: list[int] | None) -> None:
         lease_id, offsets = self.lease(lease, chosen)
         self.model.put_back(lease_id, offsets, self.now)
         self.records += self.machine.put_back(lease_id, BitMap64(offsets), self.now)
 
+    def release(self, consumer: str) -> None:
+        self.model.release(consumer, self.now)
+        self.records += self.machine.release(consumer, self.now)
+
     # ------------------------------------------------------------------ time
 
-    @rule(seconds=st.integers(0, 4) | st.integers(-2, 30), micros=st.integers(0, 1))
     def time_passes(self, seconds: int, micros: int) -> None:
-        """Or the clock is set back."""
         self.set_clock(self.now + seconds * SECOND_US + micros)
 
-    @rule(asleep=st.booleans())
+    def jump(self, seconds: int) -> None:
+        """The clock is set anew, or the machine slept."""
+        self.set_clock(self.now + seconds * SECOND_US)
+
     def tick(self, asleep: bool) -> None:
         event = self.machine.next_event()
         if asleep and event is not None:
@@ -281,17 +315,15 @@ class LiveMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ restarts
 
-    @rule()
     def save(self) -> None:
         self.saved.append(self.snapshot())
 
-    @rule(choice=st.integers(0, 1000), at_once=st.booleans(), lost=st.sampled_from([0, 0, 0, 1, 2]))
     def restart(self, choice: int, at_once: bool, lost: int) -> None:
         """From the beginning or from a snapshot; some batches may be lost on the way."""
         candidates = [*self.saved, None] if self.is_whole else self.saved
         self.set_clock(self.latest)
-        if lost and self.arrivals:
-            self.lose_end(lost)
+        if lost:
+            self.forget_end(lost)
         before = self.machine
         self.machine = self.rebuilt(candidates[choice % len(candidates)], at_once)
         self.do_what_is_due()
@@ -299,11 +331,6 @@ class LiveMachine(RuleBasedStateMachine):
         assert facts(self.machine) == facts(before)
         if lost:
             self.save_what_is_left()
-
-    def save_what_is_left(self) -> None:
-        """Old records speak of messages that are lost, so that only this state is of use."""
-        self.saved = [self.snapshot()]
-        self.is_whole = False
 
     def rebuilt(self, saved: Saved | None, at_once: bool) -> DeliveryMachine:
         """``at_once``: all messages are observed before the records are applied, not as needed."""
@@ -393,7 +420,9 @@ def arrival_of(
     batch: Sequence[Published], columns: set[str], base_offset: int, now: int, append_time: int
 ) -> Arrival:
     def times(spans: Sequence[int | None]) -> Any:
-        return np.array([NEVER if span is None else now + span for span in spans], np.int64)
+        return np.array(
+            [NEVER if span is None else now + span * SECOND_US for span in spans], np.int64
+        )
 
     given: dict[str, Any] = {
         "key": pa.array([message.key for message in batch], pa.binary()),
@@ -445,8 +474,8 @@ def test_every_message_is_where_the_plain_model_has_it(
     run_state_machine_as_test(
         lambda: LiveMachine(ordering, guarantee),
         settings=settings(
-            max_examples=60 * effort(),
-            stateful_step_count=50,
+            max_examples=30 * effort(),
+            stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=set(Phase) - {Phase.explain},

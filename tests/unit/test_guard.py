@@ -16,9 +16,9 @@ from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import BatchBuilder, encode_record_batch
 from quiver.model.envelope import BATCH_BYTES_MAX, ProducerStamp, open_batch, seal_batch
-from quiver.model.guard import DEDUP_ID_MAX, TIME_MAX, TIME_MIN, check_batch, open_message
+from quiver.model.guard import TIME_MAX, TIME_MIN, check_batch, open_message
 from quiver.model.ids import ProducerId, Sequence
-from quiver.model.schema import COLUMN_BIT, PAYLOAD
+from quiver.model.schema import COLUMN_BIT, COLUMNS, PAYLOAD
 from quiver.model.topic import Compression
 from tests.unit.hostile_bodies import full_batch, outcome, valid_batches
 
@@ -294,10 +294,29 @@ def test_every_time_that_passes_can_be_read(moment: int) -> None:
     assert rows.to_pylist()[0]["event_time"] is not None
 
 
-def test_a_dedup_id_that_is_too_long_is_invalid() -> None:
-    assert check_batch(_batch(payload=[b"p"], dedup_id=["d" * DEDUP_ID_MAX]), _MIB)
-    with pytest.raises(InvalidBatch, match="dedup"):
-        check_batch(_batch(payload=[b"p"], dedup_id=["d" * (DEDUP_ID_MAX + 1)]), _MIB)
+@pytest.mark.parametrize(
+    ("name", "most"), [("dedup_id", 256), ("origin_topic", 200), ("last_error", 4000)]
+)
+def test_text_beside_the_message_has_a_bound_of_its_own(name: str, most: int) -> None:
+    assert check_batch(_batch(**{"payload": [b"p"], name: ["d" * most]}), _MIB)
+    with pytest.raises(InvalidBatch, match=name):
+        check_batch(_batch(**{"payload": [b"p"], name: ["d" * (most + 1)]}), _MIB)
+
+
+@pytest.mark.parametrize("field", COLUMNS, ids=lambda field: field.name)
+def test_nothing_in_a_message_is_of_any_length(field: pa.Field) -> None:
+    """It counts as the message's size, or has a bound of its own, or a fixed size."""
+    values = {
+        pa.binary(): [b"x" * 8192],
+        pa.string(): ["x" * 8192],
+        pa.map_(pa.string(), pa.string()): [{"n": "x" * 8192}],
+    }
+    if field.type not in values:
+        assert field.type.bit_width <= 64
+        return
+    columns = {"payload": [b"p"], field.name: pa.array(values[field.type], field.type)}
+    with pytest.raises((InvalidBatch, MessageTooLarge)):
+        check_batch(_batch(**columns), 8000)
 
 
 def test_a_null_header_name_is_invalid() -> None:

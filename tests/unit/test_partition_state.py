@@ -295,6 +295,7 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
         await publish(broker, "jobs", batch_of(b"1", b"2", b"3"))
         subscription, portions = await received(broker)
         await turns()
+        partition = await broker.partition("jobs", 0)
         fault = disk.fail("append", errno.ENOSPC, path=path, times=1)
         failing = (
             ack(subscription, portions)
@@ -312,6 +313,8 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
         await publish(broker, "jobs", batch_of(b"5"))
         again, more = await received(broker)
         assert again is subscription
+        kept = await broker.partition("jobs", 0) is partition
+        assert kept == ("state" in path), "a good log is never opened twice"
         assert count(more) == 1
         assert await ack(again, portions + more) == []
     async with open_broker(tmp_path, disk, clock=clock) as broker:

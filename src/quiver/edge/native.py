@@ -231,7 +231,7 @@ class NativeConnection(asyncio.BufferedProtocol):
     def _read_again(self) -> None:
         """Take what had come before the pause, then go on reading unless that was enough."""
         self._resuming = False
-        if self._transport is None or self._session.is_busy:
+        if self._transport is None or self._closed_at is not None or self._session.is_busy:
             return
         self._reading = True
         self._frame_began = self._services.clock.monotonic()

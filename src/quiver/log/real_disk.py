@@ -21,7 +21,8 @@ from quiver.log.disk import AppendFile, Bytes, Disk, FolderLock
 
 _IOV_MAX = 1024
 _WRITE_BYTES = 256 << 10
-"""How much one call writes. Larger writes make ext4 ask for larger folios, in memory that is cold."""
+"""How much one call writes. Larger writes are given larger folios: a tenth faster in memory that was
+used before, up to five times slower in memory that a virtual machine has yet to be given."""
 _MADV_POPULATE_READ = 22
 _CLOSED = -1
 

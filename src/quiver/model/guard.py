@@ -35,6 +35,13 @@ _BOUNDS = {
     "deliver_at": _TIMES,
     "expires_at": _TIMES,
 }
+_LENGTHS = {
+    "dedup_id": DEDUP_ID_MAX,
+    "origin_topic": 200,
+    "origin_subscription": 200,
+    "last_error": 4000,
+}
+"""Bytes of text that do not count towards a message's size, and so have a bound of their own."""
 _NOT_COMPRESSED = -1
 _METADATA_V5 = 4
 _ARROW_ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, struct.error)
@@ -100,10 +107,11 @@ def _check_values(rows: pa.RecordBatch, columns: int) -> None:
     for name, (least, most, what) in _BOUNDS.items():
         if columns & COLUMN_BIT[name] and not _all_within(rows.column(name), least, most):
             raise InvalidBatch(f"{name} must be {what}")
-    if columns & COLUMN_BIT["dedup_id"]:
-        longest = pc.max(pc.binary_length(rows.column("dedup_id"))).as_py()
-        if longest is not None and longest > DEDUP_ID_MAX:
-            raise InvalidBatch(f"a dedup id has at most {DEDUP_ID_MAX} bytes, not {longest}")
+    for name, most in _LENGTHS.items():
+        if columns & COLUMN_BIT[name]:
+            longest = pc.max(pc.binary_length(rows.column(name))).as_py()
+            if longest is not None and longest > most:
+                raise InvalidBatch(f"{name} has at most {most:,} bytes, not {longest:,}")
 
 
 def _all_within(column: pa.Array, least: int, most: int) -> bool:

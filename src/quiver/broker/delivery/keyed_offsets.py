@@ -8,6 +8,7 @@ than those that are.
 from __future__ import annotations
 
 from array import array
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class KeyTable:
 
     def numbers(self, keys: list[bytes]) -> list[int]:
         """The numbers of keys; those that have none get one."""
-        found = list(map(self._numbers.get, keys))
-        return [self._number(key) for key in keys] if None in found else found  # type: ignore[misc]
+        found = list(map(self._numbers.get, keys, repeat(NOBODY)))
+        return [self._number(key) for key in keys] if NOBODY in found else found
 
     def _number(self, key: bytes) -> int:
         number = self._numbers.setdefault(key, len(self._keys))
