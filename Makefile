@@ -18,7 +18,7 @@ run: setup
 	$(BIN)/quiver serve
 
 test: setup lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .

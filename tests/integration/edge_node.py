@@ -60,8 +60,13 @@ def _without_debug_lines() -> Iterator[None]:
 
 
 async def _limited(test: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        await test
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            await test
+    finally:
+        for peer in list(Peer.alive):  # a loop does not close over what a failure left open
+            await peer.reset()
+        Peer.alive.clear()
 
 
 def config(folder: Path, **limits: Any) -> NodeConfig:

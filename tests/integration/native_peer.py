@@ -11,7 +11,8 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakSet
 
 from quiver.config import Address
 from quiver.errors import QuiverError, error_from
@@ -34,12 +35,15 @@ class Hangup(Exception):
 class Peer:
     """Use ``connect``, and ``close`` or ``reset`` it in the end."""
 
+    alive: ClassVar[WeakSet[Peer]] = WeakSet()
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._frames = FrameAssembler(FRAME_BYTES_MAX)
         self._replies: deque[tuple[wire.AnyReply, memoryview]] = deque()
         self._next_id = 0
+        self.alive.add(self)
 
     @classmethod
     async def connect(cls, address: Address, *, greet: bool = True) -> Peer:

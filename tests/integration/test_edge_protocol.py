@@ -10,6 +10,7 @@ import pytest
 
 from quiver.broker.broker import FETCH_BYTES_MAX
 from quiver.errors import (
+    InvalidFilter,
     InvalidRequest,
     InvalidSetting,
     MessageTooLarge,
@@ -20,6 +21,7 @@ from quiver.errors import (
     QuiverError,
     SequenceGap,
     StaleLayout,
+    SubscriptionNotFound,
     TopicExists,
     TopicNotFound,
 )
@@ -37,6 +39,10 @@ def _stamp(opened: wire.ProducerOpened, sequence: int) -> ProducerStamp:
     return ProducerStamp(
         ProducerId(opened.producer_id), ProducerEpoch(opened.producer_epoch), Sequence(sequence)
     )
+
+
+def _queue(name: str, **settings: Any) -> wire.CreateQueue:
+    return wire.CreateQueue(name=name, topic=TopicSettings(), subscription=settings)
 
 
 # ---------------------------------------------------------------------- the handshake
@@ -104,6 +110,12 @@ async def test_topics_are_created_described_listed_altered_and_deleted(tmp_path:
         (wire.AlterTopic(name="here", changes={"partitions": 2}), InvalidSetting),
         (wire.AlterTopic(name="here", changes={"retention": {1: 1, "a": 1}}), InvalidSetting),
         (wire.OpenProducer(name="no name"), InvalidSetting),
+        (_queue("q", dead_letter="../up"), InvalidSetting),
+        (_queue("q", dead_letter=""), InvalidSetting),
+        (_queue("q" * 200), InvalidSetting),  # its dead letters would have no name
+        (_queue("q", filter="priority >"), InvalidFilter),
+        (wire.Receive(subscription="none"), SubscriptionNotFound),
+        (wire.DescribeSubscription(name="none"), SubscriptionNotFound),
         (wire.OpenProducer(name="name", topic="none"), TopicNotFound),
         (wire.Fetch(topic="none", partition=0, offset=0), TopicNotFound),
         (wire.Fetch(topic="here", partition=1, offset=0), PartitionNotFound),

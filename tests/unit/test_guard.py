@@ -103,6 +103,22 @@ def test_a_batch_is_opened_without_being_unpacked() -> None:
     assert pa.total_allocated_bytes() - before < _MIB
 
 
+@pytest.mark.parametrize("with_key", [False, True])
+def test_the_bytes_of_plain_payloads_and_keys_are_no_work(with_key: bool) -> None:
+    columns = {"payload": [bytes(_MIB)]} | ({"key": [bytes(_MIB)]} if with_key else {})
+    plain = open_message(_batch(**columns))
+    packed = open_message(encode_record_batch(pa.record_batch(columns), Compression.LZ4))
+    assert plain.bytes > _MIB
+    assert plain.work < 1000
+    assert packed.work == packed.bytes > _MIB
+
+
+def test_headers_and_many_rows_are_work() -> None:
+    headers = pa.array([{"name": "v" * _MIB}], pa.map_(pa.string(), pa.string()))
+    assert open_message(_batch(payload=[b"p"], headers=headers)).work > _MIB
+    assert open_message(_batch(payload=pa.array([b""] * 100_000, pa.binary()))).work > 400_000
+
+
 # ---------------------------------------------------------------------- what is not Arrow
 
 
@@ -395,7 +411,7 @@ def test_many_small_messages_may_be_more_than_the_limit_together() -> None:
 def test_mutated_bodies_are_refused_or_can_be_read_to_the_last_value(seed: int) -> None:
     """In a child: a reader that crashes takes its process with it."""
     child = subprocess.run(
-        [sys.executable, "-m", "tests.unit.hostile_bodies", str(seed), "2500"],
+        [sys.executable, "-m", "tests.unit.hostile_bodies", str(seed), "2000"],
         cwd=_ROOT,
         capture_output=True,
         text=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiver.model.key_hash import HASHES, KeyRouter, even_ranges, key_hash
@@ -38,11 +38,13 @@ def _crc32c_bit_by_bit(data: bytes) -> int:
     return register ^ 0xFFFFFFFF
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=64))
 def test_the_hash_is_the_documented_formula(key: bytes) -> None:
     assert key_hash(key) == _crc32c_bit_by_bit(key) * 0x9E3779B1 % (1 << 32)
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 4096))
 def test_ranges_begin_at_zero_and_differ_by_at_most_one(partitions: int) -> None:
     starts = even_ranges(partitions)
@@ -51,6 +53,7 @@ def test_ranges_begin_at_zero_and_differ_by_at_most_one(partitions: int) -> None
     assert max(sizes) - min(sizes) <= 1
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=32), st.integers(1, 4096))
 def test_a_key_goes_to_the_partition_whose_range_holds_its_hash(
     key: bytes, partitions: int

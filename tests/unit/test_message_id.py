@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiver.errors import InvalidRequest
@@ -19,16 +19,19 @@ ids = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(ids)
 def test_an_id_comes_back_from_its_text(message_id: MessageId) -> None:
     assert parse_message_id(str(message_id)) == message_id
 
 
+@settings(max_examples=50)
 @given(ids, ids)
 def test_text_sorts_as_the_ids_do(one: MessageId, other: MessageId) -> None:
     assert (one < other) == (str(one) < str(other))
 
 
+@settings(max_examples=50)
 @given(ids)
 def test_text_is_thirty_two_letters_and_digits(message_id: MessageId) -> None:
     text = str(message_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as limited
 from hypothesis import strategies as st
 
 from quiver.errors import InvalidSetting
@@ -39,6 +40,7 @@ settings = st.builds(
 )
 
 
+@limited(max_examples=40)
 @given(settings)
 def test_settings_come_back_from_the_wire_as_they_went(given_settings: TopicSettings) -> None:
     packed = msgspec.msgpack.encode(given_settings)
@@ -97,6 +99,7 @@ def test_retention_outside_its_bounds_is_refused(setting: str, value: object) ->
         Retention(**{setting: value})  # type: ignore[arg-type]
 
 
+@limited(max_examples=40)
 @given(st.from_regex(r"[A-Za-z0-9.-][A-Za-z0-9_.-]{0,199}", fullmatch=True))
 def test_letters_digits_dots_dashes_and_underlines_make_a_name(name: str) -> None:
     if name not in {".", ".."}:

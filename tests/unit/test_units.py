@@ -6,7 +6,7 @@ import contextlib
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiver.errors import InvalidSetting
@@ -107,17 +107,20 @@ def test_what_is_no_size_is_refused_in_few_words(written: object) -> None:
     assert len(refused.value.message) < 200
 
 
+@settings(max_examples=40)
 @given(st.integers(0, (1 << 63) - 1))
 def test_every_whole_number_of_bytes_is_read_exactly(size: int) -> None:
     assert size_bytes(str(size)) == size_bytes(f"{size}B") == size
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**9), st.sampled_from([("us", 1), ("ms", 1000), ("s", 10**6)]))
 def test_whole_units_are_exact_in_microseconds(amount: int, unit: tuple[str, int]) -> None:
     name, factor = unit
     assert microseconds(f"{amount}{name}") == amount * factor
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=20))
 def test_any_text_is_understood_or_refused_as_a_setting(text: str) -> None:
     for read in (seconds, size_bytes):

@@ -52,7 +52,7 @@ from quiver.model.wire import PartitionInfo, SubscriptionInfo, TopicInfo
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0
 LIGHT_BYTES = 256 << 10
-"""A batch of up to this size, unpacked, is checked where it stands: that takes well under 1 ms."""
+"""A batch of no more work than this is checked where it stands: that takes well under 1 ms."""
 _OPENED_AT_ONCE = 4
 
 logger = structlog.get_logger()
@@ -88,7 +88,7 @@ class Offer(msgspec.Struct):
     @property
     def is_light(self) -> bool:
         """Whether ``store`` may check it without anybody noticing; else ``check`` it first."""
-        return self.rows is not None or self.opened.bytes <= LIGHT_BYTES
+        return self.rows is not None or self.opened.work <= LIGHT_BYTES
 
 
 class Broker:

@@ -80,6 +80,7 @@ class SubscriptionCatalog:
     ) -> SubscriptionRecord:
         """Add a subscription; ``SubscriptionExists`` if there is one of this name."""
         checked_name(name, "subscription")
+        checked_name(dead_letter_topic(name, settings), "dead-letter topic")
         return await self._registry.create(
             name,
             lambda number: SubscriptionRecord(
@@ -103,6 +104,7 @@ class SubscriptionCatalog:
                         f"the {setting} of a subscription cannot be changed: make a new one",
                         setting=setting,
                     )
+            checked_name(dead_letter_topic(name, settings), "dead-letter topic")
             return msgspec.structs.replace(record, settings=settings)
 
         return await self._registry.change(name, altered)

@@ -7,6 +7,7 @@ its replies, is told so where that is possible, counted, and closed; no other co
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -34,6 +35,7 @@ class NativeServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
+        self._connections_max = _room_for_connections(services.limits.connections_max)
         services.connection_count = lambda: len(self._connections)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -48,7 +50,7 @@ class NativeServer:
 
     @property
     def is_full(self) -> bool:
-        return len(self._connections) >= self._services.limits.connections_max
+        return len(self._connections) >= self._connections_max
 
     def opened(self, connection: NativeConnection) -> None:
         self._connections.add(connection)
@@ -102,6 +104,15 @@ class NativeServer:
                 except Exception as error:
                     logger.error("connection failed unexpectedly", exc_info=error)
                     connection.abort()
+
+
+def _room_for_connections(connections_max: int) -> int:
+    """At most half as many as the process may have files open: logs need the others."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files // 2 >= connections_max:
+        return connections_max
+    logger.warning("few files may be open", files=files, connections_max=files // 2)
+    return files // 2
 
 
 class NativeConnection(asyncio.BufferedProtocol):

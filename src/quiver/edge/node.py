@@ -8,6 +8,8 @@ drains: nothing new is accepted, what is under way is finished and synced, withi
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import signal
 from collections.abc import Callable
 
@@ -124,8 +126,16 @@ class Node:
         return False
 
 
+def _allow_many_files() -> None:
+    """Let the process have as many files and sockets open as the system lets it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def run_node(config: NodeConfig, on_ready: Callable[[Address], None]) -> None:
     """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens."""
+    _allow_many_files()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -42,6 +42,8 @@ _LENGTHS = {
     "last_error": 4000,
 }
 """Bytes of text that do not count towards a message's size, and so have a bound of their own."""
+_OPAQUE_BUFFERS = (2, 5)
+"""Where the bytes of the first binary columns are: the payload alone, or the key and the payload."""
 _NOT_COMPRESSED = -1
 _METADATA_V5 = 4
 _ARROW_ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, struct.error)
@@ -54,6 +56,8 @@ class OpenedBatch(msgspec.Struct, frozen=True):
     message: pa.Message
     bytes: int
     """Its size without compression."""
+    work: int
+    """How many bytes have to be unpacked or looked at: those of plain payloads and keys need not."""
 
 
 class BatchFacts(msgspec.Struct, frozen=True):
@@ -75,7 +79,7 @@ def open_message(batch: UnstoredBatch) -> OpenedBatch:
         raise InvalidBatch("a producer's id and sequence are not negative")
     try:
         message = pa.ipc.read_message(batch.body)
-        return OpenedBatch(batch, message, _unpacked_size(message, batch.columns))
+        return OpenedBatch(batch, message, *_sizes(message, batch.columns))
     except _ARROW_ERRORS as error:
         raise _not_arrow(error) from error
 
@@ -148,8 +152,8 @@ def _header_sizes(headers: pa.MapArray) -> pa.Array:
     return pc.subtract(at[1:], at[:-1])
 
 
-def _unpacked_size(message: pa.Message, columns: int) -> int:
-    """How many bytes the batch has once decompressed, as it declares; refused past the bound."""
+def _sizes(message: pa.Message, columns: int) -> tuple[int, int]:
+    """The bytes of a batch once it is unpacked, as it declares, and how many of them are work."""
     if message.type != "record batch":
         raise InvalidBatch(f"the body is a {message.type}, not a record batch")
     if message.metadata_version != _METADATA_V5:
@@ -168,7 +172,10 @@ def _unpacked_size(message: pa.Message, columns: int) -> int:
             raise InvalidBatch(
                 f"the batch unpacks to more than the {BATCH_BYTES_MAX:,} bytes allowed"
             )
-    return total
+    if table.is_compressed:
+        return total, total
+    opaque = _OPAQUE_BUFFERS[: 1 + (columns & COLUMN_BIT["key"])]
+    return total, total - sum(buffers[place][1] for place in opaque)
 
 
 def _declared(body: memoryview, position: int, length: int) -> int:

@@ -8,7 +8,6 @@ from enum import StrEnum
 import msgspec
 
 from quiver.errors import InvalidSetting
-from quiver.model.filter import parse_filter
 from quiver.model.topic import checked_name, within
 from quiver.model.units import seconds
 
@@ -84,7 +83,11 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= len(self.topics) <= 1000:
             raise InvalidSetting("a subscription has 1 to 1,000 topics", setting="topics")
         if self.filter is not None:
+            from quiver.model.filter import parse_filter  # noqa: PLC0415 - it loads pyarrow
+
             parse_filter(self.filter)
+        if self.dead_letter is not None:
+            checked_name(self.dead_letter, "topic")
         if self.ordering is Ordering.PARTITION:
             raise InvalidSetting(
                 "ordering 'partition' is not offered yet: read the stream, or use ordering 'key'",

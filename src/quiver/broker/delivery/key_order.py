@@ -31,8 +31,6 @@ class KeyOrder:
         self.waiting = BitMap64()
         self._keyed = KeyedOffsets()
         self._keys = self._keyed.keys
-        self._late: dict[int, list[int]] = {}
-        """By key, a heap of those who came when others behind them in publish order were in line."""
         self._ghosts = BitMap64()
         """They were finished while they waited, and are skipped when their turn comes."""
 
@@ -69,6 +67,8 @@ class KeyOrder:
 
     def hold(self, offsets: BitMap64) -> BitMap64:
         """These are under way now and lead their keys; those that led before and wait now."""
+        if not offsets:
+            return BitMap64()
         keyed = offset_numbers(offsets & self._keyed.members)
         keys = self._keyed.key[self._keyed.rows(keyed)]
         self.waiting -= offsets
@@ -111,7 +111,7 @@ class KeyOrder:
         """Let everyone whose key is known line up anew, without ghosts; those that lead from now on."""
         self._keyed.forget(self._ghosts)
         self._ghosts.clear()
-        self._late.clear()
+        self._keys.late.clear()
         leader, last = np.asarray(self._keys.leader), np.asarray(self._keys.last)
         in_line = self.waiting & self._keyed.members
         offsets = offset_numbers(in_line | offset_set(leader[leader != NOBODY]))
@@ -165,7 +165,7 @@ class KeyOrder:
                 last[key] = offset
                 waiting.add(offset)
             elif offset != first:
-                heapq.heappush(self._late.setdefault(key, []), offset)
+                heapq.heappush(self._keys.late.setdefault(key, []), offset)
                 waiting.add(offset)
         return waiting, overtaken
 
@@ -195,7 +195,7 @@ class KeyOrder:
         led = leader[keys] == gone
         rows, keys = rows[led], keys[led]
         followers = self._followers(rows)
-        if self._late:
+        if self._keys.late:
             self._let_late_ones_in(keys, followers)
         leader[keys] = followers
         last[keys[followers == NOBODY]] = NOBODY
@@ -205,6 +205,8 @@ class KeyOrder:
 
     def _followers(self, rows: Numbers) -> Numbers:
         """Who is behind each of these in line, past those that no longer wait."""
+        if not self.waiting:
+            return np.full(len(rows), NOBODY)
         followers = self._keyed.behind[rows]
         for _ in range(_SKIPS_MAX):
             absent = offset_set(followers[followers != NOBODY]) - self.waiting
@@ -218,9 +220,9 @@ class KeyOrder:
 
     def _let_late_ones_in(self, keys: Numbers, followers: Numbers) -> None:
         """Where one that came late is before the next in line, it leads instead."""
-        for place in np.flatnonzero(np.isin(keys, list(self._late))).tolist():
+        for place in np.flatnonzero(np.isin(keys, list(self._keys.late))).tolist():
             key, follower = int(keys[place]), int(followers[place])
-            late = self._late[key]
+            late = self._keys.late[key]
             absent = BitMap64()
             while late and late[0] not in self.waiting:
                 absent.add(heapq.heappop(late))
@@ -231,7 +233,7 @@ class KeyOrder:
                 if follower == NOBODY:
                     self._keys.last[key] = first
             if not late:
-                del self._late[key]
+                del self._keys.late[key]
 
     def _forget_ghosts(self, absent: BitMap64) -> None:
         passed = absent & self._ghosts

@@ -26,11 +26,16 @@ _ROOM = 1024
 
 
 class KeyTable:
-    """By the number of a key: who leads its line, and who is last in it."""
+    """By the number of a key: who leads its line, who is last in it, and who came late.
+
+    Late are those that came when others that are behind them in publish order were in line already;
+    they are kept as a heap.
+    """
 
     def __init__(self) -> None:
         self.leader: array[int] = array("q")
         self.last: array[int] = array("q")
+        self.late: dict[int, list[int]] = {}
         self._keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
 
@@ -47,11 +52,16 @@ class KeyTable:
             self.last.append(NOBODY)
         return number
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def keep(self, numbers: Numbers) -> None:
         """Forget all keys but these, which are numbered anew in the same order."""
         self.leader = number_array("q", np.asarray(self.leader)[numbers])
         self.last = number_array("q", np.asarray(self.last)[numbers])
-        self._keys = [self._keys[number] for number in numbers.tolist()]
+        kept = numbers.tolist()
+        self.late = {new: self.late[old] for new, old in enumerate(kept) if old in self.late}
+        self._keys = [self._keys[number] for number in kept]
         self._numbers = {key: number for number, key in enumerate(self._keys)}
 
 
@@ -96,12 +106,20 @@ class KeyedOffsets:
     def _compact(self, room: int) -> None:
         kept = offset_numbers(self.members)
         rows = self.rows(kept)
-        numbers, key = np.unique(self.key[rows], return_inverse=True)
-        self.keys.keep(numbers)
         self._size = len(kept)
         self._offsets = _with_room(kept, room)
-        self.key = _with_room(key, room)
+        self.key = _with_room(self.key[rows], room)
         self.behind = _with_room(self.behind[rows], room)
+        self._forget_keys()
+
+    def _forget_keys(self) -> None:
+        """Forget the keys that no message has any more, once they are more than the others."""
+        in_use = np.zeros(len(self.keys), np.bool_)
+        in_use[self.key[: self._size]] = True
+        numbers = np.flatnonzero(in_use)
+        if 2 * len(numbers) < len(self.keys):
+            self.keys.keep(numbers)
+            self.key[: self._size] = (np.cumsum(in_use) - 1)[self.key[: self._size]]
 
 
 def _with_room(values: Numbers, room: int) -> Numbers:

@@ -224,8 +224,9 @@ class DeliveryMachine:
         assert self.observed_to == self.start, "a machine is restored before it observes"
         self.start = snapshot.start
         self.observed_to = snapshot.observed_to
-        self._ready.priorities = _copied(snapshot.priorities)
-        self._ready.published.restore(snapshot.published)
+        if self.settings.ordering is Ordering.NONE:
+            self._ready.priorities = _copied(snapshot.priorities)
+            self._ready.published.restore(snapshot.published)
         self._delayed.add_each(snapshot.delayed.times, snapshot.delayed.offsets)
         self._expiring.add_each(snapshot.expiring.times, snapshot.expiring.offsets)
         self._expired_in_lease = snapshot.expired_in_lease.copy()
