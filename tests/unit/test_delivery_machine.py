@@ -58,7 +58,7 @@ class Saved(NamedTuple):
 spans = st.integers(0, 12).map(lambda seconds: seconds * SECOND_US)
 messages = st.builds(
     Published,
-    key=st.sampled_from([None, b"", b"a", b"a", b"b"]),
+    key=st.sampled_from([None, b"", *[b"a"] * 5, *[b"b"] * 3, b"c", b"d", b"e"]),
     priority=st.integers(0, 9),
     due=st.sampled_from([None] * 12 + [0, 1, 2, 3, 5, 8, 12]),
     expires=st.sampled_from([None] * 12 + [0, 2, 4, 6, 8, 12, 30]),

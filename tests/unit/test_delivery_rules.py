@@ -247,6 +247,7 @@ def test_old_records_of_what_the_log_no_longer_has_change_nothing() -> None:
     data = offsets(0).serialize()
     machine.apply(Leased(data, 1, "ann", seconds(0), seconds(30)))
     assert machine.depth.leased == 0
+    assert machine.next_event() is None
 
 
 def test_messages_that_a_crash_lost_leave_nothing_to_those_that_take_their_place() -> None:

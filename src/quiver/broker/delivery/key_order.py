@@ -33,6 +33,23 @@ class KeyOrder:
         self._keys = self._keyed.keys
         self._ghosts = BitMap64()
         """They were finished while they waited, and are skipped when their turn comes."""
+        self._is_complete = True
+        """Every key is known; until then, after a restore, there are no lines."""
+
+    def restore(self, ready: BitMap64, under_way: BitMap64) -> None:
+        """These could be delivered, and these were taken; all keys have to be learned again."""
+        self.under_way = under_way
+        self.waiting = ready - under_way
+        self._is_complete = False
+
+    def complete(self) -> BitMap64:
+        """Every key was learned again, and lines form; those of the waiting that are free to go."""
+        self._is_complete = True
+        keyless = self.waiting - self._keyed.members
+        self.waiting -= keyless
+        taken = offset_numbers(self.under_way & self._keyed.members)
+        np.asarray(self._keys.leader)[self._keyed.key[self._keyed.rows(taken)]] = taken
+        return keyless | self._form_lines()
 
     def learn(self, offsets: BitMap64, keys: pa.Array | None, base_offset: int) -> None:
         """Remember the keys of messages; those without one are in nobody's way."""
@@ -67,11 +84,8 @@ class KeyOrder:
 
     def hold(self, offsets: BitMap64) -> BitMap64:
         """These are under way now and lead their keys; those that led before and wait now."""
-        if not offsets:
-            return BitMap64()
         keyed = offset_numbers(offsets & self._keyed.members)
         keys = self._keyed.key[self._keyed.rows(keyed)]
-        self.waiting -= offsets
         overtaken = BitMap64()
         if not np.array_equal(np.asarray(self._keys.leader)[keys], keyed):
             overtaken = self._take_over(keyed, keys)
@@ -81,7 +95,7 @@ class KeyOrder:
     def finish(self, offsets: BitMap64) -> BitMap64:
         """These are done with; the messages that lead their keys from now on."""
         keyed = offsets & self._keyed.members
-        ghosts = keyed & self.waiting
+        ghosts = keyed & self.waiting if self._is_complete else BitMap64()
         gone = keyed - ghosts
         self._ghosts |= ghosts
         self.waiting -= offsets
@@ -89,44 +103,14 @@ class KeyOrder:
         freed = self._call_next(offset_numbers(gone)) if gone else gone
         self._keyed.forget(gone)
         if len(self._ghosts) > (2 * len(self.waiting) + _GHOSTS_MAX if self.waiting else 0):
-            self.form_lines()
+            self._form_lines()
         return freed
 
-    def forget_from(self, offset: int) -> BitMap64:
-        """What was there from this offset on is finished already, and other messages take its place.
-
-        Those that lead their keys from now on.
-        """
-        freed = self.form_lines()
+    def forget_from(self, offset: int) -> None:
+        """What was there from this offset on is finished already; other messages take its place."""
+        if self._is_complete:
+            self._form_lines()
         self._keyed.forget_from(offset)
-        return freed
-
-    def know_all(self) -> BitMap64:
-        """Every key was learned again: those of the waiting that lead their keys, or have none."""
-        keyless = self.waiting - self._keyed.members
-        self.waiting -= keyless
-        return keyless | self.form_lines()
-
-    def form_lines(self) -> BitMap64:
-        """Let everyone whose key is known line up anew, without ghosts; those that lead from now on."""
-        self._keyed.forget(self._ghosts)
-        self._ghosts.clear()
-        self._keys.late.clear()
-        leader, last = np.asarray(self._keys.leader), np.asarray(self._keys.last)
-        in_line = self.waiting & self._keyed.members
-        offsets = offset_numbers(in_line | offset_set(leader[leader != NOBODY]))
-        rows = self._keyed.rows(offsets)
-        keys = self._keyed.key[rows]
-        order = np.lexsort((offsets, leader[keys] != offsets, keys))
-        offsets, rows, keys = offsets[order], rows[order], keys[order]
-        begins, ends = _groups(keys)
-        self._keyed.behind[rows[ends]] = NOBODY
-        self._keyed.behind[rows[~ends]] = offsets[~begins]
-        leader[keys[begins]] = offsets[begins]
-        last[keys[ends]] = offsets[ends]
-        freed = offset_set(offsets[begins]) & in_line
-        self.waiting -= freed
-        return freed
 
     # ------------------------------------------------------------------ lines
 
@@ -182,9 +166,9 @@ class KeyOrder:
             elif leader[key] != offset and leader[key] not in self.under_way:
                 overtaken.add(leader[key])
                 leader[key] = offset
-        if overtaken:
-            self.waiting |= overtaken
-            self.form_lines()
+        self.waiting |= overtaken
+        self.waiting -= offset_set(offsets)
+        self._form_lines()
         return overtaken
 
     def _call_next(self, gone: Numbers) -> BitMap64:
@@ -215,7 +199,7 @@ class KeyOrder:
             places = np.isin(followers, offset_numbers(absent))
             followers[places] = self._keyed.behind[self._keyed.rows(followers[places])]
             self._forget_ghosts(absent)
-        self.form_lines()
+        self._form_lines()
         return self._keyed.behind[rows]
 
     def _let_late_ones_in(self, keys: Numbers, followers: Numbers) -> None:
@@ -239,6 +223,26 @@ class KeyOrder:
         passed = absent & self._ghosts
         self._ghosts -= passed
         self._keyed.forget(passed)
+
+    def _form_lines(self) -> BitMap64:
+        """Let everyone who waits line up anew, without ghosts; those that lead where nobody did."""
+        self._keyed.forget(self._ghosts)
+        self._ghosts.clear()
+        self._keys.late.clear()
+        leader, last = np.asarray(self._keys.leader), np.asarray(self._keys.last)
+        offsets = offset_numbers(self.waiting | offset_set(leader[leader != NOBODY]))
+        rows = self._keyed.rows(offsets)
+        keys = self._keyed.key[rows]
+        order = np.lexsort((offsets, leader[keys] != offsets, keys))
+        offsets, rows, keys = offsets[order], rows[order], keys[order]
+        begins, ends = _groups(keys)
+        self._keyed.behind[rows[ends]] = NOBODY
+        self._keyed.behind[rows[~ends]] = offsets[~begins]
+        leader[keys[begins]] = offsets[begins]
+        last[keys[ends]] = offsets[ends]
+        leading = offset_set(offsets[begins]) & self.waiting
+        self.waiting -= leading
+        return leading
 
 
 def _groups(keys: Numbers) -> tuple[Numbers, Numbers]:

@@ -193,7 +193,7 @@ class DeliveryMachine:
         self._ready.published.forget_from(end)
         self.observed_to = min(self.observed_to, end)
         if self._keys is not None:
-            self._ready.add(self._keys.forget_from(end))
+            self._keys.forget_from(end)
         if self.keys_from is not None:
             self._learn_from(self.keys_from)
 
@@ -239,9 +239,9 @@ class DeliveryMachine:
         if self._keys is None:
             self._ready.add(snapshot.ready)
             return
-        self._keys.under_way = snapshot.under_way | self._leases.held | self.condemned
-        self._keys.waiting = snapshot.ready - self._keys.under_way
-        self._ready.add(snapshot.ready & self._keys.under_way)
+        under_way = snapshot.under_way | self._leases.held | self.condemned
+        self._keys.restore(snapshot.ready, under_way)
+        self._ready.add(snapshot.ready & under_way)
         self._learn_from(self.floor)
 
     def learn(self, arrival: Arrival) -> None:
@@ -250,11 +250,10 @@ class DeliveryMachine:
         assert self.keys_from is not None
         assert arrival.base_offset <= self.keys_from < arrival.next_offset, "in order, no gaps"
         batch = offset_range(arrival.base_offset, arrival.next_offset)
-        taken = batch & self._keys.under_way
-        in_line = batch & self._keys.waiting
-        delayed = batch & self._delayed.members
-        self._keys.learn(taken | in_line | delayed, arrival.key, arrival.base_offset)
-        self._ready.discard(self._keys.hold(taken))
+        pending = batch & self._keys.waiting
+        pending |= batch & self._keys.under_way
+        pending |= batch & self._delayed.members
+        self._keys.learn(pending, arrival.key, arrival.base_offset)
         self._learn_from(arrival.next_offset)
 
     def _learn_from(self, offset: Offset) -> None:
@@ -262,7 +261,7 @@ class DeliveryMachine:
         assert self._keys is not None
         self.keys_from = offset if offset < self.observed_to else None
         if self.keys_from is None:
-            self._ready.add(self._keys.know_all())
+            self._ready.add(self._keys.complete())
 
     # ------------------------------------------------------------------ time passes
 
@@ -409,6 +408,8 @@ class DeliveryMachine:
         """Change the state as the record says; messages it speaks of have been observed."""
         offsets = record.bitmap
         offsets.remove_range(0, self.start)
+        if not offsets:
+            return
         match record:
             case Leased():
                 self._lease(record, offsets)

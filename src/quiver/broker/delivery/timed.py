@@ -18,8 +18,7 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.offset_sets import Numbers, number_array, offset_numbers, offset_set
 from quiver.model.ids import Microseconds
 
-_NO_DUES = np.array([], np.int64)
-_NO_OFFSETS = np.array([], np.int64)
+_NONE = np.array([], np.int64)
 _RUNS_MAX = 256
 _LARGE_RUNS = 32
 """When there are too many runs, these many large ones are left alone, and the others become one."""
@@ -154,18 +153,21 @@ class TimedOffsets:
         return _Run(number_array("q", dues), number_array("Q", offsets))
 
     def _valid(self, runs: list[_Run], *, exact: bool) -> Moments:
-        """What the runs have of members; ``exact``: without entries from before a member came back."""
-        dues = np.concatenate([_NO_DUES, *(run.dues[run.gone :] for run in runs)])
-        offsets = np.concatenate([_NO_OFFSETS, *(_signed(run.offsets[run.gone :]) for run in runs)])
+        """What the runs have of members; ``exact``: all runs, and every member once."""
+        dues = np.concatenate([_NONE, *(run.dues[run.gone :] for run in runs)])
+        offsets = np.concatenate([_NONE, *(_signed(run.offsets[run.gone :]) for run in runs)])
         live = self.members if exact else offset_set(offsets) & self.members
         if len(live) == len(offsets):
             return Moments(dues, offsets)
         valid = np.isin(offsets, offset_numbers(live))
-        if exact and self._readded:
-            readded = np.fromiter(self._readded, np.int64, len(self._readded))
-            for place in np.flatnonzero(np.isin(offsets, readded)):
-                valid[place] &= self._readded[int(offsets[place])] == dues[place]
-        return Moments(dues[valid], offsets[valid])
+        if not exact:
+            return Moments(dues[valid], offsets[valid])
+        readded = np.array([*self._readded.items()], np.int64).reshape(-1, 2)
+        valid &= ~np.isin(offsets, readded[:, 0])
+        return Moments(
+            np.concatenate([dues[valid], readded[:, 1]]),
+            np.concatenate([offsets[valid], readded[:, 0]]),
+        )
 
 
 class _Run:
@@ -186,6 +188,9 @@ class _Run:
         end = bisect_right(self.dues, now, lo=self.gone)
         taken = self.offsets[self.gone : end]
         self.gone = end
+        if self.gone > len(self.dues) // 2:
+            del self.dues[: self.gone], self.offsets[: self.gone]
+            self.gone = 0
         return taken
 
 
