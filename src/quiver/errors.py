@@ -15,6 +15,7 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── StaleLayout
     │   ├── SubscriptionNotFound
     │   ├── SubscriptionExists
+    │   ├── MessageNotFound
     │   ├── InvalidReceipt
     │   └── StaleReceipt
     ├── ProtocolError
@@ -126,6 +127,12 @@ class SubscriptionExists(InvalidRequest):
     """A subscription or queue of this name exists already."""
 
     code = "subscription_exists"
+
+
+class MessageNotFound(InvalidRequest):
+    """The topic has no message of this id."""
+
+    code = "message_not_found"
 
 
 class InvalidReceipt(InvalidRequest):

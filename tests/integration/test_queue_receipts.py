@@ -89,11 +89,11 @@ def test_a_lease_cannot_settle_messages_that_it_does_not_hold(q: quiver.Client) 
 
 def test_the_good_ones_of_a_call_are_settled_beside_stale_ones(q: quiver.Client) -> None:
     first, second, third = q.receive("jobs")
-    first.ack()
+    first.nack(delay="1h")
     with pytest.raises(StaleReceipt, match="the others of this call are settled"):
         q.ack("jobs", [first, second, third])
     info = q.describe_subscription("jobs")
-    assert (info.leased, info.ready) == (0, 0)
+    assert (info.leased, info.ready, info.delayed) == (0, 0, 1)
 
 
 def test_a_hundred_thousand_receipts_are_settled_in_one_call(quiver_broker: quiver.Client) -> None:

@@ -10,11 +10,13 @@ import quiver
 from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
+    OffsetOutOfRange,
     SubscriptionExists,
     SubscriptionNotFound,
     TopicExists,
     TopicNotFound,
 )
+from quiver.model.message import datetime_of
 
 
 def payloads(q: quiver.Client, subscription: str, count: int = 100) -> list[bytes]:
@@ -81,7 +83,7 @@ def test_a_pattern_does_not_lead_a_subscription_to_its_own_dead_letters(
     assert q.receive("s") == []
 
 
-def test_a_subscription_starts_at_the_latest_the_earliest_or_a_time(
+def test_a_subscription_starts_at_the_latest_the_earliest_a_time_or_an_offset(
     quiver_broker: quiver.Client,
 ) -> None:
     q = quiver_broker
@@ -90,11 +92,15 @@ def test_a_subscription_starts_at_the_latest_the_earliest_or_a_time(
     second = q.publish("t", b"2")
     q.create_subscription("latest", ["t"])
     q.create_subscription("earliest", ["t"], start="earliest")
-    q.create_subscription("time", ["t"], start_time_us=second.timestamp_us)
+    q.create_subscription("time", ["t"], start=datetime_of(second.timestamp_us or 0))
+    q.create_subscription("offset", ["t"], start=1)
+    with pytest.raises(OffsetOutOfRange):
+        q.create_subscription("beyond", ["t"], start=7)
     q.publish("t", b"3")
     assert payloads(q, "latest") == [b"3"]
     assert payloads(q, "earliest") == [b"1", b"2", b"3"]
     assert payloads(q, "time") == [b"2", b"3"]
+    assert payloads(q, "offset") == [b"2", b"3"]
 
 
 def test_an_unknown_start_is_refused(quiver_broker: quiver.Client) -> None:

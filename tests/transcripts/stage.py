@@ -1,7 +1,8 @@
 """One subscription on virtual time, driven by the commands of a transcript.
 
     subscription visibility=30s max_deliveries=3 backoff=1s ordering=key guarantee=at-most-once
-    publish [count=5] [priority=4,9,…] [key=a,-,…] [delay=10s,-,…] [expires=1m,-,…] [passed=yes,no,…]
+    publish [count=5] [priority=4,9,…] [key=a,-,…] [tenant=a,-,…] [delay=10s,-,…] [expires=1m,-,…]
+            [passed=yes,no,…]
     receive [limit=2] [consumer=a] [visibility=5s]
     ack | put-back lease=1 [offsets=0-2,4]      those of the lease, unless told otherwise
     nack lease=1 [offsets=…] [delay=10s] [error=text]
@@ -9,6 +10,7 @@
     leave consumer=a                            the consumer is gone
     cancel | give-up offsets=…                  give-up: the messages can no longer be read
     bury [offsets=…]                            they are stored as dead letters
+    seek to=3                                   begin again there
     wait 10s                                    then do what is due; with a minus the clock goes back
     state                                       where every message is
     save                                        a snapshot, which later restarts begin with
@@ -39,6 +41,7 @@ from quiver.broker.delivery.records import (
     Finished,
     Leased,
     Returned,
+    Sought,
 )
 from quiver.broker.delivery.snapshot import decode_snapshot, encode_snapshot
 from quiver.model.ids import Microseconds, Offset
@@ -80,6 +83,8 @@ class Stage:
         for name in ("visibility", "ageing"):
             if name in options:
                 chosen[name] = options.pop(name)
+        if "fairness" in options:
+            chosen["fairness"] = options.pop("fairness")
         if "max_deliveries" in options:
             chosen["max_deliveries"] = int(options.pop("max_deliveries"))
         if "backoff" in options:
@@ -111,6 +116,9 @@ class Stage:
     def _column(self, name: str, values: list[str | None]) -> Any:
         if name == "key":
             return pa.array([value and value.encode() for value in values], pa.binary())
+        if name == "tenant":
+            tenants = sorted({value for value in values if value is not None})
+            return {one: np.flatnonzero(np.array(values) == one) for one in tenants}
         if name in ("delay", "expires"):
             times = [NEVER if one is None else self.now + microseconds(one) for one in values]
             return np.array(times, np.int64)
@@ -122,7 +130,7 @@ class Stage:
         for row, priority in enumerate(column.get("priority", [])):
             if priority is not None and int(priority) != DEFAULT_PRIORITY:
                 self.marks[base + row] = f"p{priority}"
-        for row, key in enumerate(column.get("key", [])):
+        for row, key in enumerate(column.get("key", column.get("tenant", []))):
             if key is not None:
                 self.marks[base + row] = " ".join(filter(None, [key, self.marks.get(base + row)]))
 
@@ -206,6 +214,15 @@ class Stage:
         offsets = self.machine.condemned.copy() if chosen is None else _offsets(chosen)
         return self._done(self.machine.dead_lettered(offsets))
 
+    def do_seek(self, options: Options) -> Iterable[str]:
+        yield from self._done(self.machine.seek(Offset(int(options.pop("to")))))
+        self._observe(self.machine)
+
+    def _observe(self, machine: DeliveryMachine) -> None:
+        for arrival in self.arrivals:
+            if machine.observed_to < arrival.next_offset:
+                machine.observe(arrival)
+
     # ------------------------------------------------------------------ time and restarts
 
     def do_wait(self, options: Options) -> Iterable[str]:
@@ -227,11 +244,10 @@ class Stage:
         for arrival in self.arrivals:
             if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
                 machine.learn(arrival)
-        for arrival in self.arrivals:
-            if machine.observed_to < arrival.next_offset:
-                machine.observe(arrival)
         for record in records:
+            self._observe(machine)
             machine.apply(record)
+        self._observe(machine)
         self.machine = machine
         yield f"records applied: {len(records)}"
         yield from self._done(machine.tick(self.now))
@@ -270,11 +286,14 @@ class Stage:
                 return f"dead-lettered {offsets}"
             case Finished():
                 return f"finished {offsets}"
+            case Sought():
+                return f"begins again at {record.start}"
 
 
 _COLUMNS = {
     "priority": "priority",
     "key": "key",
+    "tenant": "tenants",
     "delay": "deliver_at",
     "expires": "expires_at",
     "passed": "passed",

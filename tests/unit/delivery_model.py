@@ -39,6 +39,8 @@ class Model:
         self.start = start
         self.end = start
         self.messages: dict[int, Message] = {}
+        self.acked: set[tuple[int, int]] = set()
+        """Leases and offsets that were finished under them: to be told so again."""
 
     # ------------------------------------------------------------------ what is there
 
@@ -55,6 +57,12 @@ class Model:
 
     def deliverable(self) -> list[Message]:
         """What may be delivered, in no order."""
+        if self.settings.ordering is Ordering.PARTITION:
+            if self.of_state("leased", "condemned"):
+                return []
+            retried = [one.offset for one in self.of_state("delayed") if one.deliveries]
+            first = min(retried, default=self.end)
+            return [message for message in self.of_state("ready") if message.offset < first]
         return [message for message in self.of_state("ready") if not self._waits(message)]
 
     def _waits(self, message: Message) -> bool:
@@ -120,7 +128,7 @@ class Model:
         return [message.offset for message in taken]
 
     def _rank(self, message: Message, now: int) -> tuple[int, int, int]:
-        if self.settings.ordering is Ordering.KEY:
+        if self.settings.ordering is not Ordering.NONE:
             return 0, 0, message.offset
         aged = 0
         if self.settings.ageing_us:
@@ -135,7 +143,7 @@ class Model:
         held = self.held(lease_id, offsets)
         for message in held:
             self._finish(message)
-        return {message.offset for message in held}
+        return {offset for offset in offsets if (lease_id, offset) in self.acked}
 
     def nack(
         self, lease_id: int, offsets: set[int], now: int, delay: int | None, error: str
@@ -183,26 +191,40 @@ class Model:
     def skip_to(self, start: int) -> None:
         self.give_up(set(range(start)))
         self.messages = {place: one for place, one in self.messages.items() if place >= start}
+        self.acked = {one for one in self.acked if one[1] >= start}
         self.start, self.end = max(self.start, start), max(self.end, start)
+
+    def seek(self, start: int, stored: list[Message]) -> None:
+        """Begin again at ``start``; ``stored`` is what was published from there on."""
+        self.give_up(set(range(start)))
+        self.messages = {place: one for place, one in self.messages.items() if place < start}
+        self.acked.clear()
+        for message in stored:
+            message.state = "ready" if message.due is None else "delayed"
+            self.messages[message.offset] = message
 
     def forget_from(self, end: int) -> None:
         self.messages = {place: one for place, one in self.messages.items() if place < end}
+        self.acked = {one for one in self.acked if one[1] < end}
         self.end = min(self.end, end)
 
     def _give_back(
         self, message: Message, now: int, delay: int | None = None, error: str = ""
     ) -> None:
         most = self.settings.max_deliveries
-        message.lease_id = 0
         if message.expired_in_lease:
             self._finish(message)
-        elif most and message.deliveries >= most:
+            return
+        message.lease_id = 0
+        if most and message.deliveries >= most:
             message.state, message.error = "condemned", error
         else:
             rest = self.settings.backoff.delay_us(message.deliveries) if delay is None else delay
             message.state, message.due = "delayed", now + rest
 
     def _finish(self, message: Message) -> None:
+        if message.lease_id:
+            self.acked.add((message.lease_id, message.offset))
         message.state = "finished"
         message.deliveries = message.lease_id = 0
         message.under_way = message.expired_in_lease = False

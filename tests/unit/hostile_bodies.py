@@ -64,6 +64,8 @@ def full_batch(rows: int) -> pa.RecordBatch:
         "origin_time": [1_700_000_000_000_000 + row if row % 3 else None for row in range(rows)],
         "deliveries": [5 if row % 2 else None for row in range(rows)],
         "last_error": ["ünïcode failed" if row % 2 else None for row in range(rows)],
+        "first_delivery": [1_700_000_100_000_000 + row if row % 2 else None for row in range(rows)],
+        "last_delivery": [1_700_000_200_000_000 + row if row % 3 else None for row in range(rows)],
     }
     return pa.RecordBatch.from_arrays(
         [pa.array(values[field.name], field.type) for field in COLUMNS], schema=pa.schema(COLUMNS)

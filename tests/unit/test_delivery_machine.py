@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -28,7 +29,13 @@ from quiver.broker.delivery import key_order, keyed_offsets, timed
 from quiver.broker.delivery import leases as lease_table
 from quiver.broker.delivery.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine import DeliveryMachine
-from quiver.broker.delivery.records import AnyRecord, StateEntry, decode_entries, encode_entries
+from quiver.broker.delivery.records import (
+    AnyRecord,
+    Sought,
+    StateEntry,
+    decode_entries,
+    encode_entries,
+)
 from quiver.broker.delivery.snapshot import decode_snapshot, encode_snapshot
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
@@ -101,6 +108,7 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "time_passes": (5, {"seconds": st.integers(0, 4), "micros": st.integers(0, 1)}),
     "jump": (1, {"seconds": st.integers(-2, 30)}),
     "tick": (3, {"asleep": st.booleans()}),
+    "seek": (1, {"share": st.sampled_from([0, 1, 2, 4, 7])}),
     "lose_beginning": (1, {"share": st.sampled_from([0, 1, 1, 2, 2, 3, 7, 8])}),
     "lose_end": (1, {"batches": st.integers(1, 2)}),
     "save": (1, {}),
@@ -148,6 +156,8 @@ class LiveMachine(RuleBasedStateMachine):
         self.is_whole = True
         """The records from the very first on tell how the state came to be."""
         self.log_start = self.start
+        self.stored: dict[int, Message] = {}
+        """What was published and passed the filter, as it was then."""
         self.lease_ids = count(1)
         self.given: list[tuple[int, set[int]]] = []
         self.delivered: set[int] = set()
@@ -166,7 +176,10 @@ class LiveMachine(RuleBasedStateMachine):
         self.append_time = max(self.append_time, self.now)
         arrival = arrival_of(batch, columns, self.model.end, self.now, self.append_time)
         for message in batch:
-            self.model.publish(self.as_stored(message, columns))
+            stored = self.as_stored(message, columns)
+            if stored is not None:
+                self.stored[stored.offset] = dataclasses.replace(stored)
+            self.model.publish(stored)
         self.arrivals.append(arrival)
         self.machine.observe(arrival)
 
@@ -187,6 +200,16 @@ class LiveMachine(RuleBasedStateMachine):
         (self.model.drop if readable else self.model.give_up)(offsets)
         remove = self.machine.drop if readable else self.machine.give_up
         self.records += remove(BitMap64(offsets))
+
+    def seek(self, share: int) -> None:
+        start = self.log_start + (self.model.end - self.log_start) * share // 7
+        again = [dataclasses.replace(one) for place, one in self.stored.items() if place >= start]
+        self.model.seek(start, again)
+        self.records += self.machine.seek(Offset(start))
+        self.observe_up_to(self.machine, self.model.end)
+        self.delivered = {offset for offset in self.delivered if offset < start}
+        self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < start}
+        self.floor = start
 
     def lose_beginning(self, share: int) -> None:
         start = self.log_start + (self.model.end - self.log_start) * share // 7
@@ -212,6 +235,7 @@ class LiveMachine(RuleBasedStateMachine):
         self.machine.forget_from(end)
         self.delivered = {offset for offset in self.delivered if offset < end}
         self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < end}
+        self.stored = {place: one for place, one in self.stored.items() if place < end}
         self.floor = min(self.floor, end)
 
     def store_dead_letters(self, chosen: list[int] | None) -> None:
@@ -255,7 +279,7 @@ class LiveMachine(RuleBasedStateMachine):
             if self.guarantee is Guarantee.AT_MOST_ONCE:
                 assert offset not in self.delivered
             if message.key is not None and message.due is None and offset not in self.delivered:
-                if self.ordering is Ordering.KEY:
+                if self.ordering is not Ordering.NONE:
                     assert offset > self.first_of_key.get(message.key, -1)
                 self.first_of_key[message.key] = offset
         self.delivered |= offsets
@@ -349,6 +373,10 @@ class LiveMachine(RuleBasedStateMachine):
             if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
                 machine.learn(arrival)
         for record in decode_entries(encode_entries([StateEntry(7, records)]))[0].records:
+            if isinstance(record, Sought):
+                machine.apply(replace(record, start=min(record.start, Offset(self.model.end))))
+                machine.skip_to(self.log_start)
+                continue
             left = record.bitmap
             left.remove_range(self.model.end, 1 << 40)
             if left:
@@ -490,7 +518,7 @@ def _upkeep(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("_upkeep")
 @pytest.mark.parametrize("guarantee", Guarantee)
-@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
+@pytest.mark.parametrize("ordering", Ordering)
 def test_every_message_is_where_the_plain_model_has_it(
     ordering: Ordering, guarantee: Guarantee
 ) -> None:

@@ -8,27 +8,32 @@ disk) runs in the background.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import structlog
+from pyroaring import BitMap64
 
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
+from quiver.broker.excerpt import excerpt
 from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
 from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
+from quiver.broker.redrive import Redrive, Redriven
 from quiver.broker.registry import changed_settings
-from quiver.broker.subscription_catalog import SubscriptionCatalog
+from quiver.broker.subscription_catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.subscriptions import Subscriptions, subscription_info
 from quiver.cluster.metadata import MetadataStore
 from quiver.errors import (
     DiskFull,
     InvalidRequest,
     LogClosed,
+    MessageNotFound,
     PartitionUnavailable,
     QuiverError,
     ShuttingDown,
@@ -38,16 +43,18 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.log.disk import Disk
-from quiver.log.partition_log import RunBlocking
+from quiver.log.partition_log import PartitionLog, RunBlocking
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import Bytes, StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import open_batch
+from quiver.model.filter import Filter
 from quiver.model.guard import OpenedBatch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.message_id import MessageId, parse_message_id
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import Retention, TopicSettings
-from quiver.model.wire import PartitionInfo, SubscriptionInfo, TopicInfo
+from quiver.model.wire import PartitionInfo, Status, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0
@@ -75,6 +82,14 @@ class Read(msgspec.Struct, frozen=True):
     start_offset: Offset
     next_offset: Offset
     topic_number: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A message that was looked up, and where it stands; its entry is gone if retention took it."""
+
+    id: MessageId
+    entry: StoredBatch | None
+    statuses: list[Status]
 
 
 class Offer(msgspec.Struct):
@@ -140,7 +155,7 @@ class Broker:
             clock=self._clock,
             signer=TokenSigner(await receipt_secret(self._store)),
             lease_ids=lease_ids(),
-            dead_letters=DeadLetters(self._catalog, self._partitions, self._clock),
+            dead_letters=DeadLetters(self._partitions, self._dead_letter_queue),
         )
         self._partitions.prepare = self._subscriptions.prepare
         for record in await self._catalog.deleted():
@@ -255,13 +270,19 @@ class Broker:
         *,
         start: str = "latest",
         start_time: int | None = None,
+        start_offset: int | None = None,
         exist_ok: bool = False,
         is_queue: bool = False,
     ) -> SubscriptionInfo:
         try:
             record = await self._to_the_end(
                 self.subscriptions.create(
-                    name, settings, start=start, start_time=start_time, is_queue=is_queue
+                    name,
+                    settings,
+                    start=start,
+                    start_time=start_time,
+                    start_offset=start_offset,
+                    is_queue=is_queue,
                 )
             )
         except SubscriptionExists:
@@ -280,6 +301,15 @@ class Broker:
             name, settings, start="earliest", exist_ok=exist_ok, is_queue=True
         )
 
+    async def _dead_letter_queue(self, name: str) -> TopicRecord:
+        """The topic for dead letters, with a subscription of its own name to take them back from."""
+        with contextlib.suppress(TopicExists):
+            await self.create_topic(name, TopicSettings())
+        with contextlib.suppress(SubscriptionExists):
+            settings = SubscriptionSettings(topics=[name], max_deliveries=0)
+            await self.create_subscription(name, settings, start="earliest", is_queue=True)
+        return self._catalog.get(name)
+
     async def alter_subscription(self, name: str, changes: dict[str, Any]) -> SubscriptionInfo:
         record = await self._to_the_end(self.subscriptions.alter(name, changes))
         return await self.subscriptions.describe(record)
@@ -287,12 +317,73 @@ class Broker:
     async def delete_subscription(self, name: str) -> None:
         """Of a queue, the topic goes too."""
         record = self.subscriptions.find(name)
-        await self._to_the_end(self.subscriptions.delete(name))
         if record.is_queue:
-            await self.delete_topic(name)
+            # First, so that whoever was interrupted between the two can do it again.
+            with contextlib.suppress(TopicNotFound):
+                await self.delete_topic(name)
+        await self._to_the_end(self.subscriptions.delete(name))
 
     async def describe_subscription(self, name: str) -> SubscriptionInfo:
         return await self.subscriptions.describe(self.subscriptions.find(name))
+
+    async def redrive(
+        self,
+        name: str,
+        *,
+        to: str | None,
+        condition: Filter | None,
+        dry_run: bool,
+        messages_max: int,
+    ) -> Redriven:
+        """Send dead letters back, or count those that a redrive would send."""
+        record = self.subscriptions.find(name)
+        letters = dead_letter_topic(name, record.settings)
+        await (await self.subscriptions.get(name)).settle()
+        if to is not None:
+            self._catalog.get(to)
+        if not self.subscriptions.holds(letters):
+            if not self.subscriptions.has_dead_letters(name):
+                return Redriven(0, {})
+            letters = name
+        subscription = await self.subscriptions.get(letters)
+        redrive = Redrive(self._catalog, self._partitions)
+        if dry_run:
+            return await redrive.count(subscription, condition, to)
+        return await redrive.step(subscription, condition, to, messages_max)
+
+    async def cancel(self, topic: str, ids: list[str]) -> int:
+        """Let scheduled messages never be delivered; how many of them that was in time for."""
+        record = self._catalog.get(topic)
+        places: dict[int, BitMap64] = {}
+        for one in map(parse_message_id, ids):
+            await self._require(record, one)
+            places.setdefault(one.partition, BitMap64()).add(one.offset)
+        cancelled = [
+            await self._to_the_end(self.subscriptions.cancel(record, index, offsets))
+            for index, offsets in places.items()
+        ]
+        return sum(map(len, cancelled))
+
+    async def find_message(self, topic: str, message_id: str) -> Found:
+        """A message by its id, if retention has it still, and where each subscription has it."""
+        record, one = self._catalog.get(topic), parse_message_id(message_id)
+        log = await self._require(record, one)
+        entry: StoredBatch | None = None
+        if one.offset >= log.start_offset:
+            found = (await log.read(one.offset, 1))[0]
+            entry = excerpt(found, BitMap64([one.offset]))
+            if entry.append_time != one.append_time:
+                raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
+        statuses = await self.subscriptions.statuses(record, one.partition, one.offset)
+        return Found(one, entry, statuses)
+
+    async def _require(self, record: TopicRecord, one: MessageId) -> PartitionLog:
+        """The log that the message is or was in."""
+        if one.topic == record.number and one.partition < len(record.first_hashes):
+            log = (await self._partitions.get(record, one.partition)).log
+            if one.offset < log.next_offset:
+                return log
+        raise MessageNotFound(f"{record.name!r} has no message {str(one)!r}")
 
     def list_subscriptions(self) -> list[SubscriptionInfo]:
         return [subscription_info(record) for record in self.subscriptions.all()]

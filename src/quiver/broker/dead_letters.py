@@ -1,81 +1,85 @@
-"""Dead letters: messages that failed too often, stored in a topic of their own.
+"""Dead letters: messages that failed too often, stored in a queue of their own.
 
-Each keeps its payload, key and headers and gains columns that say where it came from, how often it
-was tried and why it failed last. They are ordinary messages: to be read, peeked at and sent back.
+Each keeps its payload, key and headers and gains columns that say where it came from, how often and
+when it was tried, and why it failed last. They are ordinary messages: to be read, peeked at, received
+and sent back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.catalog import Catalog, TopicRecord
+from quiver.broker.catalog import TopicRecord
 from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.delivery.offset_sets import offset_numbers, offset_range
 from quiver.broker.partitions import Partitions
-from quiver.errors import TopicExists
-from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.batch import StoredBatch
 from quiver.model.builder import encode_record_batch
-from quiver.model.clock import Clock
 from quiver.model.ids import Offset
-from quiver.model.topic import TopicSettings
+from quiver.model.schema import TIMESTAMP
 
 _CARRIED = ("key", "payload", "headers", "event_time", "priority")
 
 
 class DeadLetters:
-    def __init__(self, topics: Catalog, partitions: Partitions, clock: Clock) -> None:
-        self._topics = topics
+    """``queue_for`` sees to it that a queue for dead letters is there, and gives its topic."""
+
+    def __init__(
+        self, partitions: Partitions, queue_for: Callable[[str], Awaitable[TopicRecord]]
+    ) -> None:
         self._partitions = partitions
-        self._clock = clock
+        self._queue_for = queue_for
 
     async def store(
         self,
         destination: str,
         *,
         subscription: str,
-        topic: str,
+        topic: TopicRecord,
         partition: int,
         machine: DeliveryMachine,
         entries: list[StoredBatch],
         offsets: BitMap64,
     ) -> None:
-        """Store these messages of the entries as dead letters, durably."""
-        record = await self._destination(destination)
-        target = await self._partitions.get(record, 0)
+        """Store these messages of the entries as dead letters, durably and once."""
+        target = await self._partitions.get(await self._queue_for(destination), 0)
         for entry in entries:
-            chosen = [o for o in offsets if entry.base_offset <= o < entry.next_offset]
-            rows = entry.record_batch().take(pa.array([o - entry.base_offset for o in chosen]))
-            letter = self._letters(rows, chosen, subscription, topic, partition, entry, machine)
+            chosen = offsets & offset_range(entry.base_offset, entry.next_offset)
+            letters = _letters(entry, chosen, subscription, topic, partition, machine)
             await target.log.wait_for_room()
-            await target.publish(letter, rows)
+            await target.publish(encode_record_batch(letters), letters)
 
-    async def _destination(self, name: str) -> TopicRecord:
-        try:
-            return await self._topics.create(name, TopicSettings())
-        except TopicExists:
-            return self._topics.get(name)
 
-    def _letters(
-        self,
-        rows: pa.RecordBatch,
-        offsets: list[int],
-        subscription: str,
-        topic: str,
-        partition: int,
-        entry: StoredBatch,
-        machine: DeliveryMachine,
-    ) -> UnstoredBatch:
-        count = len(offsets)
-        columns = {name: rows.column(name) for name in _CARRIED if name in rows.schema.names}
-        columns |= {
-            "origin_topic": pa.array([topic] * count),
-            "origin_partition": pa.array([partition] * count, pa.int32()),
-            "origin_offset": pa.array(offsets, pa.int64()),
-            "origin_subscription": pa.array([subscription] * count),
-            "origin_time": pa.array([entry.append_time] * count, pa.timestamp("us", "UTC")),
-            "deliveries": pa.array([machine.deliveries(Offset(o)) for o in offsets], pa.int32()),
-            "last_error": pa.array(
-                [machine.last_error(Offset(o)) or None for o in offsets], pa.string()
-            ),
-        }
-        return encode_record_batch(pa.RecordBatch.from_pydict(columns))
+def _letters(
+    entry: StoredBatch,
+    offsets: BitMap64,
+    subscription: str,
+    topic: TopicRecord,
+    partition: int,
+    machine: DeliveryMachine,
+) -> pa.RecordBatch:
+    """The messages with what is to be known of them; their ids let a repeat be told from them."""
+    places, count = offset_numbers(offsets), len(offsets)
+    rows = entry.record_batch().take(pa.array(places - entry.base_offset))
+    first, last = machine.delivery_times(offsets)
+    each = [Offset(offset) for offset in offsets]
+    origin = f"dead/{subscription}/{topic.number}/{partition}"
+    columns = {name: rows.column(name) for name in _CARRIED if name in rows.schema.names}
+    columns |= {
+        "dedup_id": pa.array([f"{origin}/{offset}" for offset in each]),
+        "origin_topic": pa.repeat(pa.scalar(topic.name, pa.string()), count),
+        "origin_partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "origin_offset": pa.array(places),
+        "origin_subscription": pa.repeat(pa.scalar(subscription, pa.string()), count),
+        "origin_time": pa.repeat(pa.scalar(entry.append_time, TIMESTAMP), count),
+        "deliveries": pa.array([machine.deliveries(offset) for offset in each], pa.int32()),
+        "last_error": pa.array(
+            [machine.last_error(offset) or None for offset in each], pa.string()
+        ),
+        "first_delivery": pa.array([first.get(offset) for offset in each], TIMESTAMP),
+        "last_delivery": pa.array([last.get(offset) for offset in each], TIMESTAMP),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,7 +1,8 @@
-"""Some messages of an entry as an entry of their own, for a delivery that is not of all of them."""
+"""Parts of an entry: some of its messages as an entry of their own, and what its envelope says of each."""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -9,6 +10,7 @@ from quiver.broker.delivery.offset_sets import offset_numbers
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import seal_batch, store_batch
 from quiver.model.ids import Offset
+from quiver.model.schema import TIMESTAMP
 
 
 def excerpt(entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
@@ -28,3 +30,12 @@ def excerpt(entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
         append_time=entry.append_time,
         durable_offset=entry.durable_offset,
     )
+
+
+def extras_of(entry: StoredBatch) -> dict[str, pa.Array]:
+    """What the envelope knows of each message, as columns that a filter may read."""
+    count = entry.count
+    return {
+        "offset": pa.array(np.arange(entry.base_offset, entry.next_offset)),
+        "timestamp": pa.repeat(pa.scalar(entry.append_time, TIMESTAMP), count),
+    }

@@ -8,20 +8,22 @@ subscription's guarantee asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 
 import msgspec
+import numpy as np
 import structlog
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine import Taken
-from quiver.broker.delivery.offset_sets import offset_range
+from quiver.broker.delivery.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.records import AnyRecord
-from quiver.broker.excerpt import excerpt
+from quiver.broker.excerpt import excerpt, extras_of
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
+from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Guarantee
 
@@ -40,6 +42,18 @@ class Portion(msgspec.Struct, frozen=True):
     topic_number: int
     partition: int
     taken: Taken
+    entries: list[StoredBatch]
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """What a peek saw of one partition: pending messages, by state, and how often delivered."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    offsets: BitMap64
+    states: dict[str, BitMap64]
+    deliveries: dict[int, BitMap64]
     entries: list[StoredBatch]
 
 
@@ -75,11 +89,19 @@ class Inbox:
     # ------------------------------------------------------------------ delivering
 
     async def take(
-        self, limit: int, bytes_max: int, consumer: str, visibility_us: int | None
+        self,
+        limit: int,
+        bytes_max: int,
+        consumer: str,
+        visibility_us: int | None,
+        among: BitMap64 | None = None,
     ) -> Portion | None:
-        """Lease up to ``limit`` messages and read them; none while the partition is reopened."""
+        """Lease up to ``limit`` messages and read them; none while the partition is reopened.
+
+        ``among``: only of these, as far as they are ready.
+        """
         machine = self.machine
-        if self.is_open and machine.ready_count < limit:
+        if self.is_open and among is None and machine.ready_count < limit:
             await self.state.catch_up(machine, limit)
         if not self.is_open:
             return None
@@ -89,6 +111,7 @@ class Inbox:
             lease_id=next(self._lease_ids),
             consumer=consumer,
             visibility_us=visibility_us,
+            among=among,
         )
         stored = self._commit(records)
         if taken is None:
@@ -107,8 +130,25 @@ class Inbox:
 
     async def _read(self, taken: Taken, bytes_max: int) -> Portion | None:
         """Fetch what was leased; what does not fit goes back, what is gone is finished."""
+        entries, kept, left = await self.fetch(taken.offsets, bytes_max)
+        if left:
+            self.put_back(taken.lease_id, left)
+        if not kept:
+            return None
+        return Portion(
+            self.topic,
+            self.topic_number,
+            self.partition,
+            msgspec.structs.replace(taken, offsets=kept),
+            entries,
+        )
+
+    async def fetch(
+        self, offsets: BitMap64, bytes_max: int
+    ) -> tuple[list[StoredBatch], BitMap64, BitMap64]:
+        """The messages at these offsets, which they are, and which did not fit."""
         entries: list[StoredBatch] = []
-        missing, kept, size = taken.offsets.copy(), BitMap64(), 0
+        missing, kept, size = offsets.copy(), BitMap64(), 0
         while missing and size < bytes_max:
             for entry in await self._entries_from(missing):
                 part = missing & offset_range(entry.base_offset, entry.next_offset)
@@ -119,17 +159,7 @@ class Inbox:
                     size += entries[-1].size()
                     if size >= bytes_max:
                         break
-        if missing:
-            self.put_back(taken.lease_id, missing)
-        if not kept:
-            return None
-        return Portion(
-            self.topic,
-            self.topic_number,
-            self.partition,
-            msgspec.structs.replace(taken, offsets=kept),
-            entries,
-        )
+        return entries, kept, missing
 
     async def _entries_from(self, missing: BitMap64) -> list[StoredBatch]:
         try:
@@ -156,12 +186,81 @@ class Inbox:
         held, records = self.machine.nack(lease_id, offsets, now, delay_us, error)
         return held, self._commit(records)
 
+    def give_back(
+        self, lease_id: int, offsets: BitMap64
+    ) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        """Like ``put_back``, for a consumer that says so itself."""
+        held = self.machine.held(lease_id, offsets)
+        return held, self._commit(self.machine.put_back(lease_id, held, self._clock.time_us()))
+
     def extend(
         self, lease_id: int, offsets: BitMap64, visibility_us: int
     ) -> tuple[BitMap64, asyncio.Future[None] | None]:
         deadline = Microseconds(self._clock.time_us() + visibility_us)
         held, records = self.machine.extend(lease_id, offsets, deadline)
         return held, self._commit(records)
+
+    def release(self, consumer: str) -> None:
+        """The consumer is gone: what it holds is ready again, as if it had not been taken."""
+        self._commit(self.machine.release(consumer, self._clock.time_us()))
+
+    # ------------------------------------------------------------------ looking and clearing up
+
+    def seek(self, start: Offset) -> asyncio.Future[None] | None:
+        """Begin again at ``start``; when that is durable."""
+        return self._commit(self.machine.seek(start))
+
+    async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> Glance | None:
+        """The first pending messages in these states, as they are now."""
+        machine = self.machine
+        await self.state.catch_up(machine, limit)
+        pending = {state: machine.in_state(state) for state in states}
+        chosen = lowest(BitMap64.union(BitMap64(), *pending.values()), limit)
+        entries, kept, _ = await self.fetch(chosen, bytes_max)
+        if not kept:
+            return None
+        return Glance(
+            self.topic,
+            self.topic_number,
+            self.partition,
+            kept,
+            {state: part & kept for state, part in pending.items()},
+            machine.deliveries_of(kept),
+            entries,
+        )
+
+    async def purge(self, condition: Filter | None) -> tuple[int, asyncio.Future[None] | None]:
+        """Finish what is pending, all or what matches; how many, and when that is durable."""
+        machine, end = self.machine, self.state.data.next_offset
+        if condition is None:
+            count = machine.pending_count + end - machine.observed_to
+            return count, self._commit(machine.seek(end))
+        await self.state.catch_up_to(machine, end)
+        matching = await self.matching(condition, ("ready", "delayed", "leased"))
+        return len(matching), self._commit(machine.give_up(matching))
+
+    async def matching(
+        self, condition: Filter | None, states: Collection[str], limit: int | None = None
+    ) -> BitMap64:
+        """The messages in these states that match; those that were looked at, no others."""
+        found = BitMap64()
+        left = BitMap64.union(BitMap64(), *map(self.machine.in_state, states))
+        while left and (limit is None or len(found) < limit):
+            for entry in await self._entries_from(left):
+                part = left & offset_range(entry.base_offset, entry.next_offset)
+                left.remove_range(0, entry.next_offset)
+                if part and condition is not None:
+                    rows = np.flatnonzero(condition.mask(entry.record_batch(), extras_of(entry)))
+                    part &= offset_set(rows + entry.base_offset)
+                found |= part
+            await asyncio.sleep(0)  # others have their turn
+        return found if limit is None else lowest(found, limit)
+
+    async def cancel(self, offsets: BitMap64) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        """Finish those of the messages that wait for their time; which, and when it is durable."""
+        await self.state.catch_up_to(self.machine, Offset(offsets.max() + 1))
+        cancelled = offsets & self.machine.in_state("delayed")
+        return cancelled, self._commit(self.machine.drop(cancelled))
 
     def tick(self) -> None:
         """Do what is due."""

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Iterable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from crc32c import crc32c
 
+from quiver.broker.dedup import DedupWindow, Seen
 from quiver.broker.delivery.machine import DeliveryMachine
 from quiver.broker.partition_state import STATE_SETTINGS, PartitionState
 from quiver.broker.producers import (
@@ -32,8 +36,10 @@ from quiver.log.files import write_files
 from quiver.log.partition_log import PartitionLog, RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.builder import encode_record_batch
 from quiver.model.clock import Clock
-from quiver.model.ids import Microseconds, Offset, ProducerId
+from quiver.model.envelope import ProducerStamp
+from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId, Sequence
 from quiver.model.schema import COLUMN_BIT
 
 PRODUCERS = "producers"
@@ -42,13 +48,24 @@ _SNAPSHOT_BYTES = 64 << 20
 """After this many bytes a snapshot is due: opening reads no more of the log than this."""
 _READ_BYTES = 4 << 20
 _SEQUENCE = COLUMN_BIT["sequence"]
+_DEDUP_ID = COLUMN_BIT["dedup_id"]
 UNKNOWN_OFFSET = Offset(-1)
 """Of a repeat so old that where it was stored is forgotten."""
 
 logger = structlog.get_logger()
 
 
-Placed = StoredBatch | StoredRange
+class StoredOnce(msgspec.Struct, frozen=True):
+    """Where a publish is stored of which some messages were stored before."""
+
+    base_offset: Offset
+    """Of the first that was stored now; the others follow. Below zero if none was."""
+    append_time: Microseconds
+    repeats: dict[int, Seen]
+    """By its place in the batch: where each message is that was stored before."""
+
+
+Placed = StoredBatch | StoredRange | StoredOnce
 """Where a publish is stored; a ``StoredRange`` if it was a repeat."""
 
 
@@ -59,19 +76,25 @@ class Partition:
         self,
         log: PartitionLog,
         sessions: ProducerSessions,
+        window: DedupWindow,
         *,
         folder: str,
         disk: Disk,
+        clock: Clock,
         run_blocking: RunBlocking,
     ) -> None:
         self.log = log
         self.folder = folder
         self._sessions = sessions
+        self.window = window
+        self._clock = clock
         self._disk = disk
         self._run_blocking = run_blocking
         self._underway: dict[Offset, asyncio.Future[Placed]] = {}
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._snapshot_turn = asyncio.Lock()
         self._state_turn = asyncio.Lock()
         self._closed = False
         self.state: PartitionState | None = None
@@ -111,6 +134,7 @@ class Partition:
         disk: Disk,
         clock: Clock,
         run_blocking: RunBlocking,
+        dedup_window_us: int = 0,
     ) -> Partition:
         log = await PartitionLog.open(
             folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
@@ -118,7 +142,8 @@ class Partition:
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
-            return await cls._with_sessions(log, folder, disk, run_blocking)
+            window = DedupWindow(dedup_window_us)
+            return await cls._with_sessions(log, window, folder, disk, clock, run_blocking)
         except BaseException as error:
             await log.close()
             if isinstance(error, OSError):
@@ -127,7 +152,13 @@ class Partition:
 
     @classmethod
     async def _with_sessions(
-        cls, log: PartitionLog, folder: str, disk: Disk, run_blocking: RunBlocking
+        cls,
+        log: PartitionLog,
+        window: DedupWindow,
+        folder: str,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
     ) -> Partition:
         path = f"{folder}/{PRODUCERS}"
         data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")
@@ -135,8 +166,11 @@ class Partition:
         usable = snapshot is not None and snapshot.offset <= log.next_offset
         if snapshot is None or not usable:
             snapshot = Snapshot(log.start_offset, {})
-        sessions = await _rebuild_sessions(log, snapshot)
-        partition = cls(log, sessions, folder=folder, disk=disk, run_blocking=run_blocking)
+        sessions = await _rebuild_sessions(log, snapshot, window)
+        window.expire(clock.time_us())
+        partition = cls(
+            log, sessions, window, folder=folder, disk=disk, clock=clock, run_blocking=run_blocking
+        )
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
             await partition._snapshot()
@@ -147,8 +181,78 @@ class Partition:
     def publish(self, batch: UnstoredBatch, rows: pa.RecordBatch) -> asyncio.Future[Placed]:
         """Store a checked batch. The offset is taken now; the future is done when it is safe."""
         repeat = self._sessions.judge(batch)
+        if batch.columns & _DEDUP_ID and self.window.window_us:
+            return self._publish_once(batch, rows, is_repeat=repeat is not None)
         if repeat is not None:
             return self._acknowledge_again(repeat.stored)
+        return self._stage(batch, rows)[1]
+
+    def _publish_once(
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, *, is_repeat: bool
+    ) -> asyncio.Future[Placed]:
+        """Store those messages of a batch whose ids are new; ``is_repeat``: none of them is."""
+        self.window.expire(self._clock.time_us())
+        ids = rows.column("dedup_id").to_pylist()
+        repeated = list(range(len(ids))) if is_repeat else self.window.repeats(ids)
+        if not repeated:
+            entry, placed = self._stage(batch, rows)
+            self.window.record(ids, entry.base_offset, entry.append_time)
+            return placed
+        if len(repeated) == len(ids):
+            if not is_repeat:
+                self._sessions.skip(batch)
+            return self._repeats_only(ids, must_save=batch.producer_id != NO_PRODUCER)
+        left = np.delete(np.arange(len(ids)), repeated)
+        new = rows.take(pa.array(left))
+        # What is left counts as the end of the batch, so that the producer's next one follows it.
+        sequence = Sequence(batch.sequence + len(repeated))
+        stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, sequence)
+        entry, placed = self._stage(encode_record_batch(new, stamp=stamp), new)
+        self.window.record([ids[row] for row in left], entry.base_offset, entry.append_time)
+        once = StoredOnce(entry.base_offset, entry.append_time, self._places(ids, repeated))
+        return self._then(placed, once)
+
+    def _repeats_only(self, ids: list[str | None], *, must_save: bool) -> asyncio.Future[Placed]:
+        """Done when the originals are stored and, of a producer, that it has sent these again."""
+        places = self._places(ids, range(len(ids)))
+        once = StoredOnce(UNKNOWN_OFFSET, Microseconds(0), places)
+        return self._then(asyncio.ensure_future(self._settled(must_save)), once)
+
+    async def _settled(self, must_save: bool) -> None:
+        await self._settle()
+        if must_save:
+            await asyncio.shield(self._save_soon())
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
+
+    def _save_soon(self) -> asyncio.Task[None]:
+        """A snapshot that begins from now on; all who ask before it begins share it."""
+        if self._saving is None:
+            self._saving = asyncio.create_task(self._save())
+        return self._saving
+
+    async def _save(self) -> None:
+        async with self._snapshot_turn:
+            self._saving = None
+            try:
+                await self._snapshot()
+            except OSError as error:
+                raise _unopened(self.folder, error) from error
+
+    def _places(self, ids: list[str | None], rows: Iterable[int]) -> dict[int, Seen]:
+        """Where the messages in these rows are, as far as that is still known."""
+        found = {row: self.window.find(ids[row]) for row in rows}
+        return {row: seen for row, seen in found.items() if seen is not None}
+
+    def _then(self, done: asyncio.Future[Any], once: StoredOnce) -> asyncio.Future[Placed]:
+        """``once``, when it is done."""
+        placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(partial(_pass_on, placed, once))
+        return placed
+
+    def _stage(
+        self, batch: UnstoredBatch, rows: pa.RecordBatch
+    ) -> tuple[StoredBatch, asyncio.Future[Placed]]:
         try:
             entry, stored = self.log.submit(batch)
         except (LogFailed, LogClosed) as error:
@@ -160,7 +264,7 @@ class Partition:
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
             self._snapshotting = asyncio.create_task(self._snapshot_later())
-        return placed
+        return entry, placed
 
     def _acknowledge_again(self, stored: StoredRange | None) -> asyncio.Future[Placed]:
         """Done when the original is; when everything is, if which it was is forgotten."""
@@ -201,6 +305,8 @@ class Partition:
         await self.close_state()
         if self._snapshotting is not None:
             await self._snapshotting
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
         await self.log.close()
         if self.log.failure is None:
             await self._snapshot()
@@ -213,7 +319,8 @@ class Partition:
 
     async def _snapshot_later(self) -> None:
         try:
-            await self._snapshot()
+            async with self._snapshot_turn:
+                await self._snapshot()
         except OSError as error:
             logger.warning("producer snapshot failed", folder=self.folder, error=str(error))
         finally:
@@ -222,7 +329,7 @@ class Partition:
     async def _snapshot(self) -> None:
         """Save the sessions, once everything that they speak of is stored."""
         offset = self.log.staged_offset
-        data = encode_snapshot(self._sessions, offset)
+        data = encode_snapshot(self._sessions, offset, self.window.first_offset)
         self._unsnapshotted_bytes = 0
         await self._settle()
         if self.log.failure is not None:
@@ -231,12 +338,21 @@ class Partition:
         await self._run_blocking(lambda: write_files(self._disk, self.folder, content))
 
 
-async def _rebuild_sessions(log: PartitionLog, snapshot: Snapshot) -> ProducerSessions:
-    """The sessions: from the snapshot, and from the entries stored since."""
+async def _rebuild_sessions(
+    log: PartitionLog, snapshot: Snapshot, window: DedupWindow
+) -> ProducerSessions:
+    """The sessions: from the snapshot, and from the entries stored since; the window from these."""
     sessions = ProducerSessions(snapshot.sessions)
-    offset = max(snapshot.offset, log.start_offset)
+    begin = (
+        snapshot.offset if snapshot.ids_from is None else min(snapshot.ids_from, snapshot.offset)
+    )
+    offset = max(begin, log.start_offset)
     while offset < log.next_offset:
         for entry in await log.read(offset, _READ_BYTES):
+            if entry.columns & _DEDUP_ID:
+                ids = entry.record_batch().column("dedup_id").to_pylist()
+                window.expire(entry.append_time)
+                window.record(ids, entry.base_offset, entry.append_time)
             if entry.base_offset >= snapshot.offset:
                 rows = entry.record_batch() if entry.columns & _SEQUENCE else None
                 sessions.record(entry, _last_user_sequence(entry.columns, rows))
@@ -251,9 +367,7 @@ def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None
     return last
 
 
-def _pass_on(
-    again: asyncio.Future[Placed], place: StoredRange, original: asyncio.Future[Placed]
-) -> None:
+def _pass_on(again: asyncio.Future[Placed], place: Placed, original: asyncio.Future[Any]) -> None:
     """Let a repeat end as the original did."""
     if again.done():
         return

@@ -12,12 +12,21 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from crc32c import crc32c
 
 from quiver.broker.delivery.arrival import arrival_of
 from quiver.broker.delivery.machine import DeliveryMachine
-from quiver.broker.delivery.records import AnyRecord, StateEntry, decode_entries, encode_entries
+from quiver.broker.delivery.offset_sets import Numbers
+from quiver.broker.delivery.records import (
+    AnyRecord,
+    Sought,
+    StateEntry,
+    decode_entries,
+    encode_entries,
+)
 from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from quiver.errors import LogError, LogFailed
 from quiver.log.disk import Disk
@@ -30,6 +39,7 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import seal_batch
 from quiver.model.filter import parse_filter
 from quiver.model.ids import Offset
+from quiver.model.schema import COLUMN_BIT
 from quiver.model.subscription import SubscriptionSettings
 
 STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
@@ -180,10 +190,23 @@ class PartitionState:
 
     async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
         """Let a subscription that is behind learn of enough messages to deliver some."""
-        while machine.ready_count < wanted and machine.observed_to < self.data.next_offset:
-            if machine.observed_to < self.data.start_offset:
-                machine.skip_to(self.data.start_offset)
-            _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+        while (
+            machine.ready_count < wanted
+            and machine.waiting_count < _LOOK_AHEAD
+            and machine.observed_to < self.data.next_offset
+        ):
+            await self._observe_more(machine)
+
+    async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
+        """Let a subscription learn of all messages below ``end``."""
+        while machine.observed_to < min(end, self.data.next_offset):
+            await self._observe_more(machine)
+            await asyncio.sleep(0)  # others have their turn
+
+    async def _observe_more(self, machine: DeliveryMachine) -> None:
+        if machine.observed_to < self.data.start_offset:
+            machine.skip_to(self.data.start_offset)
+        _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -238,6 +261,9 @@ class PartitionState:
         return lost
 
     async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
+        if isinstance(record, Sought):
+            machine.apply(msgspec.structs.replace(record, start=min(record.start, end)))
+            return record.start > end
         offsets = record.bitmap
         lost = bool(offsets) and offsets.max() >= end
         if lost:
@@ -294,14 +320,32 @@ class PartitionState:
 def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
     for entry in entries:
         if entry.base_offset <= machine.observed_to < entry.next_offset:
-            arrival = arrival_of(entry, with_keys=machine.wants_keys)
-            if machine.settings.filter is not None:
-                passed = _parsed(machine.settings.filter).mask(entry.record_batch())
+            arrival = arrival_of(
+                entry, with_keys=machine.wants_keys, fairness=machine.settings.fairness
+            )
+            passed = _passed(machine, entry)
+            if passed is not None:
                 arrival = msgspec.structs.replace(arrival, passed=passed)
             machine.observe(arrival)
 
 
+def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
+    """Which of the messages are for this subscription; ``None``: all."""
+    passed: Numbers | None = None
+    if machine.settings.filter is not None:
+        passed = _parsed(machine.settings.filter).mask(entry.record_batch())
+    if entry.columns & _TARGETED == _SUBSCRIPTION:
+        target = entry.record_batch().column("origin_subscription")
+        mine = pc.equal(target, pa.scalar(machine.name, pa.string())).fill_null(True)
+        meant = mine.to_numpy(zero_copy_only=False)
+        passed = meant if passed is None else passed & meant
+    return passed
+
+
 _parsed = lru_cache(1000)(parse_filter)
+_SUBSCRIPTION = COLUMN_BIT["origin_subscription"]
+_TARGETED = _SUBSCRIPTION | COLUMN_BIT["origin_topic"]
+"""Of these two, a dead letter has both; one on its way back is for the subscription it names."""
 
 
 def _decode_snapshot(data: bytes) -> _Saved | None:

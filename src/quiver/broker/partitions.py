@@ -101,6 +101,7 @@ class Partitions:
             disk=self._disk,
             clock=self._clock,
             run_blocking=self._run_blocking,
+            dedup_window_us=record.settings.dedup_window_us,
         )
         try:
             await self.prepare(record, index, partition)
@@ -115,6 +116,7 @@ class Partitions:
         for (number, _), partition in self._open.items():
             if number == record.number:
                 partition.log.reconfigure(self._log_settings(record.settings))
+                partition.window.window_us = record.settings.dedup_window_us
 
     async def remove(self, record: TopicRecord) -> None:
         """Close the partitions of a topic that exists no more, and remove its data."""

@@ -113,6 +113,17 @@ class ProducerSessions:
         while len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
 
+    def skip(self, batch: UnstoredBatch) -> None:
+        """All messages of the producer's next batch were stored before, by whomever."""
+        if batch.producer_id == NO_PRODUCER:
+            return
+        session = self._sessions.get(batch.producer_id)
+        if session is None or session.epoch != batch.producer_epoch:
+            last = None if session is None else session.last_user_sequence
+            session = Session(batch.producer_epoch, last_user_sequence=last)
+            self._sessions[batch.producer_id] = session
+        session.next_sequence = batch.sequence + batch.count
+
     def last_user_sequence(self, producer_id: ProducerId) -> int | None:
         session = self._sessions.get(producer_id)
         return None if session is None else session.last_user_sequence
@@ -123,10 +134,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     offset: Offset
     sessions: dict[ProducerId, Session]
+    ids_from: Offset | None = None
+    """Where the oldest batch was whose messages had ids that were remembered."""
 
 
-def encode_snapshot(sessions: ProducerSessions, offset: Offset) -> bytes:
-    return _encoder.encode(Snapshot(offset, sessions.by_producer))
+def encode_snapshot(
+    sessions: ProducerSessions, offset: Offset, ids_from: Offset | None = None
+) -> bytes:
+    return _encoder.encode(Snapshot(offset, sessions.by_producer, ids_from))
 
 
 def decode_snapshot(data: bytes) -> Snapshot | None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine import Depth
-from quiver.broker.inbox import Inbox, Portion
+from quiver.broker.inbox import Glance, Inbox, Portion
 from quiver.broker.lease_token import LeaseToken, TokenSigner
+from quiver.broker.membership import Membership
 from quiver.broker.subscription_catalog import SubscriptionRecord
 from quiver.errors import InvalidReceipt, InvalidRequest, Overloaded
 from quiver.model.clock import Clock
-from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX
+from quiver.model.filter import Filter
+from quiver.model.ids import Offset
+from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX, Ordering
 
 WAIT_S_MAX = 20.0
 WAITERS_MAX = 10_000
@@ -36,6 +39,11 @@ class Settlement(msgspec.Struct, frozen=True):
     offsets: BitMap64
 
 
+class _Waiter(msgspec.Struct, eq=False):
+    woken: asyncio.Future[None]
+    consumer: str
+
+
 class Subscription:
     def __init__(self, record: SubscriptionRecord, signer: TokenSigner, clock: Clock) -> None:
         self.record = record
@@ -44,7 +52,10 @@ class Subscription:
         self._signer = signer
         self._clock = clock
         self._order: deque[Inbox] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[_Waiter] = deque()
+        self.membership: Membership | None = None
+        if record.settings.ordering is Ordering.PARTITION:
+            self.membership = Membership(record.name, record.settings, clock, self.notify_all)
 
     def alter(self, record: SubscriptionRecord) -> None:
         """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
@@ -58,6 +69,8 @@ class Subscription:
         if inboxes != self.inboxes:
             self.inboxes = inboxes
             self._order = deque(inboxes.values())
+            if self.membership is not None:
+                self.membership.read(inboxes.values())
             self.notify()
 
     @property
@@ -80,6 +93,8 @@ class Subscription:
         if not 1 <= limit <= RECEIVE_MAX:
             raise InvalidRequest(f"a receive asks for 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
         visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
+        if self.membership is not None:
+            self.membership.seen(consumer)
         portions: list[Portion] = []
         try:
             await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us)
@@ -99,26 +114,26 @@ class Subscription:
                 inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
         self.notify()
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float, consumer: str = "") -> None:
         """Wait until something may be ready, in line with all who wait, or the time is over."""
-        if self._has_ready():
+        if self._has_ready(consumer):
             return  # since the caller looked
         if len(self._waiters) >= WAITERS_MAX:
             raise Overloaded(f"{WAITERS_MAX:,} receives wait on {self.record.name!r} already")
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer)
         self._waiters.append(waiter)
         pause = min(seconds, self._until_next_event())
         timer = asyncio.ensure_future(self._clock.sleep(pause))
         try:
-            await asyncio.wait([waiter, timer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([waiter.woken, timer], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            if waiter.done():
+            if waiter.woken.done():
                 self.notify()  # another one: this one will not look
             raise
         finally:
             timer.cancel()
-            if not waiter.done():
-                waiter.cancel()
+            if not waiter.woken.done():
+                waiter.woken.cancel()
                 self._waiters.remove(waiter)
 
     async def _take(
@@ -133,6 +148,8 @@ class Subscription:
         for _ in range(len(order)):
             inbox = order[0]
             order.rotate(-1)
+            if self.membership is not None and not self.membership.may_take(consumer, inbox):
+                continue
             portion = await inbox.take(limit, bytes_max, consumer, visibility_us)
             if portion is not None:
                 portions.append(portion)
@@ -142,20 +159,28 @@ class Subscription:
                     break
 
     def notify(self) -> None:
-        """Something may be ready: wake the one who has waited longest."""
+        """Something may be ready: wake the one who has waited longest, of those who may have it."""
+        if self.membership is not None:
+            able = [one for one in self._waiters if self._has_ready(one.consumer)]
+            for waiter in able:
+                self._waiters.remove(waiter)
+                _wake(waiter)
+            return
         while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            if _wake(self._waiters.popleft()):
                 return
 
     def notify_all(self) -> None:
         """Nothing is as it was: whoever waits is to look again."""
-        for _ in range(len(self._waiters)):
-            self.notify()
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            _wake(waiter)
 
     def tick(self) -> None:
         """Do what is due, also for those who went to wait before it was known."""
+        if self.membership is not None:
+            self.membership.alive({waiter.consumer for waiter in self._waiters})
+            self.membership.tick()
         now = self._clock.time_us()
         for inbox in self._order:
             event = inbox.machine.next_event()
@@ -172,21 +197,78 @@ class Subscription:
             return WAIT_S_MAX
         return min(WAIT_S_MAX, max(0.001, (soonest - now) / 1e6))
 
-    def _has_ready(self) -> bool:
-        return any(box.machine.ready_count for box in self._order if box.is_open)
+    def _has_ready(self, consumer: str | None = None) -> bool:
+        """Whether something could be delivered, to this consumer if one is named."""
+        group = self.membership if consumer is not None else None
+        return any(
+            box.machine.ready_count
+            for box in self._order
+            if box.is_open and (group is None or group.may_take(consumer or "", box))
+        )
 
     def _lapses_soon(self, portions: list[Portion]) -> bool:
         """Whether those who wait might sleep through the end of these leases."""
         soon = self._clock.time_us() + WAIT_S_MAX * 1e6
         return any(portion.taken.deadline < soon for portion in portions)
 
+    # ------------------------------------------------------------------ members of a group
+
+    def heartbeat(self, consumer: str) -> list[str]:
+        """The member is alive; the partitions it reads."""
+        if self.membership is None:
+            return []
+        self.membership.seen(consumer)
+        return [str(partition) for partition in self.membership.partitions_of(consumer)]
+
+    def leave(self, consumer: str) -> None:
+        """The consumer is gone for good: what it holds is ready again at once."""
+        for inbox in self.inboxes.values():
+            inbox.release(consumer)
+        if self.membership is not None:
+            self.membership.leave(consumer)
+        self.notify()
+
+    # ------------------------------------------------------------------ looking and clearing up
+
+    async def seek(self, places: dict[tuple[int, int], Offset]) -> None:
+        """Begin again at these offsets, durably; receipts given out before are good no more."""
+        stored = {self.inboxes[place].seek(start) for place, start in places.items()}
+        self.notify_all()
+        await _all_stored(stored)
+
+    async def peek(self, limit: int, *, bytes_max: int, states: Collection[str]) -> list[Glance]:
+        """Up to ``limit`` pending messages, as they are now; nothing changes."""
+        glances: list[Glance] = []
+        for inbox in self.inboxes.values():
+            if limit <= 0 or bytes_max <= 0 or not inbox.is_open:
+                break
+            glance = await inbox.peek(limit, bytes_max, states)
+            if glance is not None:
+                glances.append(glance)
+                limit -= len(glance.offsets)
+                bytes_max -= sum(entry.size() for entry in glance.entries)
+        return glances
+
+    async def purge(self, condition: Filter | None) -> int:
+        """Finish what is pending, all or what matches, whoever has it; how many that was."""
+        count, stored = 0, set()
+        for inbox in self.inboxes.values():
+            purged, durable = await inbox.purge(condition)
+            count += purged
+            stored.add(durable)
+        await _all_stored(stored)
+        return count
+
     # ------------------------------------------------------------------ settling
 
     async def ack(self, settlements: Iterable[Settlement]) -> list[Settlement]:
         """Acknowledge messages, durably; those whose lease had ended."""
-        return await self._settle(
+        stale = await self._settle(
             settlements, lambda inbox, lease_id, offsets: inbox.ack(lease_id, offsets)
         )
+        if self.record.settings.ordering is not Ordering.NONE:
+            self.notify()  # others may come after these
+        return stale
 
     async def nack(
         self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None
@@ -196,6 +278,22 @@ class Subscription:
         stale = await self._settle(
             settlements,
             lambda inbox, lease_id, offsets: inbox.nack(lease_id, offsets, delay_us, error),
+        )
+        self.notify()
+        await self.settle()
+        return stale
+
+    async def settle(self) -> None:
+        """Wait until what failed too often is among the dead letters, as far as it can be now."""
+        for inbox in list(self.inboxes.values()):
+            if inbox.machine.condemned:
+                await inbox.settle()
+
+    async def give_back(self, settlements: Iterable[Settlement]) -> list[Settlement]:
+        """Nobody has looked at these: they are ready again; those whose lease had ended."""
+        stale = await self._settle(
+            settlements,
+            lambda inbox, lease_id, offsets: inbox.give_back(lease_id, offsets),
         )
         self.notify()
         return stale
@@ -212,18 +310,18 @@ class Subscription:
 
     async def _settle(self, settlements: Iterable[Settlement], change: Change) -> list[Settlement]:
         stale: list[Settlement] = []
-        stored: set[asyncio.Future[None]] = set()
+        stored: set[asyncio.Future[None] | None] = set()
         for settlement, token, inbox in [self._find(one) for one in settlements]:
             if inbox is None:
                 stale.append(settlement)
                 continue
             held, durable = change(inbox, token.lease_id, settlement.offsets)
-            if durable is not None:
-                stored.add(durable)
+            stored.add(durable)
             if len(held) < len(settlement.offsets):
                 stale.append(Settlement(settlement.token, settlement.offsets - held))
-        for durable in stored:
-            await asyncio.shield(durable)  # others wait for it too
+        if self.membership is not None:
+            self.membership.hand_over()
+        await _all_stored(stored)
         return stale
 
     def _find(self, settlement: Settlement) -> tuple[Settlement, LeaseToken, Inbox | None]:
@@ -242,6 +340,19 @@ class Subscription:
                 portion.taken.lease_id,
             )
         )
+
+
+async def _all_stored(stored: Iterable[asyncio.Future[None] | None]) -> None:
+    for durable in stored:
+        if durable is not None:
+            await asyncio.shield(durable)  # others wait for it too
+
+
+def _wake(waiter: _Waiter) -> bool:
+    if waiter.woken.done():
+        return False
+    waiter.woken.set_result(None)
+    return True
 
 
 def _visibility_us(seconds: float) -> int:

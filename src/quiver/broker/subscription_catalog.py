@@ -27,7 +27,7 @@ _KIND = Kind(
     not_found=SubscriptionNotFound,
     exists=SubscriptionExists,
 )
-_FIXED = ("ordering", "guarantee")
+_FIXED = ("ordering", "guarantee", "fairness")
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):

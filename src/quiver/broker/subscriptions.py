@@ -7,7 +7,7 @@ match, and those that go leave. Once a second what is due is done, also where no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from quiver.broker.partition import Partition
 from quiver.broker.partition_state import PartitionState
 from quiver.broker.partitions import Partitions
 from quiver.broker.registry import changed_settings
+from quiver.broker.status import status_of
 from quiver.broker.subscription import Subscription
 from quiver.broker.subscription_catalog import (
     SubscriptionCatalog,
@@ -31,11 +32,13 @@ from quiver.broker.subscription_catalog import (
     covers,
     dead_letter_topic,
 )
+from quiver.errors import OffsetOutOfRange, PartitionNotFound
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
+from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import SubscriptionSettings
-from quiver.model.wire import SubscriptionInfo
+from quiver.model.wire import Status, SubscriptionInfo
 
 logger = structlog.get_logger()
 
@@ -71,21 +74,26 @@ class Subscriptions:
         *,
         start: str = "latest",
         start_time: int | None = None,
+        start_offset: int | None = None,
         is_queue: bool = False,
     ) -> SubscriptionRecord:
         """Make a subscription that begins at a place in each partition there is."""
         self._require_topics(settings)
         starts: dict[str, int] = {}
-        if start == "latest" or start_time is not None:
-            starts = await self._starts(name, settings, start_time)
+        if start == "latest" or start_time is not None or start_offset is not None:
+            starts = await self._starts(name, settings, start_time, start_offset)
         record = await self._catalog.create(name, settings, starts, is_queue=is_queue)
         logger.info("subscription created", subscription=name, topics=settings.topics)
         return record
 
     async def _starts(
-        self, name: str, settings: SubscriptionSettings, start_time: int | None
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        start_time: int | None,
+        start_offset: int | None,
     ) -> dict[str, int]:
-        """The end of each partition, or the first message at or after a time."""
+        """The end of each partition, or the first message at or after a time, or an offset."""
         starts: dict[str, int] = {}
         for topic in self._covered(name, settings):
             for index in range(len(topic.first_hashes)):
@@ -93,6 +101,8 @@ class Subscriptions:
                 place = log.next_offset
                 if start_time is not None:
                     place = await log.offset_at(Microseconds(start_time))
+                elif start_offset is not None:
+                    place = _within(log.start_offset, start_offset, log.next_offset)
                 starts[f"{topic.number}/{index}"] = place
         return starts
 
@@ -106,10 +116,21 @@ class Subscriptions:
             leased=depth.leased,
             dead=depth.dead + depth.condemned,
             unseen=subscription.unseen,
+            members=None if subscription.membership is None else subscription.membership.members,
         )
 
     def find(self, name: str) -> SubscriptionRecord:
         return self._catalog.get(name)
+
+    def holds(self, name: str) -> bool:
+        return any(record.name == name for record in self._catalog.all())
+
+    def has_dead_letters(self, name: str) -> bool:
+        """Whether this is the queue for the dead letters of others."""
+        return any(
+            dead_letter_topic(record.name, record.settings) == name
+            for record in self._catalog.all()
+        )
 
     def all(self) -> list[SubscriptionRecord]:
         return sorted(self._catalog.all(), key=lambda record: record.name)
@@ -206,7 +227,7 @@ class Subscriptions:
     def _blank_machines(self, topic: TopicRecord, index: int) -> dict[int, DeliveryMachine]:
         """Every subscription of a partition, as it began."""
         return {
-            record.number: DeliveryMachine(record.settings, record.start(topic, index))
+            record.number: DeliveryMachine(record.settings, record.start(topic, index), record.name)
             for record in self._catalog.on_topic(topic.name)
         }
 
@@ -217,6 +238,65 @@ class Subscriptions:
 
     def _covered(self, name: str, settings: SubscriptionSettings) -> list[TopicRecord]:
         return [topic for topic in self._topics.topics() if covers(name, settings, topic.name)]
+
+    # ------------------------------------------------------------------ replay and clearing up
+
+    async def seek(
+        self,
+        name: str,
+        *,
+        at: str | None = None,
+        time_us: int | None = None,
+        offset: int | None = None,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Begin again at the start, the end, a time, an offset, or offsets of some partitions."""
+        subscription = await self.get(name)
+        places: dict[tuple[int, int], Offset] = {}
+        for place, inbox in subscription.inboxes.items():
+            log = inbox.state.data
+            if offset is not None or offsets is not None:
+                goal = (offsets or {}).get((inbox.topic, inbox.partition), offset)
+                if goal is not None:
+                    places[place] = _within(log.start_offset, goal, log.next_offset)
+            elif time_us is not None:
+                places[place] = await log.offset_at(Microseconds(time_us))
+            else:
+                places[place] = log.start_offset if at == "earliest" else log.next_offset
+        unknown = set(offsets or ()) - {(box.topic, box.partition) for box in _of(subscription)}
+        if unknown:
+            topic, partition = min(unknown)
+            raise PartitionNotFound(
+                f"{name!r} does not read partition {partition:,} of {topic[:200]!r}"
+            )
+        await subscription.seek(places)
+        logger.info("subscription sought", subscription=name, partitions=len(places))
+
+    async def purge(self, name: str, condition: Filter | None) -> int:
+        count = await (await self.get(name)).purge(condition)
+        logger.info("subscription purged", subscription=name, messages=count)
+        return count
+
+    async def cancel(self, topic: TopicRecord, index: int, offsets: BitMap64) -> BitMap64:
+        """Let messages that wait for their time never be delivered; which of them that was."""
+        cancelled = BitMap64()
+        for record in self._catalog.on_topic(topic.name):
+            inbox = (await self.get(record.name)).inboxes.get((topic.number, index))
+            if inbox is not None:
+                of_this, stored = await inbox.cancel(offsets)
+                cancelled |= of_this
+                if stored is not None:
+                    await asyncio.shield(stored)
+        return cancelled
+
+    async def statuses(self, topic: TopicRecord, index: int, offset: Offset) -> list[Status]:
+        """Where a message stands with each subscription of its topic."""
+        found = []
+        for record in self._catalog.on_topic(topic.name):
+            inbox = (await self.get(record.name)).inboxes.get((topic.number, index))
+            if inbox is not None:
+                found.append(status_of(record.name, inbox.machine, offset))
+        return found
 
     # ------------------------------------------------------------------ keeping in time
 
@@ -247,12 +327,26 @@ class Subscriptions:
         await self._dead_letters.store(
             dead_letter_topic(name, self._catalog.get(name).settings),
             subscription=name,
-            topic=inbox.topic,
+            topic=self._topics.get(inbox.topic),
             partition=inbox.partition,
             machine=inbox.machine,
             entries=entries,
             offsets=dead,
         )
+
+
+def _of(subscription: Subscription) -> Iterable[Inbox]:
+    return subscription.inboxes.values()
+
+
+def _within(first: Offset, offset: int, end: Offset) -> Offset:
+    if not first <= offset <= end:
+        raise OffsetOutOfRange(
+            f"offset {offset:,} is not among {first:,} to {end:,}",
+            first_offset=first,
+            next_offset=end,
+        )
+    return Offset(offset)
 
 
 def subscription_info(record: SubscriptionRecord) -> SubscriptionInfo:

@@ -8,6 +8,9 @@ with it, and belongs to the event loop of that first use. ``Client`` has the sam
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import socket
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -29,6 +32,7 @@ from quiver.client.read_range import Position
 from quiver.client.reader import AsyncReader, ReadRequest
 from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
 from quiver.client.shared_producers import SharedProducers
+from quiver.client.tending import Tending
 from quiver.errors import InvalidRequest
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.topic import topic_name
@@ -49,7 +53,7 @@ from quiver.model.wire import (
 )
 
 
-class AsyncClient(Consuming):
+class AsyncClient(Consuming, Tending):
     """A connection to Quiver. Use it with ``async with``, or ``close`` it.
 
     ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
@@ -79,6 +83,8 @@ class AsyncClient(Consuming):
             for _ in range(2)
         )
         self._settler = weakref.ref(self)  # what it made must not keep it from being freed
+        self._name = f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._attendances = set()
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(
@@ -239,6 +245,8 @@ class AsyncClient(Consuming):
         if self._closed:
             return
         self._closed = True
+        for attendance in list(self._attendances):
+            await self._end(attendance)
         for reader in list(self._readers):
             await reader.close()
         try:

@@ -84,6 +84,17 @@ class Client(Wrapper[AsyncClient]):
     ack = blocking(AsyncClient.ack)
     nack = blocking(AsyncClient.nack)
     extend = blocking(AsyncClient.extend)
+    give_back = blocking(AsyncClient.give_back)
+    heartbeat = blocking(AsyncClient.heartbeat)
+    leave = blocking(AsyncClient.leave)
+    seek = blocking(AsyncClient.seek)
+    peek = blocking(AsyncClient.peek)
+    purge = blocking(AsyncClient.purge)
+    cancel = blocking(AsyncClient.cancel)
+    redrive = blocking(AsyncClient.redrive)
+    message_status = blocking(AsyncClient.message_status)
+    _attend = blocking(AsyncClient._attend)
+    _end = blocking(AsyncClient._end)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
 
@@ -94,12 +105,18 @@ class Client(Wrapper[AsyncClient]):
         prefetch: int = 100,
         visibility: Duration | None = None,
         consumer: str = "",
+        keep_alive: Duration = 0,
     ) -> Iterator[ReceivedMessage]:
-        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded."""
-        while True:
-            yield from self.receive(
-                subscription, prefetch, wait="20s", visibility=visibility, consumer=consumer
-            )
+        """Messages as they come, for ever; see ``AsyncClient.consume``."""
+        attendance = self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        try:
+            while True:
+                for message in self._thread.run(attendance.receive):
+                    attendance.given()
+                    yield message
+        finally:
+            if not self._closed:
+                self._end(attendance)
 
     def close(self) -> None:
         """Flush what was sent, stop what is read, and disconnect."""

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from quiver.client.attendance import Attendance
 from quiver.client.cluster import Cluster, expect
+from quiver.client.read_range import Position, mark_of
 from quiver.client.received import (
     ReceivedMessage,
     batch_in,
@@ -17,6 +19,7 @@ from quiver.client.received import (
 )
 from quiver.client.settings import topic_settings
 from quiver.errors import InvalidSetting, StaleReceipt
+from quiver.model.clock import Clock
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.model.units import Duration, seconds
@@ -28,10 +31,14 @@ from quiver.model.wire import (
     DeleteSubscription,
     DescribeSubscription,
     Extend,
+    Heartbeat,
+    Leave,
     ListSubscriptions,
+    Membership,
     Nack,
     Receive,
     Received,
+    Return,
     Settled,
     Subscription,
     SubscriptionInfo,
@@ -44,8 +51,12 @@ _WAIT_S = 20.0
 class Consuming:
     """The part of an ``AsyncClient`` that is about subscriptions."""
 
+    _clock: Clock
     _cluster: Cluster
     _read_cluster: Cluster
+    _name: str
+    """What this client is called where a consumer has no name of its own."""
+    _attendances: set[Attendance]
     _settler: Callable[[], Any]
     """Gives who settles what is received: the client that the program uses."""
 
@@ -57,20 +68,22 @@ class Consuming:
         name: str,
         topics: Sequence[str],
         *,
-        start: str = "latest",
-        start_time_us: int | None = None,
+        start: Position = "latest",
         exist_ok: bool = False,
         **settings: Any,
     ) -> SubscriptionInfo:
         """Make a subscription that reads these topics, or patterns such as ``"orders.*"``.
 
-        ``start`` is ``"latest"`` or ``"earliest"``; ``settings`` are those of ``SubscriptionSettings``.
+        ``start`` is ``"latest"``, ``"earliest"``, a time (``"-1h"``, a datetime) or an offset;
+        ``settings`` are those of ``SubscriptionSettings``.
         """
+        mark = mark_of(start, self._clock.time_us())
         request = CreateSubscription(
             name=name,
             settings=_subscription_settings(list(topics), settings),
-            start=start,
-            start_time_us=start_time_us,
+            start=mark.at or "latest",
+            start_time_us=mark.time_us,
+            start_offset=mark.offset,
             exist_ok=exist_ok,
         )
         _, (reply, _) = await self._cluster.call(request, repeatable=exist_ok)
@@ -149,17 +162,58 @@ class Consuming:
         prefetch: int = 100,
         visibility: Duration | None = None,
         consumer: str = "",
+        keep_alive: Duration = 0,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded."""
-        while True:
-            for message in await self.receive(
-                subscription,
-                prefetch,
-                wait=_WAIT_S,
-                visibility=visibility,
-                consumer=consumer,
-            ):
-                yield message
+        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded.
+
+        ``keep_alive`` extends the leases of messages that are not settled, for so long at most: give
+        it where the work on a message may take longer than the visibility.
+        """
+        attendance = await self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        try:
+            while True:
+                for message in await attendance.receive():
+                    attendance.given()
+                    yield message
+        finally:
+            await self._end(attendance)
+
+    async def _attend(
+        self,
+        subscription: str,
+        prefetch: int,
+        visibility: Duration | None,
+        consumer: str,
+        keep_alive: Duration,
+    ) -> Attendance:
+        info = await self.describe_subscription(subscription)
+        attendance = Attendance(
+            self,
+            info.settings,
+            self._clock,
+            subscription=subscription,
+            consumer=consumer or self._name,
+            prefetch=prefetch,
+            visibility_s=None if visibility is None else seconds(visibility),
+            keep_alive_s=seconds(keep_alive),
+        )
+        self._attendances.add(attendance)
+        return attendance
+
+    async def _end(self, attendance: Attendance) -> None:
+        self._attendances.discard(attendance)
+        await attendance.close()
+
+    async def heartbeat(self, subscription: str, consumer: str = "") -> list[str]:
+        """A member of a group is alive; the partitions it reads, as ``topic/partition``."""
+        request = Heartbeat(subscription=subscription, consumer=consumer or self._name)
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        return expect(Membership, reply).partitions
+
+    async def leave(self, subscription: str, consumer: str = "") -> None:
+        """A consumer ends: what it holds is ready again, and its partitions go to others."""
+        request = Leave(subscription=subscription, consumer=consumer or self._name)
+        await self._cluster.call(request, repeatable=True)
 
     async def _receive(
         self,
@@ -176,7 +230,7 @@ class Consuming:
             bytes_max=16 << 20,
             wait_ms=round(wait_s * 1000),
             visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
-            consumer=consumer,
+            consumer=consumer or self._name,
         )
         _, (reply, body) = await self._read_cluster.call(
             request, repeatable=True, timeout_s=self._read_cluster.timeout_s + wait_s
@@ -187,7 +241,9 @@ class Consuming:
 
     async def ack(self, subscription: str, messages: Any) -> None:
         """Acknowledge received messages, receipts or a received batch, durably."""
-        await self._settle(Ack(subscription=subscription, settlements=settlements(messages)))
+        await self._settle(
+            Ack(subscription=subscription, settlements=settlements(messages)), messages
+        )
 
     async def nack(
         self,
@@ -204,7 +260,14 @@ class Consuming:
                 settlements=settlements(messages),
                 delay_ms=None if delay is None else round(seconds(delay) * 1000),
                 error=error,
-            )
+            ),
+            messages,
+        )
+
+    async def give_back(self, subscription: str, messages: Any) -> None:
+        """Messages that nobody has looked at are ready again, as if never delivered."""
+        await self._settle(
+            Return(subscription=subscription, settlements=settlements(messages)), messages
         )
 
     async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None:
@@ -217,9 +280,11 @@ class Consuming:
             )
         )
 
-    async def _settle(self, request: Ack | Nack | Extend) -> None:
+    async def _settle(self, request: Ack | Nack | Extend | Return, done: Any = ()) -> None:
         if not request.settlements:
             return
+        for attendance in self._attendances:
+            attendance.settled(done)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         stale = expect(Settled, reply).stale
         if stale:

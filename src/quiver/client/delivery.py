@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from quiver.errors import InvalidRequest, QuiverError, RequestTimeout
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.message_id import MessageId
+from quiver.model.wire import Repeat
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,18 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     append_time: int | None = None
     topic_number: int | None = None
     duplicate: bool = False
+    repeats: Mapping[int, Repeat] = {}
+    """Those that were stored before, by their place in the batch."""
+
+    def of(self, place: int) -> tuple[int | None, int | None, bool]:
+        """Offset and time of one message, and whether it was stored before."""
+        repeat = self.repeats.get(place)
+        if repeat is not None:
+            return repeat.offset, repeat.append_time, True
+        if self.base_offset is None:
+            return None, self.append_time, self.duplicate
+        before = sum(other < place for other in self.repeats)
+        return self.base_offset + place - before, self.append_time, self.duplicate
 
 
 class BatchPromise:
@@ -151,13 +164,9 @@ class BatchPromise:
             raise self.error.with_traceback(None)
         placed = self.placement
         assert placed is not None, "asked for once it is settled"
+        offset, time_us, duplicate = placed.of(place)
         return Published(
-            self.topic,
-            self.partition,
-            None if placed.base_offset is None else placed.base_offset + place,
-            placed.append_time,
-            placed.topic_number,
-            placed.duplicate,
+            self.topic, self.partition, offset, time_us, placed.topic_number, duplicate
         )
 
 

@@ -54,6 +54,9 @@ class Intake:
             self._check_partition(partition)
         elif key is not None:
             partition = self._sender.layout.router.partition(key)
+        elif isinstance(dedup_id := options.get("dedup_id"), str):
+            # Repeats have to meet where the original is.
+            partition = self._sender.layout.router.partition(dedup_id.encode(errors="replace"))
         message_size = len(payload) + (0 if key is None else len(key))
         columns: dict[str, Any] | None = None
         size = message_size + MESSAGE_OVERHEAD

@@ -254,6 +254,14 @@ def _placement(reply: object, attempts: int) -> Placement:
     if not isinstance(reply, Published):
         return Placement()
     duplicate = reply.duplicate and attempts == 1
+    if reply.repeats:
+        return Placement(
+            reply.base_offset if reply.base_offset >= 0 else None,
+            reply.append_time,
+            reply.topic_number,
+            duplicate,
+            reply.repeats,
+        )
     if reply.base_offset < 0:
         return Placement(topic_number=reply.topic_number, duplicate=duplicate)
     return Placement(reply.base_offset, reply.append_time, reply.topic_number, duplicate)

@@ -85,7 +85,7 @@ def numbers_in(rows: pa.RecordBatch) -> list[int | None] | None:
 
 
 def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None]:
-    """The partition of each row: by its key, else by its number, else none in particular."""
+    """The partition of each row: by its key, its number or its id, else none in particular."""
     places: list[int | None] = [None] * len(rows)
     if "key" in rows.schema.names and rows.column("key").null_count < len(rows):
         keys = _cast(rows.column("key"), pa.binary(), "key").to_pylist()
@@ -95,6 +95,11 @@ def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None]:
         for row, number in enumerate(numbers):
             if places[row] is None and number is not None:
                 places[row] = router.partition(number.to_bytes(8, "little", signed=True))
+    if "dedup_id" in rows.schema.names and rows.column("dedup_id").null_count < len(rows):
+        ids = _cast(rows.column("dedup_id"), pa.string(), "dedup_id").to_pylist()
+        for row, one in enumerate(ids):
+            if places[row] is None and one is not None:
+                places[row] = router.partition(one.encode())
     return places
 
 

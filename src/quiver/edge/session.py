@@ -17,10 +17,10 @@ import msgspec
 import structlog
 
 from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
-from quiver.broker.partition import Partition, Placed, unavailable
+from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
-from quiver.edge.subscription_calls import Receiving, manage, settle
+from quiver.edge.subscription_calls import Receiving, find, manage, peek, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -254,6 +254,12 @@ class Session:
                 append_time=place.append_time,
                 topic_number=number,
                 duplicate=isinstance(place, StoredRange),
+                repeats={
+                    row: wire.Repeat(seen.offset, seen.append_time)
+                    for row, seen in place.repeats.items()
+                }
+                if isinstance(place, StoredOnce)
+                else {},
             ),
         )
 
@@ -265,7 +271,7 @@ class Session:
                 await self._fetch(waiting, request)
             elif isinstance(request, wire.Receive):
                 await self._receive(waiting, request)
-            elif isinstance(request, wire.Ack | wire.Nack | wire.Extend):
+            elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
                 self._answer(waiting, await settle(self._broker, request))
             else:
                 await self._call(waiting, request)
@@ -279,6 +285,10 @@ class Session:
             handler = _HANDLERS.get(type(request))
             if handler is not None:
                 self._answer(waiting, await handler(self, request))
+            elif isinstance(request, wire.Peek):
+                self._answer(waiting, *await peek(self._broker, request))
+            elif isinstance(request, wire.FindMessage):
+                self._answer(waiting, *await find(self._broker, request))
             else:
                 self._answer(waiting, await manage(self._broker, request))
 

@@ -14,8 +14,12 @@ from quiver.errors import InvalidRequest
 from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
+from quiver.model.filter import Filter, parse_filter
+from quiver.model.subscription import RECEIVE_MAX
 
 SETTLEMENTS_MAX = 100_000
+IDS_MAX = 10_000
+PEEKED_STATES = ("ready", "delayed", "leased")
 RECEIVE_BYTES_MAX = 32 << 20
 
 
@@ -32,6 +36,7 @@ async def manage(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:
                 request.settings,
                 start=request.start,
                 start_time=request.start_time_us,
+                start_offset=request.start_offset,
                 exist_ok=request.exist_ok,
             )
         case wire.CreateQueue():
@@ -45,12 +50,112 @@ async def manage(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:
         case wire.DeleteSubscription():
             await broker.delete_subscription(request.name)
             return wire.Done()
-        case _:
+        case wire.ListSubscriptions():
             return wire.Subscriptions(subscriptions=broker.list_subscriptions())
+        case _:
+            return await _tend(broker, request)
     return wire.Subscription(subscription=info)
 
 
-async def settle(broker: Broker, request: wire.Ack | wire.Nack | wire.Extend) -> wire.Settled:
+async def _tend(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:
+    """Groups, replay and clearing up."""
+    match request:
+        case wire.Heartbeat():
+            subscription = await broker.subscriptions.get(request.subscription)
+            return wire.Membership(partitions=subscription.heartbeat(request.consumer[:200]))
+        case wire.Leave():
+            subscription = await broker.subscriptions.get(request.subscription)
+            subscription.leave(request.consumer[:200])
+            return wire.Done()
+        case wire.Seek():
+            await _seek(broker, request)
+            return wire.Done()
+        case wire.Purge():
+            condition = _condition(request.filter)
+            return wire.Counted(
+                count=await broker.subscriptions.purge(request.subscription, condition)
+            )
+        case wire.Cancel():
+            if len(request.ids) > IDS_MAX:
+                raise InvalidRequest(f"at most {IDS_MAX:,} messages are cancelled in one request")
+            return wire.Counted(count=await broker.cancel(request.topic, request.ids))
+        case wire.Redrive():
+            redriven = await broker.redrive(
+                request.subscription,
+                to=request.to,
+                condition=_condition(request.filter),
+                dry_run=request.dry_run,
+                messages_max=request.messages_max,
+            )
+            return wire.Redriven(count=redriven.count, by_topic=redriven.by_topic)
+    raise AssertionError(f"{type(request).__name__} has no handler")
+
+
+async def _seek(broker: Broker, request: wire.Seek) -> None:
+    given = [request.at, request.time_us, request.offset, request.places]
+    if sum(one is not None for one in given) != 1:
+        raise InvalidRequest("a seek has one goal: a name, a time, an offset, or places")
+    if request.at is not None and request.at not in ("earliest", "latest"):
+        raise InvalidRequest(f"seek to 'earliest' or 'latest', not {request.at[:80]!r}")
+    offsets = None
+    if request.places is not None:
+        offsets = {(place.topic, place.partition): place.offset for place in request.places}
+    await broker.subscriptions.seek(
+        request.subscription,
+        at=request.at,
+        time_us=request.time_us,
+        offset=request.offset,
+        offsets=offsets,
+    )
+
+
+def _condition(text: str | None) -> Filter | None:
+    return None if text is None else parse_filter(text)
+
+
+async def peek(broker: Broker, request: wire.Peek) -> tuple[wire.Peeked, list[Bytes]]:
+    """Pending messages as they are now."""
+    if not 1 <= request.messages_max <= RECEIVE_MAX:
+        raise InvalidRequest(f"a peek is at 1 to {RECEIVE_MAX:,} messages")
+    if not set(request.states) <= set(PEEKED_STATES) or not request.states:
+        raise InvalidRequest(f"the states to peek at are {', '.join(PEEKED_STATES)}")
+    subscription = await broker.subscriptions.get(request.subscription)
+    glances = await subscription.peek(
+        request.messages_max,
+        bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
+        states=request.states,
+    )
+    infos = [
+        wire.GlanceInfo(
+            topic=glance.topic,
+            topic_number=glance.topic_number,
+            partition=glance.partition,
+            offsets=glance.offsets.serialize(),
+            states={state: part.serialize() for state, part in glance.states.items() if part},
+            deliveries={count: part.serialize() for count, part in glance.deliveries.items()},
+            size=sum(entry.size() for entry in glance.entries),
+        )
+        for glance in glances
+    ]
+    entries = [entry for glance in glances for entry in glance.entries]
+    return wire.Peeked(glances=infos), [buffer for entry in entries for buffer in entry.buffers()]
+
+
+async def find(broker: Broker, request: wire.FindMessage) -> tuple[wire.MessageFound, list[Bytes]]:
+    """A message by its id."""
+    found = await broker.find_message(request.topic, request.message_id)
+    reply = wire.MessageFound(
+        partition=found.id.partition,
+        offset=found.id.offset,
+        topic_number=found.id.topic,
+        statuses=found.statuses,
+    )
+    return reply, [] if found.entry is None else list(found.entry.buffers())
+
+
+async def settle(
+    broker: Broker, request: wire.Ack | wire.Nack | wire.Extend | wire.Return
+) -> wire.Settled:
     """Acknowledge, give back or hold messages; the reply is sent when that is durable."""
     if len(request.settlements) > SETTLEMENTS_MAX:
         raise InvalidRequest(f"at most {SETTLEMENTS_MAX:,} settlements go into one request")
@@ -61,6 +166,8 @@ async def settle(broker: Broker, request: wire.Ack | wire.Nack | wire.Extend) ->
     elif isinstance(request, wire.Nack):
         delay_s = None if request.delay_ms is None else request.delay_ms / 1000
         stale = await subscription.nack(settlements, delay_s=delay_s, error=request.error)
+    elif isinstance(request, wire.Return):
+        stale = await subscription.give_back(settlements)
     else:
         stale = await subscription.extend(settlements, visibility_s=request.visibility_ms / 1000)
     return wire.Settled(
@@ -106,7 +213,8 @@ class Receiving:
 
     async def wait(self) -> None:
         subscription = await self._broker.subscriptions.get(self._request.subscription)
-        await subscription.wait(max(0.0, self._deadline - self._clock.monotonic()))
+        left_s = max(0.0, self._deadline - self._clock.monotonic())
+        await subscription.wait(left_s, self._request.consumer[:200])
 
 
 def _info(subscription: Subscription, portion: Portion) -> wire.PortionInfo:

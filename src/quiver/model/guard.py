@@ -32,6 +32,8 @@ _BOUNDS = {
     "priority": (PRIORITY_MIN, PRIORITY_MAX, f"between {PRIORITY_MIN} and {PRIORITY_MAX}"),
     "event_time": _TIMES,
     "origin_time": _TIMES,
+    "first_delivery": _TIMES,
+    "last_delivery": _TIMES,
     "deliver_at": _TIMES,
     "expires_at": _TIMES,
 }

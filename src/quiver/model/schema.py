@@ -30,6 +30,8 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("origin_time", TIMESTAMP),
     pa.field("deliveries", pa.int32()),
     pa.field("last_error", pa.string()),
+    pa.field("first_delivery", TIMESTAMP),
+    pa.field("last_delivery", TIMESTAMP),
 )
 
 COLUMN_BIT: dict[str, int] = {field.name: 1 << place for place, field in enumerate(COLUMNS)}

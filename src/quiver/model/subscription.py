@@ -13,6 +13,7 @@ from quiver.model.units import seconds
 
 VISIBILITY_S_MAX = 12 * 3600.0
 RECEIVE_MAX = 10_000
+_FAIRNESS = re.compile(r"key|headers\.[A-Za-z0-9_.-]{1,200}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
 
 
@@ -69,16 +70,22 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     ageing: float | str = 60.0
     """A message that waited this long counts as one priority higher; 0: strict priorities."""
+    fairness: str | None = None
+    """Whose turn it is: ``key`` or ``headers.NAME`` says which tenant a message is of, and messages
+    of one priority are delivered tenant by tenant. Needs ordering ``none``."""
+    session_timeout: float | str = 10.0
+    """With ordering ``partition``: a member that was silent for so long has left its group."""
     filter: str | None = None
     """Only messages that match are delivered, as ``headers.region = 'eu' and priority >= 5``."""
 
     def __post_init__(self) -> None:
         self._choose("ordering", Ordering)
         self._choose("guarantee", Guarantee)
-        for name in ("visibility", "ageing"):
+        for name in ("visibility", "ageing", "session_timeout"):
             msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
         within("visibility", self.visibility_s, 0, VISIBILITY_S_MAX)
         within("ageing", float(self.ageing), 0, 365 * 86400)
+        within("session_timeout", float(self.session_timeout), 3, 300)
         within("max_deliveries", self.max_deliveries, 0, 10_000)
         if not 1 <= len(self.topics) <= 1000:
             raise InvalidSetting("a subscription has 1 to 1,000 topics", setting="topics")
@@ -88,10 +95,16 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
             parse_filter(self.filter)
         if self.dead_letter is not None:
             checked_name(self.dead_letter, "topic")
-        if self.ordering is Ordering.PARTITION:
+        if self.fairness is not None and not _FAIRNESS.fullmatch(self.fairness):
             raise InvalidSetting(
-                "ordering 'partition' is not offered yet: read the stream, or use ordering 'key'",
-                setting="ordering",
+                f"fairness is 'key' or 'headers.NAME', not {self.fairness[:80]!r}",
+                setting="fairness",
+            )
+        if self.fairness is not None and self.ordering is not Ordering.NONE:
+            raise InvalidSetting(
+                f"fairness changes the order, and ordering {self.ordering.value!r} keeps it: "
+                "choose one of them",
+                setting="fairness",
             )
         for topic in self.topics:
             if "*" not in topic:
@@ -111,6 +124,10 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def visibility_s(self) -> float:
         return float(self.visibility)
+
+    @property
+    def session_timeout_us(self) -> int:
+        return round(float(self.session_timeout) * 1_000_000)
 
     @property
     def ageing_us(self) -> int:

@@ -98,13 +98,21 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks = Acks.QUORUM
     segment_bytes: int = 256 << 20
     segment_age_s: int = 86400
+    dedup_window: float | str = 300.0
+    """For so long, a message with the ``dedup_id`` of another is not stored again; 0: not at all."""
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "dedup_window", float(seconds(self.dedup_window)))
+        within("dedup_window", float(self.dedup_window), 0, 86400)
         within("partitions", self.partitions, 1, PARTITIONS_MAX)
         within("sync_interval_ms", self.sync_interval_ms, 1, 60_000)
         within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
         within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
         within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
+
+    @property
+    def dedup_window_us(self) -> int:
+        return round(float(self.dedup_window) * 1_000_000)
 
 
 def topic_name(name: str) -> TopicName:

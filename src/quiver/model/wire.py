@@ -138,12 +138,22 @@ class Publish(Request, tag="publish"):
     """The layout it was routed by; 0 if routing does not matter."""
 
 
+class Repeat(msgspec.Struct, array_like=True, frozen=True):
+    """Where a message is that was stored before."""
+
+    offset: int
+    append_time: int
+
+
 class Published(Reply, tag="published"):
     base_offset: int
     append_time: int
     topic_number: int
     duplicate: bool = False
     """It had been stored before, at this offset; nothing was stored now."""
+    repeats: dict[int, Repeat] = {}
+    """Messages that were stored before, found by their ``dedup_id``: by their place in the batch, the
+    offset and the time of storage of each. The others follow each other from ``base_offset`` on."""
 
 
 class Fetch(Request, tag="fetch"):
@@ -192,6 +202,8 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     """Messages that are in the dead-letter topic, or on their way there."""
     unseen: int | None = None
     """Messages that are stored and have not been looked at."""
+    members: dict[str, list[str]] | None = None
+    """With ordering ``partition``: the members of the group, and the partitions that each reads."""
 
 
 class CreateSubscription(Request, tag="create_subscription"):
@@ -201,6 +213,8 @@ class CreateSubscription(Request, tag="create_subscription"):
     """Where to begin in partitions that exist: ``earliest`` or ``latest``."""
     start_time_us: int | None = None
     """Where to begin instead: at the first message appended at or after this time."""
+    start_offset: int | None = None
+    """Where to begin instead: at this offset, in every partition."""
     exist_ok: bool = False
     """An existing subscription with the same settings is not an error."""
 
@@ -309,10 +323,156 @@ class Extend(Request, tag="extend"):
     visibility_ms: int
 
 
+class Return(Request, tag="return"):
+    """Messages that nobody has looked at: they are ready again at once, as if never delivered."""
+
+    subscription: str
+    settlements: list[Settlement]
+
+
 class Settled(Reply, tag="settled"):
     """``stale`` were not settled: their lease had ended, and they may be with another consumer."""
 
     stale: list[Settlement] = []
+
+
+class Heartbeat(Request, tag="heartbeat"):
+    """A member of a group is alive, and joins it if it has not done so."""
+
+    subscription: str
+    consumer: str
+
+
+class Membership(Reply, tag="membership"):
+    """The partitions that the member reads, as ``topic/partition``."""
+
+    partitions: list[str]
+
+
+class Leave(Request, tag="leave"):
+    """A consumer ends: what it holds is ready again at once, and its partitions go to others."""
+
+    subscription: str
+    consumer: str
+
+
+class Place(msgspec.Struct, array_like=True):
+    """An offset of one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Seek(Request, tag="seek"):
+    """Begin again somewhere else: what is before counts as acknowledged, what is after is delivered.
+
+    Receipts given out before are good no more.
+    """
+
+    subscription: str
+    at: str | None = None
+    """``earliest`` or ``latest``."""
+    time_us: int | None = None
+    """Instead: at the first message appended at or after this time."""
+    offset: int | None = None
+    """Instead: at this offset in every partition."""
+    places: list[Place] | None = None
+    """Instead: at an offset in each of these partitions; the others stay as they are."""
+
+
+class Peek(Request, tag="peek"):
+    """Look at pending messages; nothing changes."""
+
+    subscription: str
+    messages_max: int = 100
+    bytes_max: int = 4 << 20
+    states: list[str] = msgspec.field(default_factory=lambda: ["ready", "delayed", "leased"])
+
+
+class GlanceInfo(msgspec.Struct, kw_only=True):
+    """Pending messages of one partition. Bitmaps and entries are as in a portion."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    offsets: bytes
+    states: dict[str, bytes]
+    deliveries: dict[int, bytes] = {}
+    """How often they were delivered so far, where at all."""
+    size: int
+
+
+class Peeked(Reply, tag="peeked"):
+    """The body is the entries of each glance, one after the other."""
+
+    glances: list[GlanceInfo]
+
+
+class Purge(Request, tag="purge"):
+    """Finish what is pending, whoever has it; only what matches the filter if there is one."""
+
+    subscription: str
+    filter: str | None = None
+
+
+class Cancel(Request, tag="cancel"):
+    """Let scheduled messages never be delivered, for every subscription of their topic."""
+
+    topic: str
+    ids: list[str]
+
+
+class Counted(Reply, tag="counted"):
+    """How many messages that was."""
+
+    count: int
+
+
+class Redrive(Request, tag="redrive"):
+    """Send some dead letters of a subscription back; ask again until none is left."""
+
+    subscription: str
+    """The one that failed with them, or the queue of its dead letters."""
+    to: str | None = None
+    """A topic to send them to, instead of each to its own."""
+    filter: str | None = None
+    dry_run: bool = False
+    """Count all that match, and send none."""
+    messages_max: int = 1000
+
+
+class Redriven(Reply, tag="redriven"):
+    count: int
+    by_topic: dict[str, int]
+
+
+class FindMessage(Request, tag="find_message"):
+    """A message by its id, and where it stands with each subscription."""
+
+    topic: str
+    message_id: str
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """Where a message stands with one subscription."""
+
+    subscription: str
+    state: str
+    """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
+    deliveries: int = 0
+    consumer: str | None = None
+    until_us: int | None = None
+    """When the delay or the lease ends."""
+
+
+class MessageFound(Reply, tag="message_found"):
+    """The body is an entry with the message, or nothing if retention has removed it."""
+
+    partition: int
+    offset: int
+    topic_number: int
+    statuses: list[Status]
 
 
 class DescribeNode(Request, tag="describe_node"):
@@ -351,6 +511,15 @@ AnyRequest = (
     | Ack
     | Nack
     | Extend
+    | Return
+    | Heartbeat
+    | Leave
+    | Seek
+    | Peek
+    | Purge
+    | Cancel
+    | Redrive
+    | FindMessage
     | DescribeNode
 )
 AnyReply = (
@@ -367,6 +536,11 @@ AnyReply = (
     | Subscriptions
     | Received
     | Settled
+    | Membership
+    | Peeked
+    | Counted
+    | Redriven
+    | MessageFound
     | Node
 )
 

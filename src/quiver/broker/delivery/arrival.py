@@ -19,6 +19,7 @@ from quiver.broker.delivery.offset_sets import (
 )
 from quiver.broker.delivery.ready import DEFAULT_PRIORITY
 from quiver.model.batch import StoredBatch
+from quiver.model.filter.texts import rows_by_text
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.schema import COLUMN_BIT
 
@@ -36,6 +37,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     deliver_at: Numbers | None = None
     expires_at: Numbers | None = None
     key: pa.Array | None = None
+    tenants: dict[str, Numbers] | None = None
+    """The rows of each tenant, where the subscription is fair; those of no tenant are left out."""
     passed: Numbers | None = None
     """Which messages the subscription's filter lets through; ``None``: all."""
 
@@ -61,6 +64,11 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
             if start < end and priority != DEFAULT_PRIORITY:
                 yield priority, BitMap64(offsets[start:end])
 
+    def by_tenant(self) -> Iterator[tuple[str, BitMap64]]:
+        """The offsets of each tenant."""
+        for tenant, rows in (self.tenants or {}).items():
+            yield tenant, self._offsets(rows)
+
     def timed(self, times: Numbers, among: BitMap64) -> tuple[Numbers, Numbers]:
         """Times and offsets of those messages among these that have a time."""
         chosen = offset_numbers(self._offsets(np.flatnonzero(times != NEVER)) & among)
@@ -70,7 +78,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
         return offset_set(rows + self.base_offset)
 
 
-def arrival_of(entry: StoredBatch, *, with_keys: bool = False) -> Arrival:
+def arrival_of(
+    entry: StoredBatch, *, with_keys: bool = False, fairness: str | None = None
+) -> Arrival:
     """An entry as the machine sees it; its body is decoded only if it decides something."""
     wanted = [name for name in _READERS if with_keys or name != "key"]
     wanted = [name for name in wanted if entry.columns & COLUMN_BIT[name]]
@@ -78,6 +88,8 @@ def arrival_of(entry: StoredBatch, *, with_keys: bool = False) -> Arrival:
     if wanted:
         rows = entry.record_batch()
         columns = {name: _READERS[name](rows.column(name)) for name in wanted}
+    if fairness is not None and entry.columns & COLUMN_BIT[fairness.split(".")[0]]:
+        columns["tenants"] = rows_by_text(entry.record_batch(), fairness)
     return Arrival(
         base_offset=entry.base_offset, count=entry.count, time=entry.append_time, **columns
     )

@@ -6,6 +6,8 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.offset_sets import discard_from_all
 
+_NONE = BitMap64()
+
 
 class Attempts:
     """Counts of messages that were delivered and are not yet done with."""
@@ -15,6 +17,17 @@ class Attempts:
 
     def of(self, offset: int) -> int:
         return next((count for count, offsets in self.levels.items() if offset in offsets), 0)
+
+    @property
+    def once(self) -> BitMap64:
+        """What was delivered once."""
+        return self.levels.get(1, _NONE)
+
+    def among(self, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that were delivered at least once."""
+        if not offsets:
+            return offsets
+        return BitMap64.union(_NONE, *(level & offsets for level in self.levels.values()))
 
     def split(self, offsets: BitMap64) -> dict[int, BitMap64]:
         """The offsets by how often they were delivered."""

@@ -12,11 +12,13 @@ import msgspec
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from quiver.broker.delivery.acked import RecentAcks
 from quiver.broker.delivery.arrival import Arrival
 from quiver.broker.delivery.attempts import Attempts
+from quiver.broker.delivery.delivery_times import DeliveryTimes
 from quiver.broker.delivery.key_order import KeyOrder
 from quiver.broker.delivery.leases import Lease, LeaseTable
-from quiver.broker.delivery.offset_sets import offset_range
+from quiver.broker.delivery.offset_sets import Label, lowest, offset_range
 from quiver.broker.delivery.ready import ReadyQueue
 from quiver.broker.delivery.records import (
     NO_LEASE,
@@ -27,6 +29,7 @@ from quiver.broker.delivery.records import (
     Finished,
     Leased,
     Returned,
+    Sought,
 )
 from quiver.broker.delivery.snapshot import Snapshot
 from quiver.broker.delivery.timed import TimedOffsets
@@ -35,6 +38,7 @@ from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 _ERROR_LENGTH_MAX = 1000
 _NONE = BitMap64()
+_EMPTY = BitMap64().serialize()
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -57,15 +61,27 @@ class Depth(msgspec.Struct, frozen=True):
 class DeliveryMachine:
     """Messages come in with ``observe``, in order, from ``start`` on."""
 
-    def __init__(self, settings: SubscriptionSettings, start: Offset) -> None:
+    def __init__(self, settings: SubscriptionSettings, start: Offset, name: str = "") -> None:
+        self.name = name
         self.settings = settings
+        self.dead = BitMap64()
+        self._begin(start)
+
+    def _begin(self, start: Offset) -> None:
+        """Nothing has been observed; the first message is to be the one at ``start``."""
+        settings = self.settings
         self.start = start
         self.observed_to = start
         self.keys_from: Offset | None = None
         """After a restore: from where on keys must be learned before anything else happens."""
         by_priority = settings.ordering is Ordering.NONE
-        self._ready = ReadyQueue(settings.ageing_us if by_priority else 0)
+        self._ready = ReadyQueue(
+            settings.ageing_us if by_priority else 0,
+            is_fair=by_priority and settings.fairness is not None,
+        )
         self._keys = KeyOrder() if settings.ordering is Ordering.KEY else None
+        self._acked = RecentAcks()
+        self._times = DeliveryTimes()
         self._delayed = TimedOffsets()
         self._expiring = TimedOffsets()
         self._expired_in_lease = BitMap64()
@@ -73,10 +89,9 @@ class DeliveryMachine:
         self._attempts = Attempts()
         self._errors: dict[int, str] = {}
         self.condemned = BitMap64()
-        self.dead = BitMap64()
 
     def reconfigure(self, settings: SubscriptionSettings) -> None:
-        """Go on with other settings; ordering and guarantee stay."""
+        """Go on with other settings; ordering, guarantee and fairness stay."""
         assert settings.ordering is self.settings.ordering
         self.settings = settings
         if settings.ordering is Ordering.NONE:
@@ -111,7 +126,14 @@ class DeliveryMachine:
     @property
     def ready_count(self) -> int:
         """How many messages a ``take`` could have right now."""
-        return len(self._ready)
+        if self.settings.ordering is not Ordering.PARTITION:
+            return len(self._ready)
+        return len(self._in_turn(len(self._ready)))
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages could be delivered if others were not before them."""
+        return len(self._ready) + len(self._waiting) - self.ready_count
 
     @property
     def wants_keys(self) -> bool:
@@ -136,11 +158,36 @@ class DeliveryMachine:
             return "ready"
         return "finished"
 
+    def in_state(self, state: str) -> BitMap64:
+        """The messages that are ready (be it that they wait for others), delayed or leased."""
+        if state == "ready":
+            return self._ready.offsets | self._waiting
+        return (self._delayed.members if state == "delayed" else self._leases.held).copy()
+
     def holder(self, offset: Offset) -> Lease | None:
         return self._leases.holder(offset)
 
+    def held(self, lease_id: int, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that the lease holds."""
+        return self._leases.valid(lease_id, offsets)
+
+    def has_leases(self, consumer: str) -> bool:
+        return any(True for _ in self._leases.of_consumer(consumer))
+
+    def due_of(self, offset: Offset) -> Microseconds | None:
+        """When a delayed message may be delivered."""
+        return self._delayed.time_of(offset)
+
+    def delivery_times(self, offsets: BitMap64) -> tuple[dict[int, int], dict[int, int]]:
+        """When condemned messages were delivered for the first and for the last time."""
+        return self._times.first_of(offsets), self._times.last_of(offsets)
+
     def deliveries(self, offset: Offset) -> int:
         return self._attempts.of(offset)
+
+    def deliveries_of(self, offsets: BitMap64) -> dict[int, BitMap64]:
+        """Those of the offsets that were delivered, by how often."""
+        return self._attempts.split(offsets)
 
     def last_error(self, offset: Offset) -> str:
         """Why a condemned message was given back the last time, as far as its consumer said."""
@@ -166,6 +213,9 @@ class DeliveryMachine:
                 self._ready.published.make_room(self.floor)
             for priority, offsets in arrival.by_priority():
                 self._ready.set_priority(offsets & fresh, priority)
+            if self._ready.tenants is not None:
+                for tenant, offsets in arrival.by_tenant():
+                    self._ready.tenants.learn(tenant, offsets & fresh)
         if arrival.expires_at is not None:
             self._expiring.add_each(*arrival.timed(arrival.expires_at, fresh))
         if arrival.deliver_at is not None:
@@ -179,6 +229,7 @@ class DeliveryMachine:
         self.dead.remove_range(0, start)
         self.start = max(self.start, start)
         self.observed_to = max(self.observed_to, start)
+        self._acked.keep_within(self.start, self.observed_to)
         if self.keys_from is not None:
             self._learn_from(max(self.keys_from, start))
         return records
@@ -189,13 +240,19 @@ class DeliveryMachine:
         for lease in self._leases.overlapping(lost):
             self._leases.release(lease.id, lost)
         self._finish(lost)
+        self._acked.keep_within(self.start, end)
         self.dead -= lost
         self._ready.published.forget_from(end)
+        self.start = min(self.start, end)
         self.observed_to = min(self.observed_to, end)
         if self._keys is not None:
             self._keys.forget_from(end)
         if self.keys_from is not None:
             self._learn_from(self.keys_from)
+
+    def seek(self, start: Offset) -> list[AnyRecord]:
+        """Begin again at ``start``: what is before is done with, and receipts are good no more."""
+        return [self._done(Sought(_EMPTY, start))]
 
     # ------------------------------------------------------------------ over a restart
 
@@ -217,6 +274,10 @@ class DeliveryMachine:
             condemned=self.condemned.copy(),
             errors=self._errors.copy(),
             dead=self.dead.copy(),
+            acked=_copied(self._acked.by_lease),
+            tenants={} if self._ready.tenants is None else _copied(self._ready.tenants.pending),
+            first_delivered=self._times.first.moments(),
+            last_delivered=self._times.last.moments(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -227,6 +288,10 @@ class DeliveryMachine:
         if self.settings.ordering is Ordering.NONE:
             self._ready.priorities = _copied(snapshot.priorities)
             self._ready.published.restore(snapshot.published)
+            if self._ready.tenants is not None:
+                self._ready.tenants.pending = _copied(snapshot.tenants)
+        self._acked.by_lease = _copied(snapshot.acked)
+        self._times.restore(snapshot.first_delivered, snapshot.last_delivered)
         self._delayed.add_each(snapshot.delayed.times, snapshot.delayed.offsets)
         self._expiring.add_each(snapshot.expiring.times, snapshot.expiring.offsets)
         self._expired_in_lease = snapshot.expired_in_lease.copy()
@@ -287,12 +352,16 @@ class DeliveryMachine:
         lease_id: int,
         consumer: str = "",
         visibility_us: int | None = None,
+        among: BitMap64 | None = None,
     ) -> tuple[Taken | None, list[AnyRecord]]:
-        """Hand out up to ``limit`` messages under a new lease, after what is due was done."""
+        """Hand out up to ``limit`` messages under a new lease, after what is due was done.
+
+        ``among``: only of these, whatever their priority.
+        """
         assert lease_id != NO_LEASE
         assert self.keys_from is None, "keys are learned first"
         records = self.tick(now)
-        offsets = self._ready.take(limit, now)
+        offsets = self._next(limit, now, among)
         if not offsets:
             return None, records
         if visibility_us is None:
@@ -305,12 +374,34 @@ class DeliveryMachine:
             return taken, [*records, self._done(Finished(data, lease_id))]
         return taken, [*records, leased]
 
+    def _next(self, limit: int, now: Microseconds, among: BitMap64 | None) -> BitMap64:
+        """Take out of the ready ones what is to be delivered next."""
+        if among is not None:
+            chosen = lowest(self._ready.among(among), limit)
+            self._ready.discard(chosen)
+            return chosen
+        if self.settings.ordering is not Ordering.PARTITION:
+            return self._ready.take(limit, now)
+        chosen = self._in_turn(limit)
+        self._ready.discard(chosen)
+        return chosen
+
+    def _in_turn(self, limit: int) -> BitMap64:
+        """In strict order: what comes next once nothing is under way, but for what is retried."""
+        if self._leases.held or self.condemned:
+            return BitMap64()
+        retried = self._attempts.among(self._delayed.members)
+        return lowest(self._ready.offsets, limit, retried.min() if retried else None)
+
     def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, list[AnyRecord]]:
-        """Finish messages; which of them the lease still held, and so were finished."""
+        """Finish messages; which of them the lease held, now or when they were finished before."""
         held = self._leases.valid(lease_id, offsets)
-        if not held:
-            return held, []
-        return held, [self._done(Finished(held.serialize(), lease_id))]
+        records: list[AnyRecord] = []
+        if held:
+            records.append(self._done(Finished(held.serialize(), lease_id)))
+        if len(held) < len(offsets):
+            held |= self._acked.among(lease_id, offsets)
+        return held, records
 
     def nack(
         self,
@@ -406,6 +497,10 @@ class DeliveryMachine:
 
     def apply(self, record: AnyRecord) -> None:
         """Change the state as the record says; messages it speaks of have been observed."""
+        if isinstance(record, Sought):
+            self.dead.remove_range(record.start, max(record.start, self.observed_to))
+            self._begin(record.start)
+            return
         offsets = record.bitmap
         offsets.remove_range(0, self.start)
         if not offsets:
@@ -416,12 +511,17 @@ class DeliveryMachine:
             case Extended():
                 self._leases.extend(record.lease_id, offsets, record.deadline)
             case Returned():
+                granted = self._leases.granted(record.lease_id)
                 self._leases.release(record.lease_id, offsets)
-                if not record.counted:
+                if record.counted:
+                    self._times.returned(offsets & self._attempts.once, granted)
+                else:
                     self._attempts.take_back(offsets)
                 self._delayed.add(offsets, record.due)
             case Condemned():
+                granted = self._leases.granted(record.lease_id)
                 self._leases.release(record.lease_id, offsets)
+                self._times.condemned(offsets, offsets & self._attempts.once, granted)
                 self._expiring.discard(offsets)
                 self.condemned |= offsets
                 if record.error:
@@ -432,6 +532,8 @@ class DeliveryMachine:
             case Finished():
                 self._leases.release(record.lease_id, offsets)
                 self._finish(offsets)
+                if record.lease_id != NO_LEASE:
+                    self._acked.add(record.lease_id, offsets)
 
     def _lease(self, record: Leased, offsets: BitMap64) -> None:
         self._line_up(self._delayed.take_due(record.granted))
@@ -468,6 +570,7 @@ class DeliveryMachine:
         self._expiring.discard(offsets)
         self._expired_in_lease -= offsets
         self._attempts.forget(offsets)
+        self._times.forget(offsets)
         if self.condemned.intersect(offsets):
             for offset in self.condemned & offsets:
                 self._errors.pop(offset, None)
@@ -476,5 +579,5 @@ class DeliveryMachine:
             self._ready.add(self._keys.finish(offsets))
 
 
-def _copied(sets: dict[int, BitMap64]) -> dict[int, BitMap64]:
+def _copied(sets: dict[Label, BitMap64]) -> dict[Label, BitMap64]:
     return {label: offsets.copy() for label, offsets in sets.items()}

@@ -2,7 +2,7 @@
 
 A message gains one priority for each ageing interval that has passed since it was published. The
 highest effective priority goes first; of equals the one with the higher priority of its own; within
-a level the order is publish order.
+a level the order is publish order, or tenant by tenant where the subscription is to be fair.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 import numpy as np
 from pyroaring import BitMap64
 
+from quiver.broker.delivery.fair import FairTurns, Tenants
 from quiver.broker.delivery.offset_sets import discard_from_all, lowest, number_array
 from quiver.broker.delivery.timed import Moments
 from quiver.model.ids import Microseconds
@@ -73,11 +74,15 @@ class PublishTimes:
 class ReadyQueue:
     """Offsets by priority. ``priorities`` remembers the priority of every offset not at the default."""
 
-    def __init__(self, ageing_us: int) -> None:
+    def __init__(self, ageing_us: int, *, is_fair: bool = False) -> None:
         self.published = PublishTimes()
         self.priorities: dict[int, BitMap64] = {}
+        self.tenants = Tenants() if is_fair else None
         self.ageing_us = ageing_us
         self._levels: dict[int, BitMap64] = {}
+        self._turns = FairTurns()
+        self._lines: dict[int, dict[str, BitMap64]] = {}
+        """What each level has of each tenant, if that matters."""
 
     def __len__(self) -> int:
         return sum(len(level) for level in self._levels.values())
@@ -102,21 +107,32 @@ class ReadyQueue:
             self.priorities.setdefault(priority, BitMap64()).update(offsets)
 
     def forget(self, offsets: BitMap64) -> None:
-        """These are done with: their priority need not be known any more."""
+        """These are done with: their priority and tenant need not be known any more."""
         discard_from_all(self.priorities, offsets)
+        if self.tenants is not None:
+            self.tenants.forget(offsets)
 
     def add(self, offsets: BitMap64) -> None:
         rest = offsets
         for priority, known in self.priorities.items():
             part = known & offsets
             if part:
-                self._levels.setdefault(priority, BitMap64()).update(part)
+                self._add(priority, part)
                 rest = rest - part
         if rest:
-            self._levels.setdefault(DEFAULT_PRIORITY, BitMap64()).update(rest)
+            self._add(DEFAULT_PRIORITY, rest)
+
+    def _add(self, priority: int, offsets: BitMap64) -> None:
+        self._levels.setdefault(priority, BitMap64()).update(offsets)
+        if self.tenants is not None:
+            lines = self._lines.setdefault(priority, {})
+            for tenant, part in self.tenants.split(offsets).items():
+                lines.setdefault(tenant, BitMap64()).update(part)
 
     def discard(self, offsets: BitMap64) -> None:
         discard_from_all(self._levels, offsets)
+        for lines in self._lines.values():
+            discard_from_all(lines, offsets)
 
     def take(self, limit: int, now: Microseconds) -> BitMap64:
         """Remove and return the next ``limit`` offsets to deliver."""
@@ -127,7 +143,7 @@ class ReadyQueue:
             rank = heapq.heappop(ranks)
             priority = -rank[1]
             before = self._overtaken(priority, ranks[0], now) if ranks else None
-            part = lowest(self._levels[priority], limit - len(taken), before)
+            part = self._next(priority, limit - len(taken), before)
             taken |= part
             self._levels[priority] -= part
             if self._levels[priority]:
@@ -135,6 +151,18 @@ class ReadyQueue:
             else:
                 del self._levels[priority]
         return taken
+
+    def _next(self, priority: int, limit: int, before: int | None) -> BitMap64:
+        """The next offsets of a level, of those below ``before``."""
+        if self.tenants is None:
+            return lowest(self._levels[priority], limit, before)
+        lines = self._lines[priority]
+        if before is not None:
+            cut = {tenant: lowest(line, len(line), before) for tenant, line in lines.items()}
+            lines = {tenant: line for tenant, line in cut.items() if line}
+        part = self._turns.take(lines, limit)
+        discard_from_all(self._lines[priority], part)
+        return part
 
     def _rank(self, priority: int, now: Microseconds) -> tuple[int, int]:
         """The effective priority of a level's first message, and its own; the least goes first."""

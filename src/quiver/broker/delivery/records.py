@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from pyroaring import BitMap64
 
-from quiver.model.ids import Microseconds
+from quiver.model.ids import Microseconds, Offset
 
 NO_LEASE = 0
 
@@ -67,7 +67,16 @@ class DeadLettered(Record, frozen=True, array_like=True, tag="d"):
     """Stored in the dead-letter topic."""
 
 
-AnyRecord = Leased | Extended | Finished | Returned | Condemned | DeadLettered
+class Sought(Record, frozen=True, array_like=True, tag="s"):
+    """Everything before ``start`` is done with, and everything from there on is to be delivered.
+
+    Whatever was so before, leases included. ``offsets`` is empty.
+    """
+
+    start: Offset
+
+
+AnyRecord = Leased | Extended | Finished | Returned | Condemned | DeadLettered | Sought
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True):

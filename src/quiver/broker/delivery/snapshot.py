@@ -46,6 +46,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     condemned: BitMap64
     errors: dict[int, str]
     dead: BitMap64
+    acked: dict[int, BitMap64] = {}
+    """What was acknowledged under recent leases."""
+    tenants: dict[str, BitMap64] = {}
+    """Of all that is pending and has a tenant, if the subscription is fair."""
+    first_delivered: Moments = Moments.none()
+    """Of what was delivered and given back, or is condemned."""
+    last_delivered: Moments = Moments.none()
+    """Of what is condemned."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

@@ -34,6 +34,10 @@ class Moments:
         self.times = times
         self.offsets = offsets
 
+    @classmethod
+    def none(cls) -> Moments:
+        return cls(_NONE, _NONE)
+
 
 class TimedOffsets:
     """An offset is in here once, with one due time; ``members`` are those still waiting."""
@@ -100,6 +104,23 @@ class TimedOffsets:
     def moments(self) -> Moments:
         """Everything that waits, with its due time."""
         return self._valid([run for _, _, run in self._runs], exact=True)
+
+    def time_of(self, offset: int) -> Microseconds | None:
+        """When one of the members is due. It looks through all of them."""
+        if offset not in self.members:
+            return None
+        moments = self.moments()
+        return Microseconds(int(moments.times[np.flatnonzero(moments.offsets == offset)[0]]))
+
+    def times_of(self, offsets: BitMap64) -> dict[int, int]:
+        """When each of those of the offsets that are members is due. It looks through all members."""
+        if not self.members.intersect(offsets):
+            return {}
+        moments = self.moments()
+        wanted = np.isin(moments.offsets, offset_numbers(offsets))
+        return dict(
+            zip(moments.offsets[wanted].tolist(), moments.times[wanted].tolist(), strict=True)
+        )
 
     def _add(self, dues: Numbers, offsets: Numbers) -> None:
         """Both sorted by due time."""

@@ -1,0 +1,86 @@
+"""Messages that were published before: which ids a partition has seen lately, and where they are.
+
+A pure machine. A message that carries an id is stored once within the window, whoever sends it and
+however often. The same fold over the stored entries rebuilds the window after a restart. Time comes
+in with each call, and so do batches, never single messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
+
+import msgspec
+
+from quiver.model.ids import Microseconds, Offset
+
+IDS_MAX = 1_000_000
+"""Per partition; beyond it the oldest are forgotten before their time."""
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """Where the message with an id is stored."""
+
+    offset: Offset
+    append_time: Microseconds
+
+
+class DedupWindow:
+    """``window_us``: how long an id is remembered; 0: not at all."""
+
+    def __init__(self, window_us: int) -> None:
+        self.window_us = window_us
+        self._places: dict[str, tuple[int, Microseconds]] = {}
+        self._batches: deque[tuple[Microseconds, int, list[str]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def first_offset(self) -> Offset | None:
+        """Where the oldest batch is that has an id in the window."""
+        return Offset(self._batches[0][1]) if self._batches else None
+
+    def expire(self, now: Microseconds) -> None:
+        """Forget what is older than the window, or is too much."""
+        while self._batches and (
+            self._batches[0][0] <= now - self.window_us or len(self._places) > IDS_MAX
+        ):
+            ids = self._batches.popleft()[2]
+            deque(map(self._places.pop, ids, repeat(None)), maxlen=0)
+
+    def repeats(self, ids: Sequence[str | None]) -> list[int]:
+        """The rows of a batch whose id is known, or is that of an earlier row."""
+        given = set(ids)
+        given.discard(None)
+        with_id = len(ids) - ids.count(None)
+        if self._places.keys().isdisjoint(given) and len(given) == with_id:
+            return []
+        seen: set[str] = set()
+        found = []
+        for row, one in enumerate(ids):
+            if one is None:
+                continue
+            if one in self._places or one in seen:
+                found.append(row)
+            seen.add(one)
+        return found
+
+    def record(
+        self, ids: Sequence[str | None], base_offset: Offset, append_time: Microseconds
+    ) -> None:
+        """These were stored, one after the other; no id is one that is known."""
+        if not self.window_us:
+            return
+        named = {
+            one: (base_offset + row, append_time) for row, one in enumerate(ids) if one is not None
+        }
+        if named:
+            self._places.update(named)
+            self._batches.append((append_time, base_offset, list(named)))
+
+    def find(self, one: str | None) -> Seen | None:
+        """Where the message with this id is."""
+        place = None if one is None else self._places.get(one)
+        return None if place is None else Seen(Offset(place[0]), place[1])

@@ -1,0 +1,108 @@
+"""Messages that were looked at and not received: what a peek shows, and what became of one by id."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import repeat
+from typing import Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.client.message_rows import other_columns
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import entries_in
+from quiver.model.message import Message, datetime_of
+from quiver.model.wire import MessageFound, Peeked, Status
+
+
+class PeekedMessage(Message, frozen=True, gc=False):
+    """A pending message, as it was when it was looked at."""
+
+    state: str = "ready"
+    deliveries: int = 0
+
+
+class SubscriptionStatus(msgspec.Struct, frozen=True):
+    """Where a message stands with one subscription."""
+
+    subscription: str
+    state: str
+    """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
+    deliveries: int = 0
+    consumer: str | None = None
+    """Who holds it."""
+    until: datetime | None = None
+    """When its delay or lease ends."""
+
+
+class MessageStatus(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    message: Message | None
+    """``None`` if retention has removed it."""
+    subscriptions: list[SubscriptionStatus]
+
+
+def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:
+    found: list[PeekedMessage] = []
+    at = 0
+    for glance in reply.glances:
+        offsets = BitMap64.deserialize(glance.offsets).to_array()
+        states = _labels(glance.states)
+        deliveries = _labels(glance.deliveries)
+        first = 0
+        for entry in entries_in(body[at : at + glance.size]):
+            here = offsets[first : first + entry.count]
+            found += map(
+                PeekedMessage,
+                *_values(entry, glance.topic, glance.partition, glance.topic_number, here),
+                [states[offset] for offset in here],
+                [deliveries.get(offset, 0) for offset in here],
+            )
+            first += entry.count
+        at += glance.size
+    return found
+
+
+def status_in(reply: MessageFound, body: memoryview, topic: str) -> MessageStatus:
+    message = None
+    for entry in entries_in(body):
+        values = _values(entry, topic, reply.partition, reply.topic_number, [reply.offset])
+        message = next(map(Message, *values))
+    return MessageStatus(
+        topic=topic,
+        partition=reply.partition,
+        offset=reply.offset,
+        message=message,
+        subscriptions=[_status(one) for one in reply.statuses],
+    )
+
+
+def _status(status: Status) -> SubscriptionStatus:
+    until = None if status.until_us is None else datetime_of(status.until_us)
+    return SubscriptionStatus(
+        status.subscription, status.state, status.deliveries, status.consumer, until
+    )
+
+
+def _values(
+    entry: StoredBatch, topic: str, partition: int, topic_number: int, offsets: Any
+) -> tuple[Any, ...]:
+    """The fields of a ``Message`` for each row of the entry."""
+    rows = entry.record_batch()
+    return (
+        repeat(topic),
+        repeat(partition),
+        offsets,
+        repeat(entry.append_time),
+        repeat(topic_number),
+        rows.column("payload").to_pylist(),
+        *other_columns(rows),
+    )
+
+
+def _labels(sets: dict[Any, bytes]) -> dict[int, Any]:
+    """The label of each offset."""
+    return {offset: label for label, data in sets.items() for offset in BitMap64.deserialize(data)}
