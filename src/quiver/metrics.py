@@ -30,6 +30,9 @@ class NodeMetrics:
         self.published_bytes = self._counter(
             "quiver_published_bytes", "Bytes of batches that were offered."
         )
+        self.unread_lost = self._counter(
+            "quiver_unread_lost_messages", "Messages that retention removed before they were read."
+        )
         self.fetched_bytes = self._counter("quiver_fetched_bytes", "Bytes sent to readers.")
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.client import AsyncClient
+from quiver.client.received import ReceivedMessage
 from quiver.errors import (
     InvalidFilter,
     InvalidRequest,
@@ -19,6 +21,7 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from quiver.model.message import time_us_of
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 from tests.integration.queue_node import clocked
@@ -361,3 +364,81 @@ def test_dead_letters_of_dead_letters_are_never_made(quiver_broker: quiver.Clien
         fail_all(q, "jobs.dlq")
     assert payloads(q, "jobs.dlq") == [b"0"]
     assert "jobs.dlq.dlq" not in [topic.name for topic in q.list_topics()]
+
+
+# ---------------------------------------------------------------------- long work, lost messages
+
+
+async def lease_us(q: AsyncClient, message: ReceivedMessage) -> int:
+    (status,) = (await q.message_status("jobs", message.id)).subscriptions
+    return 0 if status.until is None else time_us_of(status.until)
+
+
+@async_test
+async def test_work_that_takes_longer_than_the_visibility_keeps_its_lease(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        q._clock = clock
+        await q.create_queue("jobs", visibility=3)
+        await q.publish("jobs", b"long")
+        consuming = q.consume("jobs", keep_alive="1m")
+        message = await anext(consuming)
+        for _ in range(10):
+            await clock.advance(1)
+            async with asyncio.timeout(20):
+                while await lease_us(q, message) <= clock.time_us() + 1_000_000:
+                    await turns()  # the extension is on its way to the disk
+            assert await q.receive("jobs", consumer="other") == []
+        await message.ack()
+        await consuming.aclose()  # type: ignore[attr-defined]
+        assert (await q.describe_subscription("jobs")).leased == 0
+
+
+@async_test
+async def test_a_keep_alive_ends_and_the_message_comes_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        q._clock = clock
+        await q.create_queue("jobs", visibility=3)
+        await q.publish("jobs", b"stuck")
+        consuming = q.consume("jobs", keep_alive=5)
+        await anext(consuming)
+        for _ in range(12):
+            await clock.advance(1)
+            await turns()
+        (again,) = await q.receive("jobs", consumer="other")
+        assert again.deliveries == 2
+        await consuming.aclose()  # type: ignore[attr-defined]
+
+
+def test_what_a_consumer_did_not_look_at_goes_back_when_it_stops(
+    quiver_broker: quiver.Client,
+) -> None:
+    q = quiver_broker
+    q.create_queue("jobs")
+    fill(q, "jobs", 5)
+    for message in q.consume("jobs"):
+        message.ack()
+        break
+    left = q.receive("jobs", 10)
+    assert [message.payload for message in left] == [b"1", b"2", b"3", b"4"]
+    assert {message.deliveries for message in left} == {1}
+
+
+@async_test
+async def test_unread_messages_that_retention_removes_are_counted(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        await q.create_queue(
+            "jobs", retention=quiver.Retention(age=60), segment_bytes=1 << 20, segment_age_s=1
+        )
+        for number in range(3):
+            await q.publish("jobs", b"%d" % number)
+            await clock.advance(2)
+        await q.ack("jobs", await q.receive("jobs", 1))
+        async with asyncio.timeout(20):
+            while (await q.describe_node()).counters["quiver_unread_lost_messages_total"] < 1:
+                await clock.advance(30)
+                await asyncio.sleep(0.01)
+        counters = (await q.describe_node()).counters
+        assert counters["quiver_unread_lost_messages_total"] in (1, 2)

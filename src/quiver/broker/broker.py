@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -119,6 +119,7 @@ class Broker:
         run_blocking: RunBlocking,
         limits: BrokerLimits,
         run_checks: RunBlocking | None = None,
+        on_unread_lost: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._disk = disk
@@ -126,6 +127,7 @@ class Broker:
         self._run_blocking = run_blocking
         self._run_checks = run_checks or run_blocking
         self._limits = limits
+        self._on_unread_lost = on_unread_lost
         self._producer_ids = ProducerIds(store)
         self._catalog = Catalog(store, clock)
         self._partitions = Partitions(
@@ -515,6 +517,7 @@ class Broker:
                     log = (await self._partitions.get(record, index)).log
                     if log.failure is None:
                         await log.retain(await self._limits_of(record, index))
+                        self._on_unread_lost(await self.subscriptions.pass_over_lost(record, index))
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))

@@ -165,6 +165,17 @@ class PartitionState:
         self.machines.pop(subscription, None)
         self.on_messages.pop(subscription, None)
 
+    def pass_over_lost(self, subscription: int) -> int:
+        """Go on where the data begins now; how many pending messages were before that."""
+        machine, start = self.machines[subscription], self.data.start_offset
+        if machine.floor >= start:
+            return 0
+        lost = machine.pending_below(start) + max(0, start - machine.observed_to)
+        records = machine.skip_to(start)
+        if records:
+            self.commit(subscription, records)
+        return lost
+
     def _data_grew(self) -> None:
         if not self._looking and self.is_open:
             self._looking = True

@@ -321,6 +321,26 @@ class Subscriptions:
         state = await self._state(topic, index, await self._partitions.get(topic, index))
         return min(state.machines[record.number].floor for record in records)
 
+    async def pass_over_lost(self, topic: TopicRecord, index: int) -> int:
+        """Let subscriptions go on where the log begins now; how many messages they never read."""
+        records = self._catalog.on_topic(topic.name)
+        if not records:
+            return 0
+        state = await self._state(topic, index, await self._partitions.get(topic, index))
+        lost = 0
+        for record in records:
+            of_this = state.pass_over_lost(record.number)
+            if of_this:
+                logger.warning(
+                    "retention removed messages that were not read",
+                    topic=topic.name,
+                    partition=index,
+                    subscription=record.name,
+                    messages=of_this,
+                )
+            lost += of_this
+        return lost
+
     async def _bury(
         self, name: str, inbox: Inbox, entries: list[StoredBatch], dead: BitMap64
     ) -> None:

@@ -69,7 +69,7 @@ class Node:
         started, folder = self._clock.monotonic(), self.config.data
         self._lock = lock_folder(self._disk, folder)
         self._store = await SqliteStore.open(f"{folder}/{METADATA}", self._clock)
-        limits = self.config.limits
+        limits, metrics = self.config.limits, NodeMetrics()
         self._broker = Broker(
             folder,
             self._store,
@@ -77,6 +77,7 @@ class Node:
             clock=self._clock,
             run_blocking=self._threads,
             run_checks=self._checks,
+            on_unread_lost=metrics.unread_lost.inc,
             limits=BrokerLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
@@ -86,7 +87,7 @@ class Node:
         await self._broker.open()
         self.services = NodeServices(
             broker=self._broker,
-            metrics=NodeMetrics(),
+            metrics=metrics,
             limits=limits,
             clock=self._clock,
             node=self.config.name,

@@ -123,6 +123,17 @@ class DeliveryMachine:
         depth = self.depth
         return depth.ready + depth.delayed + depth.leased + depth.condemned
 
+    def pending_below(self, end: Offset) -> int:
+        """How many messages before ``end`` are known and not finished."""
+        sets = (
+            self._ready.offsets,
+            self._waiting,
+            self._delayed.members,
+            self._leases.held,
+            self.condemned,
+        )
+        return sum(offsets.range_cardinality(0, end) for offsets in sets)
+
     @property
     def ready_count(self) -> int:
         """How many messages a ``take`` could have right now."""
