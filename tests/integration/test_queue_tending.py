@@ -175,6 +175,24 @@ def test_a_purge_by_filter_takes_only_what_matches(quiver_broker: quiver.Client)
         q.purge("jobs", filter="headers.parity ~ 'odd'")
 
 
+def test_the_state_of_every_pending_message_is_read_at_once(quiver_broker: quiver.Client) -> None:
+    q = quiver_broker
+    q.create_topic("t", partitions=2)
+    q.create_subscription("s", ["t"], start="earliest")
+    for number in range(6):
+        q.publish("t", b"%d" % number, partition=number % 2)
+    q.publish("t", b"later", partition=0, delay="1h")
+    q.ack("s", [message for message in q.receive("s", 3) if message.offset == 0])
+    of = {one.partition: one for one in q.pending("s")}
+    states = [{label: list(part) for label, part in of[index].states.items()} for index in range(2)]
+    taken = next(index for index in range(2) if "leased" in states[index])
+    assert states[taken]["leased"] == [1, 2]
+    assert {count: list(part) for count, part in of[taken].deliveries.items()} == {1: [1, 2]}
+    assert states[1 - taken]["ready"] == [0, 1, 2]
+    assert states[0]["delayed"] == [3]
+    assert [of[index].next_offset for index in range(2)] == [4, 3]
+
+
 # ---------------------------------------------------------------------- one message
 
 

@@ -89,6 +89,7 @@ class Client(Wrapper[AsyncClient]):
     leave = blocking(AsyncClient.leave)
     seek = blocking(AsyncClient.seek)
     peek = blocking(AsyncClient.peek)
+    pending = blocking(AsyncClient.pending)
     purge = blocking(AsyncClient.purge)
     cancel = blocking(AsyncClient.cancel)
     redrive = blocking(AsyncClient.redrive)

@@ -13,7 +13,7 @@ from quiver.client.message_rows import other_columns
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.message import Message, datetime_of
-from quiver.model.wire import MessageFound, Peeked, Status
+from quiver.model.wire import MessageFound, Peeked, StateRead, Status
 
 
 class PeekedMessage(Message, frozen=True, gc=False):
@@ -43,6 +43,38 @@ class MessageStatus(msgspec.Struct, frozen=True):
     message: Message | None
     """``None`` if retention has removed it."""
     subscriptions: list[SubscriptionStatus]
+
+
+class PendingMessages(msgspec.Struct, frozen=True):
+    """The pending messages of one partition at one moment, as sets of offsets."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    """What was stored from here on is not in here."""
+    states: dict[str, BitMap64]
+    """``ready``, ``delayed``, ``leased``, ``dead`` (on the way to the dead letters)."""
+    deliveries: dict[int, BitMap64]
+    """By how often they were delivered, where at all."""
+
+
+def pending_in(reply: StateRead, body: memoryview) -> list[PendingMessages]:
+    at = 0
+
+    def bitmaps(sizes: dict[Any, int]) -> dict[Any, BitMap64]:
+        nonlocal at
+        found = {}
+        for label, size in sizes.items():
+            found[label] = BitMap64.deserialize(bytes(body[at : at + size]))
+            at += size
+        return found
+
+    return [
+        PendingMessages(
+            one.topic, one.partition, one.next_offset, bitmaps(one.states), bitmaps(one.deliveries)
+        )
+        for one in reply.partitions
+    ]
 
 
 def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:

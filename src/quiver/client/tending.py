@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quiver.client.cluster import Cluster, expect
-from quiver.client.glance import MessageStatus, PeekedMessage, peeked_in, status_in
+from quiver.client.glance import (
+    MessageStatus,
+    PeekedMessage,
+    PendingMessages,
+    peeked_in,
+    pending_in,
+    status_in,
+)
 from quiver.client.read_range import Position, mark_of
 from quiver.errors import InvalidRequest
 from quiver.model.clock import Clock
@@ -18,9 +25,11 @@ from quiver.model.wire import (
     Peeked,
     Place,
     Purge,
+    ReadState,
     Redrive,
     Redriven,
     Seek,
+    StateRead,
 )
 
 _STEP = 1000
@@ -70,6 +79,12 @@ class Tending:
         )
         _, (reply, body) = await self._read_cluster.call(request, repeatable=True)
         return peeked_in(expect(Peeked, reply), body)
+
+    async def pending(self, subscription: str) -> list[PendingMessages]:
+        """Every pending message, partition by partition: offsets by state, and how often delivered."""
+        request = ReadState(subscription=subscription)
+        _, (reply, body) = await self._read_cluster.call(request, repeatable=True)
+        return pending_in(expect(StateRead, reply), body)
 
     async def purge(self, subscription: str, *, filter: str | None = None) -> int:
         """Finish everything pending, or all that matches the filter; how many messages that was."""

@@ -20,7 +20,7 @@ from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
-from quiver.edge.subscription_calls import Receiving, find, manage, peek, settle
+from quiver.edge.subscription_calls import Receiving, find, manage, peek, read_state, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -289,6 +289,8 @@ class Session:
                 self._answer(waiting, *await peek(self._broker, request))
             elif isinstance(request, wire.FindMessage):
                 self._answer(waiting, *await find(self._broker, request))
+            elif isinstance(request, wire.ReadState):
+                self._answer(waiting, *await read_state(self._broker, request))
             else:
                 self._answer(waiting, await manage(self._broker, request))
 

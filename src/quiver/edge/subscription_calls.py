@@ -141,6 +141,32 @@ async def peek(broker: Broker, request: wire.Peek) -> tuple[wire.Peeked, list[By
     return wire.Peeked(glances=infos), [buffer for entry in entries for buffer in entry.buffers()]
 
 
+async def read_state(broker: Broker, request: wire.ReadState) -> tuple[wire.StateRead, list[Bytes]]:
+    """Every pending message of a subscription, once all that is stored was looked at."""
+    subscription = await broker.subscriptions.get(request.subscription)
+    partitions, buffers = [], []
+    for inbox in subscription.inboxes.values():
+        machine = inbox.machine
+        await inbox.state.catch_up_to(machine, inbox.state.data.next_offset)
+        states = {state: machine.in_state(state) for state in PEEKED_STATES}
+        states["dead"] = machine.condemned.copy()
+        pending = BitMap64.union(BitMap64(), *states.values())
+        of_states = {state: part.serialize() for state, part in states.items() if part}
+        counts = {count: part.serialize() for count, part in machine.deliveries_of(pending).items()}
+        partitions.append(
+            wire.PartitionDeliveries(
+                topic=inbox.topic,
+                topic_number=inbox.topic_number,
+                partition=inbox.partition,
+                next_offset=machine.observed_to,
+                states={state: len(data) for state, data in of_states.items()},
+                deliveries={count: len(data) for count, data in counts.items()},
+            )
+        )
+        buffers += [*of_states.values(), *counts.values()]
+    return wire.StateRead(partitions=partitions), buffers
+
+
 async def find(broker: Broker, request: wire.FindMessage) -> tuple[wire.MessageFound, list[Bytes]]:
     """A message by its id."""
     found = await broker.find_message(request.topic, request.message_id)

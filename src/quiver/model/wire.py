@@ -475,6 +475,32 @@ class MessageFound(Reply, tag="message_found"):
     statuses: list[Status]
 
 
+class ReadState(Request, tag="read_state"):
+    """Where every pending message of a subscription stands, at one moment."""
+
+    subscription: str
+
+
+class PartitionDeliveries(msgspec.Struct, kw_only=True):
+    """The pending messages of one partition, as bitmaps that follow each other in the body."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    next_offset: int
+    """Everything before was looked at; what comes after is not in here."""
+    states: dict[str, int]
+    """By state (``ready``, ``delayed``, ``leased``, ``dead``): the size of the bitmap of offsets."""
+    deliveries: dict[int, int]
+    """By how often they were delivered, where at all: the size of the bitmap of offsets."""
+
+
+class StateRead(Reply, tag="state_read"):
+    """The body is the bitmaps: of each partition first those of the states, then the others."""
+
+    partitions: list[PartitionDeliveries]
+
+
 class DescribeNode(Request, tag="describe_node"):
     pass
 
@@ -520,6 +546,7 @@ AnyRequest = (
     | Cancel
     | Redrive
     | FindMessage
+    | ReadState
     | DescribeNode
 )
 AnyReply = (
@@ -541,6 +568,7 @@ AnyReply = (
     | Counted
     | Redriven
     | MessageFound
+    | StateRead
     | Node
 )
 
