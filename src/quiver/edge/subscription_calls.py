@@ -144,7 +144,8 @@ async def peek(broker: Broker, request: wire.Peek) -> tuple[wire.Peeked, list[By
 async def read_state(broker: Broker, request: wire.ReadState) -> tuple[wire.StateRead, list[Bytes]]:
     """Every pending message of a subscription, once all that is stored was looked at."""
     subscription = await broker.subscriptions.get(request.subscription)
-    partitions, buffers = [], []
+    partitions: list[wire.PartitionDeliveries] = []
+    buffers: list[Bytes] = []
     for inbox in subscription.inboxes.values():
         machine = inbox.machine
         await inbox.state.catch_up_to(machine, inbox.state.data.next_offset)
