@@ -18,6 +18,8 @@ import structlog
 from quiver.client import AsyncClient, Client
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
 from quiver.config import NodeConfig
+from quiver.edge.access.caller import Caller
+from quiver.edge.access.principal import INTERNAL, Principal
 from quiver.edge.node import Node
 from quiver.edge.session import NodeServices, Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
@@ -29,8 +31,9 @@ from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure
 class EmbeddedChannel:
     """A ``Channel`` that hands requests to a session of a node in the same event loop."""
 
-    def __init__(self, services: NodeServices) -> None:
-        self._session = Session(services, self._receive)
+    def __init__(self, services: NodeServices, principal: Principal = INTERNAL) -> None:
+        caller = Caller(services.authority, services.clock, principal, address="embedded")
+        self._session = Session(services, self._receive, caller)
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._progress = asyncio.Event()

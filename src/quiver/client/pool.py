@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from quiver.client.backoff import Backoff
 from quiver.client.channel import Channel, Dialer
-from quiver.errors import ConnectionLost, QuiverError
+from quiver.errors import AccessRefused, ConnectionLost, QuiverError
 from quiver.model.clock import Clock
 
 
@@ -85,8 +85,9 @@ class Pool:
                 failures.append(error)
                 # The one that failed is asked last next time.
                 self._bootstrap.append(self._bootstrap.pop(self._bootstrap.index(address)))
-        if len(failures) == 1:
-            raise failures[0]
+        refusals = [error for error in failures if isinstance(error, AccessRefused)]
+        if refusals or len(failures) == 1:
+            raise (refusals or failures)[0]
         raise ConnectionLost("; ".join(error.message for error in failures))
 
     async def close(self) -> None:

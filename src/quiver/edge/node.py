@@ -18,6 +18,8 @@ import structlog
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
+from quiver.edge.access.authority import Authority
+from quiver.edge.access.tokens import TokenStore
 from quiver.edge.native import NativeServer
 from quiver.edge.session import NodeServices
 from quiver.log.disk import Disk, FolderLock
@@ -49,6 +51,7 @@ class Node:
         self._lock: FolderLock | None = None
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
+        self._tokens: TokenStore | None = None
         self._native: NativeServer | None = None
         self.services: NodeServices | None = None
 
@@ -85,6 +88,9 @@ class Node:
             ),
         )
         await self._broker.open()
+        self._tokens = TokenStore(self._store, self._clock)
+        await self._tokens.load()
+        self._tokens.start()
         self.services = NodeServices(
             broker=self._broker,
             metrics=metrics,
@@ -92,6 +98,13 @@ class Node:
             clock=self._clock,
             node=self.config.name,
             started=started,
+            authority=Authority(
+                self._clock,
+                tokens=self._tokens,
+                security=self.config.security,
+                quotas=self.config.quotas,
+                is_queue=self._broker.is_queue,
+            ),
         )
         return self.services
 
@@ -103,6 +116,9 @@ class Node:
         if self._broker is not None and not await self._close(self._broker):
             self._lock = None  # stays taken while the process lives: a late write may still come
         self._broker = None
+        if self._tokens is not None:
+            await self._tokens.close()
+            self._tokens = None
         if self._store is not None:
             await self._store.close()
             self._store = None
