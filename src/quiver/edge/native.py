@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -42,11 +43,19 @@ class NativeServer:
         self._connections_max = _room_for_connections(services.limits.connections_max)
         services.connection_count = lambda: len(self._connections)
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
         """Listen; the address, with the port that a 0 became."""
         loop = asyncio.get_running_loop()
+        handshake_s = self._services.limits.handshake_timeout_s
         self._server = await loop.create_server(
-            lambda: NativeConnection(self._services, self), host, port, backlog=1024
+            lambda: NativeConnection(self._services, self),
+            host,
+            port,
+            backlog=1024,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else handshake_s,
         )
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._server.sockets[0].getsockname()

@@ -11,6 +11,7 @@ import asyncio
 import re
 import secrets
 from contextlib import aclosing
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -73,6 +74,16 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
             revoked_us=self.revoked_us,
             is_certificate=self.hash is None,
         )
+
+
+class Draft(NamedTuple):
+    """A token that was thought of: its record, and what its owner is to show."""
+
+    record: TokenRecord
+    text: str
+
+    def __repr__(self) -> str:
+        return f"Draft({self.record.id})"
 
 
 class TokenStore:
@@ -147,9 +158,21 @@ class TokenStore:
         *,
         expires_s: float | None = None,
         is_certificate: bool = False,
-        secret: bytes | None = None,
     ) -> tuple[TokenInfo, str | None]:
         """Make a token: what is known of it, and the token itself, which nobody is shown again."""
+        draft = self.draft(name, grants, expires_s=expires_s, is_certificate=is_certificate)
+        await self.keep(draft)
+        return draft.record.info(), draft.text or None
+
+    def draft(
+        self,
+        name: str,
+        grants: list[str],
+        *,
+        expires_s: float | None = None,
+        is_certificate: bool = False,
+    ) -> Draft:
+        """A token that counts once it is kept."""
         if not _NAME.fullmatch(name):
             raise InvalidSetting(
                 f"not a name for a token: {name[:80]!r}; "
@@ -159,21 +182,24 @@ class TokenStore:
         parsed = parse_grants(grants)
         if expires_s is not None and not 1 <= expires_s <= EXPIRES_S_MAX:
             raise InvalidSetting("a token expires after 1 s to 100 years", setting="expires_s")
-        now_us = self._clock.time_us()
-        secret = None if is_certificate else secret or secrets.token_bytes(SECRET_BYTES)
+        now_us, token_id = self._clock.time_us(), secrets.token_hex(ID_BYTES)
+        secret = secrets.token_bytes(SECRET_BYTES)
         record = TokenRecord(
-            id=secrets.token_hex(ID_BYTES),
+            id=token_id,
             name=name,
             grants=[str(grant) for grant in parsed],
             created_us=now_us,
-            hash=None if secret is None else hashed(secret),
+            hash=None if is_certificate else hashed(secret),
             expires_us=None if expires_s is None else now_us + round(expires_s * 1e6),
         )
-        await self._tidy(now_us)
-        key = TOKENS + record.id
-        await self._store.commit([Expect(key, 0)], [Put(key, _encode(record))])
-        self._keep(record)
-        return record.info(), None if secret is None else token_text(record.id, secret)
+        return Draft(record, "" if is_certificate else token_text(token_id, secret))
+
+    async def keep(self, draft: Draft) -> None:
+        """From now on the token counts."""
+        await self._tidy(draft.record.created_us)
+        key = TOKENS + draft.record.id
+        await self._store.commit([Expect(key, 0)], [Put(key, _encode(draft.record))])
+        self._keep(draft.record)
 
     async def revoke(self, token_id: str) -> TokenInfo:
         """From now on the token counts no more; no error if it did not already."""
