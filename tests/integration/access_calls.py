@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from quiver.client.channel import Channel
 from quiver.edge.access.credentials import Credentials
-from quiver.embedded import EmbeddedChannel
+from quiver.edge.in_process import InProcessChannel
 from quiver.errors import QuiverError
 from quiver.model import wire
 from quiver.model.batch import Bytes
@@ -123,7 +123,7 @@ async def in_process(run: Running, token: str | None, request: wire.AnyRequest) 
     assert services is not None
     try:
         principal = services.authority.authenticate(Credentials(token=token))
-        channel: Channel = EmbeddedChannel(services, principal)
+        channel: Channel = InProcessChannel(services, principal)
         try:
             await channel.call(request, body_of(request))
         finally:

@@ -12,7 +12,7 @@ import pytest
 from quiver.config import Security
 from quiver.edge.access.principal import INTERNAL
 from quiver.edge.access.tokens import TokenStore
-from quiver.embedded import EmbeddedChannel
+from quiver.edge.in_process import InProcessChannel
 from quiver.model import wire
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
@@ -48,7 +48,7 @@ async def guarded(folder: Path) -> AsyncIterator[Running]:
     """A node with authentication and team a's things on it."""
     async with running(folder, clock=ManualClock(), security=Security(authentication=True)) as run:
         assert run.node.services is not None
-        inside = EmbeddedChannel(run.node.services, INTERNAL)
+        inside = InProcessChannel(run.node.services, INTERNAL)
         for name in ("a.orders", "a.spare-topic"):
             await inside.call(wire.CreateTopic(name=name, settings=TopicSettings()))
         await inside.call(wire.CreateQueue(name="a.emails", topic=TopicSettings()))

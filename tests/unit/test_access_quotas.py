@@ -39,7 +39,7 @@ class TestRates:
         assert rests[10:20] == pytest.approx([n / 10 for n in range(1, 11)])
         with pytest.raises(QuotaExceeded) as refused:
             usage.admit(1, 0.0, patience_s=1.0)
-        assert refused.value.details == {"quota": "requests", "retry_after": 0.1}
+        assert refused.value.details == {"quota": "requests", "retry_after_s": 0.1}
         assert refused.value.retryable
         usage.admit(1, 0.1001, patience_s=1.0)
 
@@ -152,7 +152,7 @@ class TestAttempts:
             attempts.failed("here", 0.0)
         with pytest.raises(QuotaExceeded, match="wrong tokens") as refused:
             attempts.require_room("here", 0.0)
-        assert refused.value.details["retry_after"] == pytest.approx(1 / PER_SECOND)
+        assert refused.value.details["retry_after_s"] == pytest.approx(1 / PER_SECOND)
         attempts.require_room("elsewhere", 0.0)
         attempts.require_room("here", 1 / PER_SECOND)
 

@@ -34,7 +34,7 @@ def expect(kind: type[R], reply: AnyReply) -> R:
 
 def _asked_pause_s(error: QuiverError) -> float:
     """How long the node asked us to wait before the next attempt."""
-    asked = error.details.get("retry_after")
+    asked = error.details.get("retry_after_s")
     return max(0.0, float(asked)) if isinstance(asked, int | float) else 0.0
 
 

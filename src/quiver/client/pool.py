@@ -48,7 +48,7 @@ class Pool:
         self._nodes: dict[str, _Node] = {}
         self._closed = False
         self.has_connected = False
-        """Whether any node was ever reached: if not, the address is more likely wrong than down."""
+        """Whether any node ever answered: if not, the address is more likely wrong than down."""
 
     def open_channel(self, address: str) -> Channel | None:
         """The channel to ``address`` if it is open already."""
@@ -109,7 +109,8 @@ class Pool:
             if old is not None:
                 await old.close()
             channel = await self._dialer.dial(address)
-        except QuiverError:
+        except QuiverError as error:
+            self.has_connected = self.has_connected or not isinstance(error, ConnectionLost)
             node.failures += 1
             pause_s = self._backoff.pause_s(node.failures, self._chance)
             node.not_before = self._clock.monotonic() + pause_s

@@ -17,8 +17,16 @@ ADDRESSES_MAX = 10_000
 
 
 class Attempts:
-    def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
+    def __init__(
+        self,
+        addresses_max: int = ADDRESSES_MAX,
+        *,
+        burst: int = BURST,
+        per_second: float = PER_SECOND,
+    ) -> None:
         self._addresses_max = addresses_max
+        self._burst = burst
+        self._per_second = per_second
         self._wrong: OrderedDict[str, Bucket] = OrderedDict()
 
     def require_room(self, address: str, now: float) -> None:
@@ -27,11 +35,13 @@ class Attempts:
             raise QuotaExceeded(
                 "too many wrong tokens came from this address",
                 quota="wrong_tokens",
-                retry_after=round(debt_s, 3),
+                retry_after_s=round(debt_s, 3),
             )
 
     def failed(self, address: str, now: float) -> None:
-        bucket = self._wrong.pop(address, None) or Bucket(PER_SECOND, now, room=BURST - 1)
+        bucket = self._wrong.pop(address, None) or Bucket(
+            self._per_second, now, room=self._burst - 1
+        )
         bucket.take(1, now)
         self._wrong[address] = bucket
         if len(self._wrong) > self._addresses_max:

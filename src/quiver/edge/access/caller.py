@@ -51,7 +51,7 @@ class Caller:
         """Let a request pass; for how long its carrier should then take no other."""
         if not self.principal.is_trusted:
             self._authority.check(self.principal, request, self.address)
-        if self._usage is None:
+        if self._usage is None or type(request) is wire.Hello:
             return 0.0
         try:
             rest_s = self._usage.admit(size, self._clock.monotonic(), self._patience_s)

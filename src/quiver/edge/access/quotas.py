@@ -43,6 +43,13 @@ class Usage:
             self._bytes.take(size, now)
         return max((bucket.debt_s(now) for _, bucket in self._rates()), default=0.0)
 
+    def require_paid(self, now: float) -> None:
+        """``QuotaExceeded`` while what was taken is not paid for."""
+        for name, bucket in self._rates():
+            debt_s = bucket.debt_s(now)
+            if debt_s:
+                raise _exceeded(name, debt_s)
+
     def sent(self, size: int, now: float) -> None:
         """Bytes of a reply count too."""
         if self._bytes is not None:
@@ -125,5 +132,5 @@ def _exceeded(quota: str, retry_after_s: float) -> QuotaExceeded:
     return QuotaExceeded(
         f"the quota of {quota.replace('_', ' ')} is used up; try again in {seconds:g} s",
         quota=quota,
-        retry_after=seconds,
+        retry_after_s=seconds,
     )
