@@ -19,7 +19,7 @@ from quiver.edge.access.permissions import (
     parse_grants,
 )
 from quiver.edge.access.principal import ANONYMOUS, DECISIONS_MAX, Principal
-from quiver.edge.access.required import ADMINISTRATIVE, RULES, required, topic
+from quiver.edge.access.required import ADMINISTRATIVE, RULES, SUBJECT, required, topic
 from quiver.errors import InvalidSetting
 from quiver.model import wire
 from quiver.model.subscription import SubscriptionSettings
@@ -120,6 +120,16 @@ class TestPrincipal:
 
 
 class TestRules:
+    def test_a_call_is_decided_once_for_a_name_only_if_nothing_else_matters(self) -> None:
+        for call, subject in SUBJECT.items():
+            fields = dict.fromkeys(("topic", "name", "subscription"), "n")
+            known = {k: v for k, v in fields.items() if k in call.__struct_fields__}
+            needed = {"partition": 0, "offset": 0, "settlements": [], "visibility_ms": 0}
+            rest = {k: v for k, v in needed.items() if k in call.__struct_fields__}
+            request = call(**known, **rest)
+            (need,) = required(request)
+            assert need.name == subject(request) == "n"
+
     def test_every_call_has_a_rule(self) -> None:
         assert set(RULES) == set(CALLS)
         assert set(CALLS) >= ADMINISTRATIVE

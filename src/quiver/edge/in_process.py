@@ -82,10 +82,14 @@ class InProcessChannel:
             await self._progress.wait()
 
     async def close(self) -> None:
+        self.end(ConnectionLost("the node in this process is closed"))
+
+    def end(self, error: QuiverError) -> None:
+        """Answer whatever is unanswered with the error, and take nothing more."""
         self.is_open = False
         self._session.close()
         for request_id in list(self._waiting):
-            self._settle(request_id, ConnectionLost("the node in this process is closed"))
+            self._settle(request_id, error)
 
     def _receive(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
         answer = self._waiting.pop(reply.id, None)
@@ -133,6 +137,11 @@ class InProcessDialer:
         channel = InProcessChannel(self._services, self._principal)
         self._channels.add(channel)
         return channel
+
+    def end(self, error: QuiverError) -> None:
+        """Answer whatever is unanswered with the error."""
+        for channel in list(self._channels):
+            channel.end(error)
 
     async def close(self) -> None:
         """The node goes on without this client."""

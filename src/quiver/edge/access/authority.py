@@ -15,7 +15,7 @@ from quiver.edge.access.credentials import Credentials, certificate_names
 from quiver.edge.access.permissions import EVERYTHING
 from quiver.edge.access.principal import ANONYMOUS, NOBODY, Principal
 from quiver.edge.access.quotas import Usage, Usages
-from quiver.edge.access.required import required
+from quiver.edge.access.required import SUBJECT, required
 from quiver.edge.access.tokens import TokenStore
 from quiver.errors import (
     AccessRefused,
@@ -98,8 +98,12 @@ class Authority:
         """Let the request pass, or raise ``Unauthenticated`` or ``PermissionDenied``."""
         if principal.is_trusted:
             return
+        subject = SUBJECT.get(type(request))
+        call = None if subject is None else (type(request), subject(request))
         try:
             self.require_standing(principal)
+            if call is not None and principal.has_passed(call):
+                return
             for need in required(request, self._is_queue):
                 if not principal.may(need):
                     raise PermissionDenied(
@@ -111,6 +115,8 @@ class Authority:
         except AccessRefused as error:
             self.refused(principal, request, address, error)
             raise
+        if call is not None:
+            principal.note_passed(call)
 
     def require_standing(self, principal: Principal) -> None:
         """``Unauthenticated`` if what the principal showed counts no more."""

@@ -20,17 +20,11 @@ class Bucket:
         self._fill(now)
         return max(0.0, -self._level / self._rate)
 
-    def take(self, amount: float, now: float) -> None:
+    def take(self, amount: float, now: float) -> float:
+        """Take it, and tell how long until it is paid for."""
         self._fill(now)
         self._level -= amount
-
-    def try_take(self, amount: float, now: float) -> bool:
-        """Take it only if it is there."""
-        self._fill(now)
-        if self._level < amount:
-            return False
-        self._level -= amount
-        return True
+        return max(0.0, -self._level / self._rate)
 
     def is_full(self, now: float) -> bool:
         self._fill(now)

@@ -119,7 +119,9 @@ class NodeClients:
         raise Overloaded(f"{self._clients_max:,} principals have requests under way")
 
     async def _drop(self, key: int) -> None:
-        held = self._held.pop(key)
+        held = self._held.pop(key, None)
+        if held is None:
+            return
         with contextlib.suppress(QuiverError):  # what could not be flushed was told to who sent it
             await held.client.close()
 
@@ -131,6 +133,7 @@ class NodeClients:
             now_us = clock.time_us()
             for key, held in list(self._held.items()):
                 if held.principal.is_over(now_us):
+                    held.dialer.end(Unauthenticated("the token has expired or was revoked"))
                     await self._drop(key)
 
 

@@ -16,6 +16,7 @@ class Principal:
 
     __slots__ = (
         "_decisions",
+        "_passed",
         "expires_us",
         "grants",
         "has_ended",
@@ -40,6 +41,7 @@ class Principal:
         self.is_trusted = is_trusted
         self.has_ended = False
         self._decisions: dict[Need, bool] = {}
+        self._passed: set[tuple[type, str]] = set()
 
     def __repr__(self) -> str:
         return f"Principal({self.name!r})"
@@ -55,6 +57,15 @@ class Principal:
                 self._decisions.clear()
             self._decisions[need] = decided
         return decided
+
+    def has_passed(self, call: tuple[type, str]) -> bool:
+        """Whether a call about this name was found to be allowed before."""
+        return call in self._passed
+
+    def note_passed(self, call: tuple[type, str]) -> None:
+        if len(self._passed) >= DECISIONS_MAX:
+            self._passed.clear()
+        self._passed.add(call)
 
     def is_over(self, now_us: int) -> bool:
         """Whether its token or certificate counts no more."""

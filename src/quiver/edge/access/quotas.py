@@ -27,25 +27,28 @@ class Usage:
         self.leased = Leased()
         self._requests = _bucket(quotas.requests_per_second, now)
         self._bytes = _bucket(quotas.bytes_per_second, now)
+        named = (("requests", self._requests), ("bytes", self._bytes))
+        self._rates = [(name, bucket) for name, bucket in named if bucket is not None]
 
     def admit(self, size: int, now: float, patience_s: float) -> float:
         """Take a request of ``size`` bytes; how long its caller should then rest.
 
         Refused if what was taken before is not paid for within ``patience_s``.
         """
-        for name, bucket in self._rates():
+        for name, bucket in self._rates:
             debt_s = bucket.debt_s(now)
             if debt_s > patience_s:
                 raise _exceeded(name, debt_s - patience_s)
+        rest_s = 0.0
         if self._requests is not None:
-            self._requests.take(1, now)
+            rest_s = self._requests.take(1, now)
         if self._bytes is not None:
-            self._bytes.take(size, now)
-        return max((bucket.debt_s(now) for _, bucket in self._rates()), default=0.0)
+            rest_s = max(rest_s, self._bytes.take(size, now))
+        return rest_s
 
     def require_paid(self, now: float) -> None:
         """``QuotaExceeded`` while what was taken is not paid for."""
-        for name, bucket in self._rates():
+        for name, bucket in self._rates:
             debt_s = bucket.debt_s(now)
             if debt_s:
                 raise _exceeded(name, debt_s)
@@ -86,12 +89,8 @@ class Usage:
         return (
             not self.connections
             and not self.leased.count(now_us)
-            and all(bucket.is_full(now) for _, bucket in self._rates())
+            and all(bucket.is_full(now) for _, bucket in self._rates)
         )
-
-    def _rates(self) -> list[tuple[str, Bucket]]:
-        named = (("requests", self._requests), ("bytes", self._bytes))
-        return [(name, bucket) for name, bucket in named if bucket is not None]
 
 
 class Usages:

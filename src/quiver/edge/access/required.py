@@ -7,6 +7,7 @@ maker must be allowed, so that nobody gets at a topic through a subscription of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from quiver.edge.access.permissions import Kind, Need, Permission
@@ -140,6 +141,17 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.ListTokens: _cluster,
     wire.RevokeToken: _cluster,
 }
+SUBJECT: dict[type, Callable[[Any], str]] = {
+    wire.Publish: attrgetter("topic"),
+    wire.Fetch: attrgetter("topic"),
+    wire.FindOffset: attrgetter("topic"),
+    wire.DescribeTopic: attrgetter("name"),
+    wire.Receive: attrgetter("subscription"),
+    wire.Ack: attrgetter("subscription"),
+    wire.Nack: attrgetter("subscription"),
+    wire.Extend: attrgetter("subscription"),
+}
+"""The one name on which everything depends that such a call needs: it is enough to decide once."""
 ADMINISTRATIVE = frozenset(
     {
         wire.CreateTopic,
