@@ -86,7 +86,7 @@ def serve(
     if print_config:
         print_line(toml_document().rstrip("\n"))
         return
-    flags = _flags(
+    flags = flags_of(
         {
             "name": name,
             "data": data,
@@ -105,7 +105,8 @@ def serve(
     _run(loaded.config, ready_file)
 
 
-def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+    """What flags say about settings."""
     flags = []
     for pair in pairs:
         setting, equals, value = pair.partition("=")
@@ -113,7 +114,7 @@ def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
             raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
         flags.append(Given(setting=setting, value=value, origin="--set"))
     for setting, flag in FLAGS.items():
-        if (text := given[setting]) is not None:
+        if (text := given.get(setting)) is not None:
             flags.append(Given(setting=setting, value=text, origin=flag))
     return flags
 

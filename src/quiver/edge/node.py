@@ -18,8 +18,8 @@ import structlog
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
+from quiver.config.exposure import require_safe
 from quiver.edge.access.authority import Authority
-from quiver.edge.access.exposure import require_safe
 from quiver.edge.access.first_token import make_first_token
 from quiver.edge.access.offline import METADATA
 from quiver.edge.access.tls import ServerTls

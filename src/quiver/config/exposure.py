@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
-from quiver.config import Address, NodeConfig
+from quiver.config.address import Address
+from quiver.config.node import NodeConfig
 from quiver.errors import InvalidSetting
 
 
