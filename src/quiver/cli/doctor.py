@@ -6,19 +6,15 @@ It changes nothing and needs no node. The settings are found as ``quiver serve``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from quiver.cli.diagnosis import access, disk, machine
-from quiver.cli.diagnosis.certificate import certificate
 from quiver.cli.diagnosis.finding import Finding, Verdict
 from quiver.cli.exits import ExitCode
 from quiver.cli.output import print_json, print_line, print_table
 from quiver.cli.serve import flags_of
-from quiver.config import NodeConfig, load_config
+from quiver.config import load_config
 
 
 def doctor(
@@ -39,6 +35,8 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what is weak or wrong: security, disk, clock, limits, ports, versions."""
+    from quiver.cli.diagnosis.examination import examine  # noqa: PLC0415 - help does not need it
+
     flags = flags_of({"data": data}, settings or [])
     loaded = load_config(path=config, environment=os.environ, flags=flags)
     found = list(examine(loaded.config))
@@ -49,23 +47,6 @@ def doctor(
     bad = {Verdict.FAILURE, Verdict.WARNING} if strict else {Verdict.FAILURE}
     if any(one.verdict in bad for one in found):
         raise typer.Exit(ExitCode.FAILED)
-
-
-def examine(config: NodeConfig) -> Iterator[Finding]:
-    """Everything there is to say about a node with these settings."""
-    yield access.authentication(config)
-    yield access.encryption(config)
-    yield from access.private_files(config)
-    about_certificate = certificate(config, datetime.now(UTC))
-    if about_certificate is not None:
-        yield about_certificate
-    yield disk.free_space(config)
-    yield disk.sync(config)
-    yield machine.clock()
-    yield machine.open_files(config)
-    yield from machine.ports(config)
-    yield machine.java()
-    yield machine.versions()
 
 
 def _print(found: list[Finding]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -15,6 +14,8 @@ from quiver.cli.session import UrlFlag, connected_async
 from quiver.cli.text import harmless, shown_time
 from quiver.model.units import Duration, seconds
 from quiver.model.wire import TokenInfo
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
@@ -71,7 +72,7 @@ def create(
         async with _tokens(context, url, data) as tokens:
             return await tokens.create_token(name, grant, expires=expires, certificate=certificate)
 
-    info, token = asyncio.run(made())
+    info, token = _run(made())
     if json:
         print_json({"token": token, "info": info})
     elif token is None:
@@ -91,7 +92,7 @@ def list_(
         async with _tokens(context, url, data) as tokens:
             return await tokens.list_tokens()
 
-    tokens = asyncio.run(found())
+    tokens = _run(found())
     if json:
         print_json(tokens)
         return
@@ -127,8 +128,14 @@ def revoke(
         async with _tokens(context, url, data) as tokens:
             await tokens.revoke_token(token_id)
 
-    asyncio.run(done())
+    _run(done())
     tell(f"revoked {token_id}")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # noqa: PLC0415 - help does not need it
+
+    return asyncio.run(work)
 
 
 @asynccontextmanager
