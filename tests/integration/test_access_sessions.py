@@ -13,6 +13,7 @@ from quiver.edge.access.attempts import BURST
 from quiver.edge.access.tokens import TokenStore
 from quiver.errors import (
     InvalidReceipt,
+    InvalidRequest,
     ProducerFenced,
     QuotaExceeded,
     Unauthenticated,
@@ -230,3 +231,24 @@ class TestGuessing:
             assert "QuotaExceeded" in codes[BURST:]
             async with client(run, text) as mine:
                 await mine.list_topics()  # it waits until the address is heard again
+
+
+@edge_test
+async def test_a_node_that_asks_nobody_makes_no_tokens(tmp_path: Path) -> None:
+    async with running(tmp_path) as run, AsyncClient(f"quiver://{run.address}") as anybody:
+        with pytest.raises(InvalidRequest, match="turn on security"):
+            await anybody.create_token("mine", ["admin:*"])
+
+
+@edge_test
+async def test_what_is_delivered_at_most_once_is_not_held(tmp_path: Path) -> None:
+    quotas = Quotas(inflight_messages_max=5)
+    async with (
+        running(tmp_path, security=ASKED, quotas=quotas) as run,
+        client(run, await token(run, "a")) as mine,
+    ):
+        await mine.create_queue("emails", guarantee="at-most-once")
+        await mine.publish_many("emails", [b"%d" % number for number in range(12)])
+        received = 0
+        while received < 12:
+            received += len(await mine.receive("emails", 100, wait="5s"))

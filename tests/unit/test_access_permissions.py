@@ -93,6 +93,11 @@ class TestGrants:
         ):
             assert grant.covers(topic((Permission.CONSUME,), name))
 
+    def test_a_grant_of_everything_is_not_one_of_quivers_own_names(self) -> None:
+        own = topic((Permission.CONSUME,), "__state")
+        assert not parse_grant("consume:*").covers(own)
+        assert parse_grant("consume:__*").covers(own)
+
     def test_many_stars_take_no_time(self) -> None:
         grant = parse_grant("publish:" + "a*" * 99 + "c")
         assert not grant.covers(topic((Permission.PUBLISH,), "a" * 199 + "b"))
@@ -172,6 +177,12 @@ class TestRules:
         assert not allowed(request, "admin:mine.*", "consume:mine.*", "publish:mine.*")
         queue = wire.CreateQueue(name="mine.q", topic=TopicSettings(), subscription=changes)
         assert not allowed(queue, "admin:mine.*", "consume:mine.*", "publish:mine.*")
+
+    def test_a_producers_name_is_for_those_who_publish(self) -> None:
+        assert allowed(wire.OpenProducer(), "consume:a")
+        assert not allowed(wire.OpenProducer(name="n"), "consume:*")
+        assert not allowed(wire.OpenProducer(name="n", topic="a"), "consume:*")
+        assert allowed(wire.OpenProducer(name="n", topic="a"), "publish:a")
 
     def test_deleting_a_queue_needs_its_topic_too(self) -> None:
         request = wire.DeleteSubscription(name="q")

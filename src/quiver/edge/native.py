@@ -111,6 +111,7 @@ class NativeServer:
         while True:
             await self._services.clock.sleep(_SWEEP_S)
             now = self._services.clock.monotonic()
+            self._services.authority.audit.flush(now)
             for connection in list(self._connections):
                 try:
                     connection.check(now)

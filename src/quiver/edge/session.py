@@ -393,7 +393,8 @@ class Session:
                     receiving.give_back()
                     return
                 if received is not None:
-                    self.caller.took(received[0])
+                    if receiving.is_to_be_settled:
+                        self.caller.took(received[0])
                     self._answer(waiting, *received)
                     return
             await receiving.wait()

@@ -1,13 +1,13 @@
 """The audit log: a line for each administrative act and each refusal, and never a secret in it.
 
 Lines are the node's log lines with ``audit`` as their message. A refusal that repeats within a second
-is counted, and the count is on the next line of its kind, so that a caller who is refused cannot fill
-the disk.
+is counted, and a line of its own tells the count, so that a caller who is refused cannot fill the disk.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -27,9 +27,17 @@ class _Repeats(msgspec.Struct):
     count: int = 0
 
 
+class _Refusal(NamedTuple):
+    principal: str
+    act: str
+    resource: str
+    code: str
+    address: str
+
+
 class Audit:
     def __init__(self) -> None:
-        self._refused: OrderedDict[tuple[str, str, str, str], _Repeats] = OrderedDict()
+        self._refused: OrderedDict[_Refusal, _Repeats] = OrderedDict()
 
     def act(
         self, principal: str, request: wire.AnyRequest, address: str, error: QuiverError | None
@@ -49,26 +57,39 @@ class Audit:
         self, principal: str, what: str, resource: str, address: str, error: QuiverError, now: float
     ) -> None:
         """Somebody was not let in, or not allowed something."""
-        kind = (principal, what, resource, error.code)
-        known = self._refused.get(kind)
+        refused = _Refusal(principal, what, resource, error.code, address)
+        known = self._refused.get(refused)
         if known is not None and now - known.since < _REPEAT_S:
             known.count += 1
             return
-        repeated = known.count if known is not None else 0
-        self._refused[kind] = _Repeats(now)
-        self._refused.move_to_end(kind)
+        self._refused[refused] = _Repeats(now)
+        self._refused.move_to_end(refused)
+        _tell(refused, known.count if known is not None else 0)
         if len(self._refused) > _KINDS_MAX:
-            self._refused.popitem(last=False)
-        logger.warning(
-            "audit",
-            act=what,
-            resource=resource,
-            principal=principal,
-            address=address,
-            outcome="refused",
-            code=error.code,
-            **({"repeated": repeated} if repeated else {}),
-        )
+            oldest, repeats = self._refused.popitem(last=False)
+            if repeats.count:
+                _tell(oldest, repeats.count)
+
+    def flush(self, now: float) -> None:
+        """Tell of refusals that were counted and have not come again."""
+        for refused, repeats in list(self._refused.items()):
+            if now - repeats.since >= _REPEAT_S:
+                del self._refused[refused]
+                if repeats.count:
+                    _tell(refused, repeats.count)
+
+
+def _tell(refused: _Refusal, repeated: int) -> None:
+    logger.warning(
+        "audit",
+        act=refused.act,
+        resource=refused.resource,
+        principal=refused.principal,
+        address=refused.address,
+        outcome="refused",
+        code=refused.code,
+        **({"repeated": repeated} if repeated else {}),
+    )
 
 
 def resource_of(request: wire.AnyRequest) -> str:

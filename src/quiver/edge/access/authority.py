@@ -19,6 +19,7 @@ from quiver.edge.access.required import SUBJECT, required
 from quiver.edge.access.tokens import TokenStore
 from quiver.errors import (
     AccessRefused,
+    InvalidRequest,
     PermissionDenied,
     QuiverError,
     QuotaExceeded,
@@ -52,9 +53,14 @@ class Authority:
 
     @property
     def tokens(self) -> TokenStore:
-        """``PermissionDenied`` where there are none, for nobody is asked for one."""
-        if self._tokens is None:
-            raise PermissionDenied("this node has no metadata store for tokens")
+        """``InvalidRequest`` where nobody is asked for one.
+
+        A token made while everybody may make one would still count when that is over.
+        """
+        if self._tokens is None or not self._is_required:
+            raise InvalidRequest(
+                "this node asks nobody for a token: turn on security.authentication first"
+            )
         return self._tokens
 
     @property

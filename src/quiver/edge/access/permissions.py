@@ -17,6 +17,8 @@ from quiver.errors import InvalidSetting
 GRANTS_MAX = 100
 _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
 _NAME_MAX = 200
+_OWN = "__"
+"""How Quiver's own names begin: a grant of everything is not one of these."""
 
 
 class Permission(StrEnum):
@@ -72,6 +74,8 @@ class Grant(msgspec.Struct, frozen=True):
         return self.kind is None or self.kind is kind
 
     def _covers_name(self, name: str) -> bool:
+        if name.startswith(_OWN) and not self.pattern.startswith(_OWN):
+            return False
         # In a name that is itself a pattern, "*" is matched by nothing but a "*" of the grant, so
         # that whatever the name matches is matched by the grant too.
         if self.pattern == "*":

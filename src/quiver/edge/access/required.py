@@ -46,7 +46,10 @@ def _none(_: Any) -> Needs:
 
 
 def _open_producer(request: wire.OpenProducer) -> Needs:
-    return () if request.topic is None else (topic(PUBLISH, request.topic),)
+    """A name is stored for good: for that, who asks must be one who publishes."""
+    if request.topic is None:
+        return () if request.name is None else (topic(PUBLISH, "*"),)
+    return (topic(PUBLISH, request.topic),)
 
 
 def _create_subscription(request: wire.CreateSubscription) -> Needs:
