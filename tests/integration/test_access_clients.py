@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from quiver.config import Quotas, Security
 from quiver.edge.access.clients import ForwarderClients, NodeClients, bearer_token
@@ -184,3 +186,22 @@ class TestOfAForwarder:
             await clients.of(bearer(second))
             assert first._closed
             await clients.close()
+
+
+@edge_test
+async def test_the_audit_log_says_from_where_a_shared_client_was_used(tmp_path: Path) -> None:
+    async with running(tmp_path, security=ASKED) as run:
+        clients = clients_of(run)
+        text = await token(run, "root")
+
+        async def create(name: str, address: str) -> None:
+            client = await clients.of(Shown(f"Bearer {text}", address=address))
+            await client.create_topic(name)
+
+        processors = [structlog.contextvars.merge_contextvars]
+        with capture_logs(processors) as lines:
+            for name, address in (("a", "192.0.2.7"), ("b", "192.0.2.8")):
+                await asyncio.create_task(create(name, address))
+        audit = {line["resource"]: line["address"] for line in lines if line["event"] == "audit"}
+        assert audit == {"a": "192.0.2.7", "b": "192.0.2.8"}
+        await clients.close()

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
 from quiver.edge.access.caller import Caller
-from quiver.edge.access.principal import INTERNAL, Principal
+from quiver.edge.access.principal import Principal
 from quiver.edge.session import NodeServices, Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
 from quiver.model.batch import Bytes
@@ -24,13 +24,18 @@ _PATIENCE_S = 1.0
 
 
 class InProcessChannel:
-    """A ``Channel`` that hands requests to a session of a node in the same event loop."""
+    """A ``Channel`` that hands requests to a session of a node in the same event loop.
 
-    def __init__(
-        self, services: NodeServices, principal: Principal = INTERNAL, address: str = "in-process"
-    ) -> None:
+    Without a principal they are a stranger's, who may do nothing on a node with authentication.
+    """
+
+    def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
+        authority = services.authority
         caller = Caller(
-            services.authority, services.clock, principal, address=address, patience_s=_PATIENCE_S
+            authority,
+            services.clock,
+            principal or authority.stranger,
+            patience_s=_PATIENCE_S,
         )
         self._session = Session(services, self._receive, caller)
         self._ids = count(1)
@@ -123,7 +128,7 @@ class InProcessChannel:
 class InProcessDialer:
     """A ``Dialer`` to a node that runs in this event loop, whatever the address says."""
 
-    def __init__(self, services: NodeServices, principal: Principal = INTERNAL) -> None:
+    def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
         self._services = services
         self._principal = principal
         self._channels: WeakSet[InProcessChannel] = WeakSet()

@@ -18,7 +18,7 @@ import structlog
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
-from quiver.config.exposure import require_safe
+from quiver.config.exposure import exposed, require_safe
 from quiver.edge.access.authority import Authority
 from quiver.edge.access.first_token import make_first_token
 from quiver.edge.access.offline import METADATA
@@ -121,6 +121,10 @@ class Node:
     async def _secure(self) -> None:
         """Read the certificates, and see to it that somebody can be let in."""
         security = self.config.security
+        if exposed(self.config) and not security.authentication:
+            logger.warning("other machines can connect, and everybody may do everything")
+        elif exposed(self.config) and not security.tls_certificate:
+            logger.warning("there is no TLS: tokens and messages can be read on their way")
         if security.tls_certificate:
             self.tls = ServerTls(security)
             self._tls_watch = asyncio.create_task(self.tls.watch(self._clock))

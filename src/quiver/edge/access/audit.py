@@ -48,9 +48,9 @@ class Audit:
             act=_call(request),
             resource=resource_of(request),
             principal=principal,
-            address=address,
             outcome="done" if error is None else "failed",
             **({} if error is None else {"code": error.code}),
+            **_where(address),
         )
 
     def refusal(
@@ -85,11 +85,16 @@ def _tell(refused: _Refusal, repeated: int) -> None:
         act=refused.act,
         resource=refused.resource,
         principal=refused.principal,
-        address=refused.address,
         outcome="refused",
         code=refused.code,
         **({"repeated": repeated} if repeated else {}),
+        **_where(refused.address),
     )
+
+
+def _where(address: str) -> dict[str, str]:
+    """From where, if the session knows: else whoever carried the request has bound it to its lines."""
+    return {"address": address} if address else {}
 
 
 def resource_of(request: wire.AnyRequest) -> str:

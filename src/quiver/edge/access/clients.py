@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
+from structlog.contextvars import bind_contextvars
 
 from quiver.client import AsyncClient, Tls
 from quiver.edge.access.attempts import Attempts
@@ -85,6 +86,8 @@ class NodeClients:
                 address=credentials.address,
             )
         )
+        # The client is shared by all who have the token: its lines say from where this one came.
+        bind_contextvars(address=credentials.address)
         usage = authority.usage(principal)
         if usage is not None:
             usage.require_paid(clock.monotonic())
