@@ -2,7 +2,8 @@
 
 from quiver.config.address import Address, parse_address
 from quiver.config.load import Given, LoadedConfig, load_config
-from quiver.config.node import Limits, Logging, NodeConfig, Quotas, Security
+from quiver.config.node import Limits, Logging, NodeConfig
+from quiver.config.security import Quotas, Security
 
 __all__ = [
     "Address",
