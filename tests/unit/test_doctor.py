@@ -137,8 +137,9 @@ class TestMachine:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             address = Address("127.0.0.1", taken.getsockname()[1])
-            (found,) = machine.ports(NodeConfig(data=str(tmp_path), native=address))[:1]
-            assert (found.check, found.verdict) == ("native port", Verdict.WARNING)
+            found = machine.ports(NodeConfig(data=str(tmp_path), native=address))
+            verdicts = {one.check: one.verdict for one in found}
+            assert verdicts["native port"] is Verdict.WARNING
 
     def test_a_clock_in_the_past_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(machine.time, "time", lambda: 0.0)
