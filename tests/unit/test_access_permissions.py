@@ -184,6 +184,17 @@ class TestRules:
         assert not allowed(wire.OpenProducer(name="n", topic="a"), "consume:*")
         assert allowed(wire.OpenProducer(name="n", topic="a"), "publish:a")
 
+    def test_dead_letters_are_sent_on_only_where_one_may_publish(self) -> None:
+        assert allowed(wire.Redrive(subscription="s"), "admin:s")
+        assert not allowed(wire.Redrive(subscription="s", to="t"), "admin:s")
+        assert allowed(wire.Redrive(subscription="s", to="t"), "admin:s", "publish:t")
+
+    def test_a_scheduled_message_is_cancelled_by_who_publishes_or_administers(self) -> None:
+        request = wire.Cancel(topic="t", ids=[])
+        assert allowed(request, "publish:t")
+        assert allowed(request, "admin:t")
+        assert not allowed(request, "consume:t")
+
     def test_deleting_a_queue_needs_its_topic_too(self) -> None:
         request = wire.DeleteSubscription(name="q")
         assert allowed(request, "admin:subscription:q")
