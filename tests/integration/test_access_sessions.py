@@ -252,3 +252,20 @@ async def test_what_is_delivered_at_most_once_is_not_held(tmp_path: Path) -> Non
         received = 0
         while received < 12:
             received += len(await mine.receive("emails", 100, wait="5s"))
+
+
+@edge_test
+async def test_a_messages_status_leaves_out_subscriptions_of_others(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, security=ASKED) as run,
+        client(run, await token(run, "root")) as root,
+        client(run, await token(run, "a", "consume:orders", "consume:a.*")) as mine,
+    ):
+        await root.create_topic("orders")
+        for name in ("a.billing", "b.billing"):
+            await root.create_subscription(name, ["orders"])
+        stored = await root.publish("orders", b"1")
+        assert stored.id is not None
+        for who, seen in ((root, {"a.billing", "b.billing"}), (mine, {"a.billing"})):
+            status = await who.message_status("orders", stored.id)
+            assert {one.subscription for one in status.subscriptions} == seen
