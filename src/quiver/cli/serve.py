@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,8 @@ FLAGS = {
     "native": "--native",
     "logging.level": "--log-level",
     "logging.format": "--log-format",
+    "security.authentication": "--authentication",
+    "security.insecure": "--insecure",
 }
 
 
@@ -54,6 +57,12 @@ def serve(
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, pretty or json.")
     ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication", help="Ask clients for a token or certificate.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines in without authentication.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
@@ -77,13 +86,15 @@ def serve(
     if print_config:
         print_line(toml_document().rstrip("\n"))
         return
-    flags = _flags(
+    flags = flags_of(
         {
             "name": name,
             "data": data,
             "native": native,
             "logging.level": log_level,
             "logging.format": log_format,
+            "security.authentication": "true" if authentication else None,
+            "security.insecure": "true" if insecure else None,
         },
         settings or [],
     )
@@ -94,7 +105,8 @@ def serve(
     _run(loaded.config, ready_file)
 
 
-def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+    """What flags say about settings."""
     flags = []
     for pair in pairs:
         setting, equals, value = pair.partition("=")
@@ -102,7 +114,7 @@ def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
             raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
         flags.append(Given(setting=setting, value=value, origin="--set"))
     for setting, flag in FLAGS.items():
-        if (text := given[setting]) is not None:
+        if (text := given.get(setting)) is not None:
             flags.append(Given(setting=setting, value=text, origin=flag))
     return flags
 
@@ -124,7 +136,7 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, address)
         if config.logging.format != "json":
-            _say(_welcome(address))
+            _say(_welcome(address, config))
 
     try:
         uvloop.run(run_node(config, on_ready))
@@ -141,12 +153,16 @@ def _say(lines: list[str]) -> None:
         print(*lines, sep="\n", flush=True)
 
 
-def _welcome(address: Address) -> list[str]:
+def _welcome(address: Address, config: NodeConfig) -> list[str]:
     """Where the node listens, and something to try."""
     at_default = address.port == NodeConfig().native.port
-    url = "" if at_default else f"--url quiver://{address} "
+    scheme = "quivers" if config.security.tls_certificate else "quiver"
+    url = "" if at_default and scheme == "quiver" else f"--url {scheme}://{address} "
+    token = Path(config.data, "admin.token")
+    needs_token = config.security.authentication and token.exists()
     return [
-        f"Quiver listens on quiver://{address} (stop it with Ctrl-C). Try:",
+        f"Quiver listens on {scheme}://{address} (stop it with Ctrl-C). Try:",
+        *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
         f"  quiver {url}topic create orders --partitions 4",
         f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
         f"  quiver {url}tail orders --follow",

@@ -22,6 +22,7 @@ from quiver.errors import (
     ProtocolError,
     QuiverError,
     RequestTimeout,
+    Unauthenticated,
     error_from,
 )
 from quiver.model.batch import Bytes
@@ -133,9 +134,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             await self._closed
 
-    async def greet(self, timeout_s: float) -> Welcome:
-        """Agree on the protocol; the first thing on a connection."""
-        hello = Hello(versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}")
+    async def greet(self, timeout_s: float, token: str | None = None) -> Welcome:
+        """Agree on the protocol, and say who we are; the first thing on a connection."""
+        hello = Hello(
+            versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}", token=token
+        )
         answer = self.start(hello, timeout_s=timeout_s)
         welcome, _ = await answer
         if not isinstance(welcome, Welcome):
@@ -178,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for header, body in self._assembler.received(nbytes):
                 self._answered(decode_reply(header), body)
-        except ProtocolError as error:
+        except (ProtocolError, Unauthenticated) as error:
             self._give_up(error)
 
     def eof_received(self) -> bool:
@@ -212,6 +215,8 @@ class Connection(asyncio.BufferedProtocol):
         call = self._sent.pop(reply.id, None)
         if call is None:
             if reply.id == 0 and isinstance(reply, Failed):
+                if reply.code == Unauthenticated.code:
+                    raise Unauthenticated(reply.message)
                 raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
             return
         if not call.future.done():

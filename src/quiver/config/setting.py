@@ -58,6 +58,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_text(self, text: str) -> Any:
         """The value that a variable or a flag holds."""
+        if self.type is bool and text in ("true", "false"):
+            return text == "true"
         if self.type is int and not self.is_size:
             try:
                 return self.from_toml(int(text))
