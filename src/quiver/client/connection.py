@@ -41,6 +41,8 @@ from quiver.version import __version__
 WAITING_MAX = 8192
 """How many requests may wait because the node has as many unanswered as it allows."""
 _WRITE_HIGH, _WRITE_LOW = 4 << 20, 1 << 20
+_GATHERED_BYTES = 64 << 10
+"""Small requests that are started together are written together, up to this many bytes."""
 _CLOSE_TIMEOUT_S = 1.0
 
 
@@ -72,6 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._paused = False
         self._drains: deque[asyncio.Future[None]] = deque()
+        self._gathered: list[Bytes] = []
+        self._gathered_bytes = 0
 
     # ------------------------------------------------------------------ channel
 
@@ -125,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
         if self._transport is not None:
+            self._write_gathered()
             self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -205,8 +210,18 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ requests
 
     def _write(self, buffers: list[Bytes]) -> None:
-        assert self._transport is not None, "requests are started once connected"
-        self._transport.writelines(buffers)
+        """Send a request, together with all that are started in this moment."""
+        if not self._gathered:
+            self._loop.call_soon(self._write_gathered)
+        self._gathered += buffers
+        self._gathered_bytes += sum(map(len, buffers))
+        if self._gathered_bytes > _GATHERED_BYTES:
+            self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if buffers and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
 
     def _answered(self, reply: AnyReply, body: memoryview) -> None:
         call = self._sent.pop(reply.id, None)
