@@ -113,11 +113,12 @@ class Inbox:
             visibility_us=visibility_us,
             among=among,
         )
-        stored = self._commit(records)
+        waits = machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE
+        stored = self._commit(records, at_leisure=not waits)
         if taken is None:
             return None
         try:
-            if machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE and stored is not None:
+            if waits and stored is not None:
                 await asyncio.shield(stored)  # others wait for it too
             return await self._read(taken, bytes_max)
         except BaseException:
@@ -267,11 +268,13 @@ class Inbox:
         self._commit(self.machine.tick(self._clock.time_us()))
         self.bury()
 
-    def _commit(self, records: list[AnyRecord]) -> asyncio.Future[None] | None:
+    def _commit(
+        self, records: list[AnyRecord], *, at_leisure: bool = False
+    ) -> asyncio.Future[None] | None:
         if not records:
             return None
         self.bury()
-        return self.state.commit(self._subscription, records)
+        return self.state.commit(self._subscription, records, at_leisure=at_leisure)
 
     # ------------------------------------------------------------------ dead letters
 

@@ -49,6 +49,8 @@ SNAPSHOT = "snapshot"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
+_LEISURE_S = 0.005
+"""How long records that nobody waits for may wait for others, to share their sync."""
 _LOOK_AHEAD = 1_000_000
 """How many pending messages a subscription looks at in advance, as they are published."""
 
@@ -67,6 +69,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.entries: list[StateEntry] = []
+        self.is_due = False
         self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stored.add_done_callback(_consume)
 
@@ -84,6 +87,7 @@ class PartitionState:
         self._folder = folder
         self._run_blocking = run
         self._batch: _Batch | None = None
+        self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._looking = False
@@ -124,15 +128,28 @@ class PartitionState:
 
     # ------------------------------------------------------------------ changing the state
 
-    def commit(self, subscription: int, records: list[AnyRecord]) -> asyncio.Future[None]:
-        """Write records to the state log, together with all that are given in this moment."""
+    def commit(
+        self, subscription: int, records: list[AnyRecord], *, at_leisure: bool = False
+    ) -> asyncio.Future[None]:
+        """Write records to the state log, together with all that are given in this moment.
+
+        ``at_leisure``: nobody waits for these; they go with the next that somebody waits for.
+        """
         if self._batch is None:
             self._batch = _Batch()
+        batch = self._batch
+        batch.entries.append(StateEntry(subscription, records))
+        if not at_leisure and not batch.is_due:
+            batch.is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
-        self._batch.entries.append(StateEntry(subscription, records))
-        return self._batch.stored
+        elif not batch.is_due and self._leisure is None:
+            self._leisure = asyncio.get_running_loop().call_later(_LEISURE_S, self._flush)
+        return batch.stored
 
     def _flush(self) -> None:
+        if self._leisure is not None:
+            self._leisure.cancel()
+            self._leisure = None
         batch, self._batch = self._batch, None
         if batch is None:
             return
