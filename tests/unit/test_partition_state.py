@@ -291,10 +291,10 @@ async def test_messages_published_before_the_queue_is_used_again_are_all_deliver
 async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -> None:
     disk, clock = SimulatedDisk(1), ManualClock()
     async with open_broker(tmp_path, disk, clock=clock) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        durable_leases = {"guarantee": "exactly-once"}
+        await broker.create_queue("jobs", TopicSettings(), durable_leases, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2", b"3"))
         subscription, portions = await received(broker)
-        await turns()
         partition = await broker.partition("jobs", 0)
         fault = disk.fail("append", errno.ENOSPC, path=path, times=1)
         failing = (
