@@ -49,6 +49,8 @@ SNAPSHOT = "snapshot"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
+_CATCH_UP_BYTES = 1 << 20
+"""So little that it is still at hand when the messages are delivered."""
 _LEISURE_S = 0.005
 """How long records that nobody waits for may wait for others, to share their sync."""
 _LOOK_AHEAD = 1_000_000
@@ -223,18 +225,18 @@ class PartitionState:
             and machine.waiting_count < _LOOK_AHEAD
             and machine.observed_to < self.data.next_offset
         ):
-            await self._observe_more(machine)
+            await self._observe_more(machine, _CATCH_UP_BYTES)
 
     async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
         """Let a subscription learn of all messages below ``end``."""
         while machine.observed_to < min(end, self.data.next_offset):
-            await self._observe_more(machine)
+            await self._observe_more(machine, _READ_BYTES)
             await asyncio.sleep(0)  # others have their turn
 
-    async def _observe_more(self, machine: DeliveryMachine) -> None:
+    async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
         if machine.observed_to < self.data.start_offset:
             machine.skip_to(self.data.start_offset)
-        _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+        _observe(machine, await self.data.read(machine.observed_to, bytes_max))
 
     # ------------------------------------------------------------------ opening and closing
 
