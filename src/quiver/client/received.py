@@ -18,13 +18,12 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from quiver.client.message_rows import other_columns
-from quiver.client.read_columns import SCHEMA
+from quiver.client.read_columns import SCHEMA, columns_of, times_of
 from quiver.errors import InvalidRequest
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.receipt import leases_in, receipt, receipts
-from quiver.model.schema import TIMESTAMP
 from quiver.model.units import Duration
 from quiver.model.wire import PortionInfo, Received, Settlement
 
@@ -148,7 +147,6 @@ def _received_rows(
     joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
     count = joined.num_rows
     numbers = pa.array(offsets[:count])
-    times = np.repeat([entry.append_time for entry in run], [entry.count for entry in run])
     columns = {
         **dict(zip(joined.schema.names, joined.columns, strict=True)),
         "receipt": receipts(portion.lease, numbers),
@@ -158,12 +156,9 @@ def _received_rows(
         else pa.repeat(_ONCE, count),
         "offset": numbers,
         "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), count),
-        "timestamp": pa.array(times).view(TIMESTAMP),
+        "timestamp": times_of(run, [entry.count for entry in run]),
     }
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(count, field.type)
-        for field in _RECEIVED_FIELDS
-    ]
+    arrays = columns_of(_RECEIVED_FIELDS, columns, count)
     return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED_SCHEMA)
 
 
