@@ -43,6 +43,8 @@ WAITING_MAX = 8192
 _WRITE_HIGH, _WRITE_LOW = 4 << 20, 1 << 20
 _GATHERED_BYTES = 64 << 10
 """Small requests that are started together are written together, up to this many bytes."""
+_TRUSTED_BYTES = 16 << 20
+"""What a node says of a reply's size is believed up to this much: about what is asked for at most."""
 _CLOSE_TIMEOUT_S = 1.0
 
 
@@ -61,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str) -> None:
         self.address = address
         self._loop = asyncio.get_running_loop()
-        self._assembler = FrameAssembler(FRAME_BYTES_MAX)
+        self._assembler = FrameAssembler(FRAME_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES)
         self._transport: asyncio.Transport | None = None
         self._sent: dict[int, _Call] = {}
         self._waiting: dict[int, _Call] = {}
