@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine import Taken
 from quiver.broker.delivery.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.records import AnyRecord
-from quiver.broker.excerpt import excerpt, extras_of
+from quiver.broker.excerpt import extras_of
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.model.batch import StoredBatch
@@ -156,7 +156,7 @@ class Inbox:
                 if part:
                     missing -= part
                     kept |= part
-                    entries.append(entry if len(part) == entry.count else excerpt(entry, part))
+                    entries.append(self.state.part_of(entry, part))
                     size += entries[-1].size()
                     if size >= bytes_max:
                         break

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from crc32c import crc32c
+from pyroaring import BitMap64
 
 from quiver.broker.delivery.arrival import arrival_of
 from quiver.broker.delivery.machine import DeliveryMachine
@@ -28,6 +29,7 @@ from quiver.broker.delivery.records import (
     encode_entries,
 )
 from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quiver.broker.excerpts import Excerpts
 from quiver.errors import LogError, LogFailed
 from quiver.log.disk import Disk
 from quiver.log.files import write_files
@@ -93,6 +95,7 @@ class PartitionState:
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._looking = False
+        self._excerpts = Excerpts()
         self.is_open = True
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
@@ -237,6 +240,12 @@ class PartitionState:
         if machine.observed_to < self.data.start_offset:
             machine.skip_to(self.data.start_offset)
         _observe(machine, await self.data.read(machine.observed_to, bytes_max))
+
+    def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
+        """The entry, or an excerpt of it if these offsets are not all that it has."""
+        if len(offsets) == entry.count:
+            return entry
+        return self._excerpts.of(entry, offsets, keep=len(self.machines) > 1)
 
     # ------------------------------------------------------------------ opening and closing
 
