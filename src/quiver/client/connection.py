@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         call = _Call(future, now, now + timeout_s, [])
         if len(self._sent) < self._requests_max and not self._waiting:
             self._sent[request.id] = call
-            self._write(buffers)
+            self._send(buffers)
         else:
             self._waiting[request.id] = call._replace(buffers=buffers)
         self._ring_at(call.deadline)
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ requests
 
-    def _write(self, buffers: list[Bytes]) -> None:
+    def _send(self, buffers: list[Bytes]) -> None:
         """Send a request, together with all that are started in this moment."""
         if not self._gathered:
             self._loop.call_soon(self._write_gathered)
@@ -222,7 +222,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_gathered(self) -> None:
         buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        if buffers and self._transport is not None and not self._transport.is_closing():
+        if buffers:
+            self._write(buffers)
+
+    def _write(self, buffers: list[Bytes]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(buffers)
 
     def _answered(self, reply: AnyReply, body: memoryview) -> None:
@@ -245,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             call = self._waiting.pop(request_id)
             if not call.future.done():
                 self._sent[request_id] = call._replace(buffers=[])
-                self._write(call.buffers)
+                self._send(call.buffers)
         self._wake_drains()
 
     def _wake_drains(self) -> None:
