@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from quiver.broker.excerpt import Excerpts
+from quiver.broker.excerpts import Excerpts
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
