@@ -9,6 +9,7 @@ waiting appends are bounded by ``queued_bytes``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -335,9 +336,16 @@ class _Signal:
     async def wait_or(self, other: asyncio.Future[None]) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        try:
-            await asyncio.wait([waiter, other], return_when=asyncio.FIRST_COMPLETED)
-        finally:
+
+        def wake(_: asyncio.Future[None]) -> None:
             if not waiter.done():
-                self._waiters.remove(waiter)
-                waiter.cancel()
+                waiter.set_result(None)
+
+        other.add_done_callback(wake)
+        try:
+            await waiter
+        finally:
+            other.remove_done_callback(wake)
+            if other.done() or waiter.cancelled():
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
