@@ -120,6 +120,8 @@ class Cluster:
     async def _channel(
         self, find_address: Callable[[], str] | None, within_s: float
     ) -> tuple[str, Channel]:
+        if find_address is None and (known := self.pool.any_open()) is not None:
+            return known
         try:
             async with asyncio.timeout(max(_TIMEOUT_S_MIN, within_s)):
                 if find_address is None:

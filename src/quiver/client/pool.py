@@ -71,12 +71,19 @@ class Pool:
         # One who stops waiting must not stop the others.
         return await asyncio.shield(node.dialing)
 
-    async def any_channel(self) -> tuple[str, Channel]:
-        """A channel to one of the nodes to begin with, and its address; each is tried once."""
+    def any_open(self) -> tuple[str, Channel] | None:
+        """A channel that is open already to one of the nodes to begin with, and its address."""
         for address in self._bootstrap:
             known = self.open_channel(address)
             if known is not None:
                 return address, known
+        return None
+
+    async def any_channel(self) -> tuple[str, Channel]:
+        """A channel to one of the nodes to begin with, and its address; each is tried once."""
+        known = self.any_open()
+        if known is not None:
+            return known
         failures: list[QuiverError] = []
         for address in list(self._bootstrap):
             try:

@@ -24,6 +24,8 @@ from quiver.model.frames import HEADER_BYTES_MAX, PREFACE, FrameAssembler, frame
 
 _GREETING_BYTES_MAX = 64 << 10
 _WRITE_HIGH_WATER = 4 << 20
+_GATHERED_BYTES = 64 << 10
+"""Small replies that are made together are written together, up to this many bytes."""
 _SWEEP_S = 1.0
 _PATIENCE_S = 1.0
 """How far ahead of its rates a caller may run before it is refused: until then it is not read from."""
@@ -143,6 +145,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._is_counted = False
         self._reading = True
         self._resuming = False
+        self._gathered: list[Bytes] = []
+        self._gathered_bytes = 0
         self._opened = self._last_request = self._frame_began = services.clock.monotonic()
         self._unread_since: float | None = None
         self._closed_at: float | None = None
@@ -257,8 +261,19 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._is_counted = True
 
     def _reply(self, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(wire.encode(reply), body))
+        """Send a reply, together with all that are made in this moment: each write wakes the client."""
+        buffers = frame(wire.encode(reply), body)
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._gathered += buffers
+        self._gathered_bytes += sum(map(len, buffers))
+        if self._gathered_bytes > _GATHERED_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if buffers and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
 
     def _pause_if_busy(self) -> bool:
         if self._reading and self._session.is_busy and self._transport is not None:
@@ -335,6 +350,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         """Take nothing more; what was answered is still sent, if the client reads it in time."""
         if self._transport is None or self._closed_at is not None:
             return
+        self._write()
         self._closed_at = self._services.clock.monotonic()
         self._count_close(reason)
         self._transport.close()

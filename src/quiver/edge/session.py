@@ -132,8 +132,7 @@ class Session:
     def receive(self, request: wire.AnyRequest, body: memoryview, header_bytes: int = 0) -> None:
         if request.id in self._unanswered:
             raise ProtocolError(f"request {request.id} is still unanswered")
-        call = request.__struct_config__.tag
-        self._services.metrics.requests.labels(call).inc()
+        self._services.metrics.requests_of(request.__struct_config__.tag).inc()
         deadline = self._services.clock.monotonic() + _timeout_s(request)
         waiting = _Waiting(request.id, deadline, header_bytes + len(body) + _REQUEST_OVERHEAD)
         self._unanswered[request.id] = waiting
