@@ -73,7 +73,10 @@ def config(folder: Path, **limits: Any) -> NodeConfig:
     """The settings of a node on a free port of the loopback interface."""
     limits.setdefault("free_bytes_min", 0)
     return NodeConfig(
-        data=str(folder / "data"), native=Address("127.0.0.1", 0), limits=Limits(**limits)
+        data=str(folder / "data"),
+        http=None,
+        native=Address("127.0.0.1", 0),
+        limits=Limits(**limits),
     )
 
 

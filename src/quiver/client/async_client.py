@@ -23,7 +23,7 @@ from quiver.client.addresses import DEFAULT_URL, addresses_in
 from quiver.client.channel import Dialer
 from quiver.client.cluster import Cluster, expect
 from quiver.client.consuming import Consuming
-from quiver.client.delivery import Published
+from quiver.client.delivery import Delivery, Published
 from quiver.client.dialer import SocketDialer
 from quiver.client.outgoing import MessageOptions, outgoing
 from quiver.client.pool import Pool
@@ -33,7 +33,7 @@ from quiver.client.reader import AsyncReader, ReadRequest
 from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
 from quiver.client.shared_producers import SharedProducers
 from quiver.client.tending import Tending
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.topic import topic_name
 from quiver.model.units import Duration, Size
@@ -174,6 +174,28 @@ class AsyncClient(Consuming, Tending):
                 if not delivery.done():
                     await delivery.promise.future()
             return [delivery.result() for delivery in deliveries]
+
+    async def publish_each(
+        self, topic: str, messages: Iterable[Any]
+    ) -> list[Published | QuiverError]:
+        """Like ``publish_many``, but a message that is not stored is told in its place."""
+        self._check_open()
+        results: list[Delivery | QuiverError] = []
+        async with self._shared.producer(topic, None) as producer:
+            await producer.open()
+            for message in messages:
+                one = outgoing(message)
+                try:
+                    results.append(await producer.send(one.payload, key=one.key, **one.options()))
+                except QuiverError as error:
+                    results.append(error)
+            for result in results:
+                if isinstance(result, Delivery) and not result.done():
+                    await result.promise.future()
+            told = [one.outcome() if isinstance(one, Delivery) else one for one in results]
+            if told and isinstance(told[0], TopicNotFound):
+                raise told[0]
+            return told
 
     def producer(
         self,

@@ -2,7 +2,7 @@
 
 from quiver.config.address import Address, parse_address
 from quiver.config.load import Given, LoadedConfig, load_config
-from quiver.config.node import Limits, Logging, NodeConfig
+from quiver.config.node import Limits, Logging, NodeConfig, Web
 
 __all__ = [
     "Address",
@@ -11,6 +11,7 @@ __all__ = [
     "LoadedConfig",
     "Logging",
     "NodeConfig",
+    "Web",
     "load_config",
     "parse_address",
 ]

@@ -16,8 +16,13 @@ from collections.abc import Callable
 import structlog
 
 from quiver.broker.broker import Broker, BrokerLimits
+from quiver.client import AsyncClient
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
+from quiver.edge.http.app import edge_of
+from quiver.edge.http.clients import OneClient
+from quiver.edge.http.server import HttpServer
+from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
 from quiver.edge.session import NodeServices
 from quiver.log.disk import Disk, FolderLock
@@ -50,6 +55,9 @@ class Node:
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
         self._native: NativeServer | None = None
+        self._http: HttpServer | None = None
+        self.http_address: Address | None = None
+        """Where HTTP is spoken, if it is."""
         self.services: NodeServices | None = None
 
     async def start(self, *, listen: bool = True) -> Address | None:
@@ -60,10 +68,18 @@ class Node:
                 return None
             self._native = NativeServer(services)
             native = self.config.native
-            return Address(*await self._native.start(native.host, native.port))
+            address = Address(*await self._native.start(native.host, native.port))
+            if self.config.http is not None:
+                self.http_address = await self._start_http(services, self.config.http)
+            return address
         except BaseException:
             await self.stop()
             raise
+
+    async def _start_http(self, services: NodeServices, address: Address) -> Address:
+        client = AsyncClient(dialer=InProcessDialer(services), clock=self._clock)
+        self._http = HttpServer(edge_of(self.config, OneClient(client)))
+        return await self._http.start(address)
 
     async def _open(self) -> NodeServices:
         started, folder = self._clock.monotonic(), self.config.data
@@ -97,6 +113,9 @@ class Node:
 
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
+        if self._http is not None:
+            await self._http.drain(self.config.limits.drain_timeout_s)
+            self._http = None
         if self._native is not None:
             await self._native.drain(self.config.limits.drain_timeout_s)
             self._native = None
@@ -134,7 +153,7 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def run_node(config: NodeConfig, on_ready: Callable[[Address], None]) -> None:
+async def run_node(config: NodeConfig, on_ready: Callable[[Address, Address | None], None]) -> None:
     """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens."""
     _allow_many_files()
     stopping = asyncio.Event()
@@ -145,8 +164,14 @@ async def run_node(config: NodeConfig, on_ready: Callable[[Address], None]) -> N
     try:
         address = await node.start()
         assert address is not None
-        logger.info("node is ready", node=config.name, native=str(address), data=config.data)
-        on_ready(address)
+        logger.info(
+            "node is ready",
+            node=config.name,
+            native=str(address),
+            http=str(node.http_address or "off"),
+            data=config.data,
+        )
+        on_ready(address, node.http_address)
         await stopping.wait()
         logger.info("node is stopping", node=config.name)
     finally:

@@ -145,6 +145,16 @@ class Session:
         if overdue and self._backlog:
             self._backlog = deque(item for item in self._backlog if self._waits(item[0]))
 
+    def abandon(self, request_id: int) -> None:
+        """Nobody waits for this answer any more: what only waits ends, and takes nothing."""
+        waiting = self._unanswered.get(request_id)
+        if waiting is None or waiting.is_under_way or waiting.task is None:
+            return
+        del self._unanswered[request_id]
+        self._unanswered_bytes -= waiting.size
+        waiting.task.cancel()
+        self.on_progress()
+
     def drain(self) -> None:
         """Take nothing new and end waits. What is under way goes on: until ``is_idle``."""
         self._draining = True

@@ -1,0 +1,25 @@
+"""The HTTP edge put together: every operation over some clients."""
+
+from __future__ import annotations
+
+from quiver.config import NodeConfig
+from quiver.edge.http import node_state, queues, subscriptions, topics
+from quiver.edge.http.clients import Clients
+from quiver.edge.http.edge import Edge
+
+OPERATIONS = (
+    *queues.OPERATIONS,
+    *topics.OPERATIONS,
+    *subscriptions.OPERATIONS,
+    *node_state.OPERATIONS,
+)
+
+
+def edge_of(config: NodeConfig, clients: Clients) -> Edge:
+    origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
+    return Edge(
+        clients,
+        config.limits,
+        OPERATIONS,
+        cors_origins=[origin for origin in origins if origin],
+    )

@@ -1,0 +1,114 @@
+"""Requests to a node from the same process and event loop, without a socket.
+
+Requests and replies are the wire's own values, so what works here works over the network: the HTTP
+edge and the embedded broker are clients like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+
+from quiver.client.channel import CALL_TIMEOUT_S, Answer
+from quiver.edge.session import NodeServices, Session
+from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
+from quiver.model.batch import Bytes
+from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure
+
+
+class InProcessChannel:
+    """A ``Channel`` that hands requests to a session of a node in the same event loop."""
+
+    def __init__(self, services: NodeServices) -> None:
+        self._session = Session(services, self._receive)
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._progress = asyncio.Event()
+        self._session.on_progress = self._progress.set
+        self.is_open = True
+
+    @property
+    def is_congested(self) -> bool:
+        return self._session.is_busy
+
+    def start(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> asyncio.Future[Answer]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        if not self.is_open:
+            answer.set_exception(ConnectionLost("the node in this process is closed"))
+            return answer
+        request.id = next(self._ids)
+        self._waiting[request.id] = answer
+        timer = loop.call_later(timeout_s, self._expire, request.id)
+        answer.add_done_callback(lambda done: self._done(done, request.id, timer))
+        try:
+            self._session.receive(request, memoryview(b"".join(body)))
+        except QuiverError as error:
+            self._settle(request.id, error)
+        return answer
+
+    async def call(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Answer:
+        return await self.start(request, body, timeout_s)
+
+    async def drain(self) -> None:
+        while self._session.is_busy:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def close(self) -> None:
+        self.is_open = False
+        self._session.close()
+        for request_id in list(self._waiting):
+            self._settle(request_id, ConnectionLost("the node in this process is closed"))
+
+    def _receive(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
+        answer = self._waiting.pop(reply.id, None)
+        if answer is None or answer.done():
+            return
+        if isinstance(reply, Failed):
+            try:
+                raise_failure(reply)
+            except QuiverError as error:
+                answer.set_exception(error)
+            return
+        answer.set_result((reply, memoryview(b"".join(body))))
+
+    def _done(
+        self, answer: asyncio.Future[Answer], request_id: int, timer: asyncio.TimerHandle
+    ) -> None:
+        timer.cancel()
+        if answer.cancelled():
+            self._waiting.pop(request_id, None)
+            self._session.abandon(request_id)
+
+    def _expire(self, request_id: int) -> None:
+        self._settle(request_id, RequestTimeout())
+
+    def _settle(self, request_id: int, error: QuiverError) -> None:
+        answer = self._waiting.pop(request_id, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+
+class InProcessDialer:
+    """A ``Dialer`` to a node that runs in this event loop, whatever the address says."""
+
+    def __init__(self, services: NodeServices) -> None:
+        self._services = services
+
+    async def dial(self, address: str) -> InProcessChannel:
+        return InProcessChannel(self._services)
+
+    async def close(self) -> None:
+        """The node goes on without this client."""
