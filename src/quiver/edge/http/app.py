@@ -5,6 +5,7 @@ from __future__ import annotations
 from quiver.config import NodeConfig
 from quiver.edge.http import node_state, queues, subscriptions, topics
 from quiver.edge.http.clients import Clients
+from quiver.edge.http.description import description_of
 from quiver.edge.http.edge import Edge
 
 OPERATIONS = (
@@ -20,6 +21,6 @@ def edge_of(config: NodeConfig, clients: Clients) -> Edge:
     return Edge(
         clients,
         config.limits,
-        OPERATIONS,
+        (*OPERATIONS, *description_of(OPERATIONS)),
         cors_origins=[origin for origin in origins if origin],
     )

@@ -41,7 +41,7 @@ class Operation(msgspec.Struct, kw_only=True, frozen=True):
     headers: dict[str, str] = {}
     """Request headers that mean something here, with a sentence each."""
     body: dict[str, Any] = {}
-    """By content type, the struct that is decoded; ``None`` stands for bytes."""
+    """By content type, the struct that is decoded, or several; ``None`` stands for bytes."""
     needs_body: bool = True
     replies: dict[int, tuple[str, dict[str, Any]]] = {}
     """By status, a sentence, and the struct by content type."""

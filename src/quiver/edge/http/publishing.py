@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 
 from quiver.client import AsyncClient
 from quiver.client.delivery import Published
@@ -24,7 +25,7 @@ from quiver.edge.http.structs import (
     Messages,
     NewMessage,
     RawQuery,
-    Refused,
+    Result,
     Results,
     Stored,
 )
@@ -107,8 +108,16 @@ async def _publish_list(
     return Reply(PARTLY if failures else STORED, encode(told))
 
 
-def _result(one: Published | QuiverError) -> Stored | Refused:
-    return Refused(error=problem_of(one)) if isinstance(one, QuiverError) else _stored(one)
+def _result(one: Published | QuiverError) -> Result:
+    if isinstance(one, QuiverError):
+        return Result(error=problem_of(one))
+    return Result(
+        id=one.id,
+        topic=one.topic,
+        partition=one.partition,
+        offset=one.offset,
+        duplicate=one.duplicate,
+    )
 
 
 def _stored(published: Published) -> Stored:
@@ -133,9 +142,9 @@ def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
     options: dict[str, Any] = {"headers": {"content-type": call.header(b"content-type")[:1000]}}
     for name in ("priority", "delay", "ttl", "partition"):
         value = getattr(query, name)
-        if value is not None:
+        if value is not UNSET:
             options[name] = value
-    return query.key, options
+    return None if query.key is UNSET else query.key, options
 
 
 def _idempotency_key(call: Call) -> str | None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from pyroaring import BitMap64
 
 from quiver.client import AsyncClient
@@ -44,8 +45,9 @@ async def receive(call: Call, name: str) -> Reply:
     query = call.query(ReceiveQuery)
     call.require_no_body()
     kind = call.accepts(JSON, ARROW)
+    visibility = None if query.visibility is UNSET else query.visibility
     receiving: Any = (call.client.receive_batch if kind == ARROW else call.client.receive)(
-        name, query.batch_size, wait=query.wait, visibility=query.visibility
+        name, query.batch_size, wait=query.wait, visibility=visibility
     )
     got = await (call.while_connected(receiving) if query.wait else receiving)
     if call.is_gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from quiver.edge.http.problems import Problem
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import RECEIVE_MAX, SubscriptionSettings
-from quiver.model.topic import TopicSettings
+from quiver.model.topic import PARTITIONS_MAX, TopicSettings
 
 BATCH_MAX = 10_000
 RECEIPTS_MAX = 10_000
@@ -27,6 +28,15 @@ Name = Annotated[
         examples=["emails"],
     ),
 ]
+TopicPattern = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_.*\-]{1,200}$",
+        description="A topic's name, or a pattern with '*'.",
+        examples=["orders"],
+    ),
+]
+SizeText = Annotated[str, Meta(pattern=r"^[0-9]{1,9} ?([KMGT]i?)?B?$", examples=["10GB"])]
 Seconds = Annotated[float, Meta(ge=0, le=_YEAR_S)]
 DurationText = Annotated[
     str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?(us|ms|s|m|h|d|w)?$", examples=["1h"])
@@ -92,11 +102,11 @@ Messages = Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
 class RawQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a message may have beside a body that is not JSON."""
 
-    key: Key | None = None
-    priority: Priority | None = None
-    delay: DurationText | None = None
-    ttl: DurationText | None = None
-    partition: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    key: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    delay: DurationText | UnsetType = UNSET
+    ttl: DurationText | UnsetType = UNSET
+    partition: Annotated[int, Meta(ge=0, le=65_535)] | UnsetType = UNSET
 
 
 class Stored(Struct, kw_only=True, omit_defaults=True):
@@ -110,16 +120,21 @@ class Stored(Struct, kw_only=True, omit_defaults=True):
     """It had been stored before; nothing was stored now."""
 
 
-class Refused(Struct, kw_only=True):
-    """A message of a batch that was not stored, and why."""
+class Result(Struct, kw_only=True, omit_defaults=True):
+    """What became of one message of a list: where it is stored, or the error."""
 
-    error: Problem
+    id: str | None = None
+    topic: str | UnsetType = UNSET
+    partition: int | UnsetType = UNSET
+    offset: int | None = None
+    duplicate: bool = False
+    error: Problem | None = None
 
 
 class Results(Struct, kw_only=True):
     """What became of each message, in the order given."""
 
-    results: list[Stored | Refused]
+    results: list[Result]
 
 
 class ArrowResult(Struct, kw_only=True):
@@ -144,8 +159,8 @@ class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
             float,
             Meta(ge=0, le=_LONG_S, description="Seconds until it comes back if it is not deleted."),
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
 
 
 class DeliveredMessage(Struct, kw_only=True, omit_defaults=True):
@@ -206,18 +221,53 @@ def _fields_of(
     *structs: type[Struct], without: frozenset[str] = frozenset()
 ) -> list[tuple[str, Any, Any]]:
     return [
-        (field.name, _partial_type(field.type) | UnsetType, UNSET)
+        (field.name, _partial_type(field.type, _name_of(struct, field.name)) | UnsetType, UNSET)
         for struct in structs
         for field in msgspec.structs.fields(struct)
         if field.name not in without
     ]
 
 
-def _partial_type(of_type: Any) -> Any:
+def _name_of(struct: type[Struct], field: str) -> str:
+    """Groups of settings are named with their struct, as ``Retention.age``."""
+    is_group = struct not in (TopicSettings, SubscriptionSettings)
+    return f"{struct.__name__}.{field}" if is_group else field
+
+
+_BOUNDS: dict[str, Any] = {
+    "partitions": Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)],
+    "sync_interval_ms": Annotated[int, Meta(ge=1, le=60_000)],
+    "message_bytes_max": Annotated[int, Meta(ge=1, le=32 << 20)],
+    "segment_bytes": Annotated[int, Meta(ge=1 << 20, le=1 << 36)],
+    "segment_age_s": Annotated[int, Meta(ge=1, le=10 * 365 * 86_400)],
+    "max_deliveries": Annotated[int, Meta(ge=0, le=10_000)],
+    "visibility": Rest,
+    "ageing": Annotated[float, Meta(ge=0, le=365 * 86_400)] | DurationText,
+    "topics": Annotated[list[TopicPattern], Meta(min_length=1, max_length=1000)],
+    "dead_letter": Name | None,
+    "filter": Annotated[str, Meta(max_length=10_000, examples=["headers.region = 'eu'"])] | None,
+    "Retention.age": Annotated[float, Meta(ge=1, le=100 * 365 * 86_400)] | DurationText | None,
+    "Retention.bytes": Annotated[int, Meta(ge=1, le=1 << 60)] | SizeText | None,
+    "Retention.messages": Annotated[int, Meta(ge=1, le=1 << 60)] | None,
+    "Backoff.min": Rest,
+    "Backoff.max": Rest,
+    "Backoff.factor": Annotated[float, Meta(ge=1, le=100)],
+}
+"""Bounds that the settings check themselves, said once more where a schema can tell them."""
+
+
+def _partial_type(of_type: Any, name: str) -> Any:
     """A group of settings may be given in part."""
+    if name in _BOUNDS:
+        return _BOUNDS[name]
     if isinstance(of_type, type) and issubclass(of_type, Struct):
-        return partial_of(f"{of_type.__name__}Fields", of_type)
+        return _partial_group(of_type)
     return of_type
+
+
+@cache
+def _partial_group(group: type[Struct]) -> type[Struct]:
+    return partial_of(f"{group.__name__}Fields", group)
 
 
 def partial_of(

@@ -49,9 +49,9 @@ PUBLISH_ERRORS = (
     PartitionNotFound,
     DiskFull,
 )
-PUBLISH_BODY: dict[str, Any] = {JSON: NewMessage | Messages, ARROW: None, ANYTHING: None}
+PUBLISH_BODY: dict[str, Any] = {JSON: (NewMessage, Messages), ARROW: None, ANYTHING: None}
 PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
-    201: ("Stored, all of it.", {JSON: Stored | Results | ArrowResult}),
+    201: ("Stored, all of it.", {JSON: (Stored, Results, ArrowResult)}),
     207: ("Some messages of a list were not stored: see each result.", {JSON: Results}),
 }
 PUBLISH_HEADERS = {
