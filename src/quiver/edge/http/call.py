@@ -128,6 +128,8 @@ class Call:
         data: bytes = message.get("body", b"")
         if message.get("more_body"):
             data = await self._rest(data, limit)
+        if len(data) > limit:
+            raise BodyTooLarge(f"a body has at most {limit:,} bytes")
         encoding = self.fields.get(b"content-encoding")
         return data if encoding is None else await unpacked(data, encoding.decode("latin-1"), limit)
 

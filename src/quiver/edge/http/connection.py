@@ -21,6 +21,7 @@ from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.errors import HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
 
 PIPELINE_MAX = 64
+_VERSIONS = ("1.0", "1.1")
 
 
 class EdgeConfig(Config):
@@ -174,6 +175,8 @@ class GuardedConnection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+        if self.parser.get_http_version() not in _VERSIONS:
+            raise MalformedRequest
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -217,6 +220,17 @@ class GuardedConnection(HttpToolsProtocol):
         )
         if problem.retry_after is not None:
             head += f"retry-after: {problem.retry_after}\r\n"
-        if self.cycle is None or self.cycle.response_complete:
+        if self._takes_an_answer():
             self.transport.write(STATUS_LINE[problem.status] + head.encode() + b"\r\n" + body)
         self.transport.close()
+
+    def _takes_an_answer(self) -> bool:
+        """Whether what is written now is the answer to the request that is at fault."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return True
+        if cycle.response_started or self.pipeline:
+            return False
+        cycle.disconnected = True  # whoever carries it out is not heard any more
+        cycle.message_event.set()
+        return True
