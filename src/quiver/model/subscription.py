@@ -34,6 +34,15 @@ class Guarantee(StrEnum):
     """Never again after a confirmed acknowledgement, and never to two consumers at a time."""
 
 
+class OnDisconnect(StrEnum):
+    """What becomes of messages that a streaming consumer holds when its connection ends."""
+
+    RETURN = "return"
+    """Others have them at once."""
+    KEEP = "keep"
+    """Their leases go on: the consumer may come back and settle them."""
+
+
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long a message rests before it is tried again: ``min`` at first, then ``factor`` times more."""
 
@@ -77,9 +86,12 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With ordering ``partition``: a member that was silent for so long has left its group."""
     filter: str | None = None
     """Only messages that match are delivered, as ``headers.region = 'eu' and priority >= 5``."""
+    on_disconnect: OnDisconnect = OnDisconnect.RETURN
+    """Whether what a streaming consumer holds goes back when its connection ends."""
 
     def __post_init__(self) -> None:
         self._choose("ordering", Ordering)
+        self._choose("on_disconnect", OnDisconnect)
         self._choose("guarantee", Guarantee)
         for name in ("visibility", "ageing", "session_timeout"):
             msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ class HttpNode:
     async def depth(self, name: str, state: str) -> int:
         reply = await self.http.get(f"/subscriptions/{name}")
         return int(reply.json()[state])
+
+    async def depth_becomes(self, name: str, state: str, reached: Callable[[int], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not reached(await self.depth(name, state)):  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

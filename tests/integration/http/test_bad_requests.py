@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -40,8 +41,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def connect(node: Served) -> socket.socket:
     host, _, port = node.ready["http"].rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=_SECONDS_MAX)
-    return connection
+    return socket.create_connection((host, int(port)), timeout=_SECONDS_MAX)
 
 
 def answer(connection: socket.socket) -> tuple[int, dict[str, str], bytes] | None:
@@ -62,10 +62,8 @@ def answer(connection: socket.socket) -> tuple[int, dict[str, str], bytes] | Non
 
 def _sent(node: Served, data: bytes) -> tuple[int, dict[str, str], bytes] | None:
     with connect(node) as connection:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent
             connection.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it was refused before all of it was sent
         return answer(connection)
 
 
@@ -216,11 +214,8 @@ def test_requests_sent_without_waiting_are_answered_in_order(node: Served) -> No
 
 
 def test_a_flood_of_requests_on_one_connection_is_cut_off(node: Served) -> None:
-    with connect(node) as connection:
-        try:
-            connection.sendall(raw("GET", "/queues/emails/messages?wait=5") * 1000)
-            while connection.recv(65536):
-                pass
-        except (BrokenPipeError, ConnectionResetError):
+    with connect(node) as connection, suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(raw("GET", "/queues/emails/messages?wait=5") * 1000)
+        while connection.recv(65536):
             pass
     assert _status(node, raw("GET", "/healthz")) == 200

@@ -7,6 +7,7 @@ from quiver.edge.http import node_state, queues, subscriptions, topics
 from quiver.edge.http.clients import Clients
 from quiver.edge.http.description import description_of
 from quiver.edge.http.edge import Edge
+from quiver.edge.http.stream import StreamEndpoint
 
 OPERATIONS = (
     *queues.OPERATIONS,
@@ -18,9 +19,11 @@ OPERATIONS = (
 
 def edge_of(config: NodeConfig, clients: Clients) -> Edge:
     origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
-    return Edge(
+    edge = Edge(
         clients,
         config.limits,
         (*OPERATIONS, *description_of(OPERATIONS)),
         cors_origins=[origin for origin in origins if origin],
     )
+    edge.add_socket("/subscriptions/{name}/stream", StreamEndpoint(edge))
+    return edge

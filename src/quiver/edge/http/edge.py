@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quiver.config import Limits
@@ -52,7 +52,6 @@ class Edge:
         limits: Limits,
         operations: Sequence[Operation],
         *,
-        sockets: Sequence[BaseRoute] = (),
         cors_origins: Sequence[str] = (),
     ) -> None:
         self.clients = clients
@@ -66,24 +65,27 @@ class Edge:
         routes: list[BaseRoute] = [
             Route(path, _Endpoint(self, methods)) for path, methods in by_path.items()
         ]
-        self._router: ASGIApp = Router(
-            [*routes, *sockets], redirect_slashes=False, default=self._nothing_there
-        )
+        self._routes = Router(routes, redirect_slashes=False, default=self._nothing_there)
+        self._app: ASGIApp = self._routes
         if cors_origins:
-            self._router = CORSMiddleware(
-                self._router,
+            self._app = CORSMiddleware(
+                self._routes,
                 allow_origins=list(cors_origins),
                 allow_methods=["GET", "PUT", "POST", "PATCH", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["Retry-After", "ETag"],
             )
 
+    def add_socket(self, path: str, endpoint: ASGIApp) -> None:
+        """Have WebSockets at ``path`` served by ``endpoint``."""
+        self._routes.routes.append(WebSocketRoute(path, endpoint))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._router(scope, receive, send)
+        await self._app(scope, receive, send)
 
     async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await send_problem(send, PathNotFound(), prefix="websocket.http.response")
         elif scope["type"] == "http":
             await send_problem(send, PathNotFound())
 

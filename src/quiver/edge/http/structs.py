@@ -163,6 +163,10 @@ class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     ) = UNSET
 
 
+class StreamQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    visibility: Annotated[float, Meta(ge=0, le=_LONG_S)] | UnsetType = UNSET
+
+
 class DeliveredMessage(Struct, kw_only=True, omit_defaults=True):
     """One delivery of a message."""
 
