@@ -108,7 +108,8 @@ def _serve(folder: str, port: int) -> None:
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def ready(address: Address, _: Address | None) -> None:
+    def ready(address: Address | None, _: Address | None) -> None:
+        assert address is not None
         print(address.port, file=report, flush=True)
 
     config = NodeConfig(data=folder, http=None, native=Address("127.0.0.1", port))

@@ -140,7 +140,7 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
 
     set_up_logging(config.logging)
 
-    def on_ready(native: Address, http: Address | None) -> None:
+    def on_ready(native: Address | None, http: Address | None) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, native, http)
         if config.logging.format != "json":
@@ -161,26 +161,27 @@ def _say(lines: list[str]) -> None:
         print(*lines, sep="\n", flush=True)
 
 
-def _welcome(address: Address, http: Address | None) -> list[str]:
+def _welcome(native: Address | None, http: Address | None) -> list[str]:
     """Where the node listens, and something to try."""
-    at_default = address.port == NodeConfig().native.port
-    url = "" if at_default else f"--url quiver://{address} "
-    return [
-        f"Quiver listens on quiver://{address} (stop it with Ctrl-C). Try:",
-        f"  quiver {url}topic create orders --partitions 4",
-        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
-        f"  quiver {url}tail orders --follow",
-        *(
-            [f"HTTP is at http://{http}, with a page to try it at http://{http}/docs"]
-            if http
-            else []
-        ),
-    ]
+    lines = []
+    if native is not None:
+        at_default = native.port == NodeConfig().native.port
+        url = "" if at_default else f"--url quiver://{native} "
+        lines = [
+            f"Quiver listens on quiver://{native} (stop it with Ctrl-C). Try:",
+            f"  quiver {url}topic create orders --partitions 4",
+            f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+            f"  quiver {url}tail orders --follow",
+        ]
+    if http is not None:
+        lines.append(f"HTTP is at http://{http}, with a page to try it at http://{http}/docs")
+    return lines
 
 
-def _write_ready_file(path: str, native: Address, http: Address | None) -> None:
+def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:
     """Whole or not at all: whoever waits for the file may read it as soon as it is there."""
-    addresses = {"native": str(native)} | ({"http": str(http)} if http else {})
+    listening = {"native": native, "http": http}
+    addresses = {name: str(address) for name, address in listening.items() if address}
     content = json.dumps({"pid": os.getpid(), **addresses}) + "\n"
     folder = os.path.dirname(path) or "."
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".ready-", delete=False) as file:

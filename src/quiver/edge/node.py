@@ -19,6 +19,7 @@ from quiver.broker.broker import Broker, BrokerLimits
 from quiver.client import AsyncClient
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
+from quiver.edge.forwarder import Forwarder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.clients import OneClient
 from quiver.edge.http.server import HttpServer
@@ -153,27 +154,34 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def run_node(config: NodeConfig, on_ready: Callable[[Address, Address | None], None]) -> None:
-    """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens."""
+async def run_node(
+    config: NodeConfig, on_ready: Callable[[Address | None, Address | None], None]
+) -> None:
+    """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens: native, HTTP."""
     _allow_many_files()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(config)
+    node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
     try:
-        address = await node.start()
-        assert address is not None
+        native, http = await _started(node)
         logger.info(
             "node is ready",
             node=config.name,
-            native=str(address),
-            http=str(node.http_address or "off"),
-            data=config.data,
+            role=config.role,
+            native=str(native or "off"),
+            http=str(http or "off"),
         )
-        on_ready(address, node.http_address)
+        on_ready(native, http)
         await stopping.wait()
         logger.info("node is stopping", node=config.name)
     finally:
         await node.stop()
     logger.info("node has stopped", node=config.name)
+
+
+async def _started(node: Node | Forwarder) -> tuple[Address | None, Address | None]:
+    if isinstance(node, Forwarder):
+        return None, await node.start()
+    return await node.start(), node.http_address

@@ -131,6 +131,9 @@ class Session:
             self._publish(waiting, request, body)
         elif isinstance(request, wire.Ping):
             self._answer(waiting, wire.Done())
+        elif isinstance(request, wire.Abandon):
+            self.abandon(request.request)
+            self._answer(waiting, wire.Done())
         else:
             waiting.is_under_way = not isinstance(request, wire.Fetch | wire.Receive)
             waiting.task = self._start(self._carry_out(waiting, request))
