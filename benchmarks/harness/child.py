@@ -37,6 +37,11 @@ class Child(msgspec.Struct, frozen=True):
         return host, int(port)
 
     @property
+    def http_address(self) -> tuple[str, int]:
+        host, _, port = self.ready["http"].rpartition(":")
+        return host, int(port)
+
+    @property
     def url(self) -> str:
         return f"quiver://{self.ready['native']}"
 

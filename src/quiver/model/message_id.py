@@ -17,6 +17,10 @@ import numpy as np
 from quiver.errors import InvalidRequest
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 
+_LETTERS = "0123456789abcdefghijklmnopqrstuv"
+_PAIRS = [first + second for first in _LETTERS for second in _LETTERS]
+_PAIR_SHIFTS = range(150, -1, -10)
+
 
 class MessageId(msgspec.Struct, frozen=True, order=True):
     """Where a message is: ``topic`` is the topic's number, which no other topic ever gets."""
@@ -27,12 +31,8 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
     offset: Offset
 
     def __str__(self) -> str:
-        packed = (
-            struct.pack(">Q", self.append_time)[1:]
-            + struct.pack(">IH", self.topic, self.partition)
-            + struct.pack(">Q", self.offset)[1:]
-        )
-        return base64.b32hexencode(packed).decode().lower()
+        number = self.append_time << 104 | self.topic << 72 | self.partition << 56 | self.offset
+        return "".join([_PAIRS[number >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
 def parse_message_id(text: str) -> MessageId:
@@ -67,7 +67,7 @@ class Placed(Protocol):
 
 
 _FEW = 16
-_ALPHABET = np.frombuffer(b"0123456789abcdefghijklmnopqrstuv", np.uint8)
+_ALPHABET = np.frombuffer(_LETTERS.encode(), np.uint8)
 _SHIFTS = np.arange(35, -1, -5, dtype=np.uint64)
 
 

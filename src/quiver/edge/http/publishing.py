@@ -30,6 +30,7 @@ from quiver.edge.http.structs import (
     Stored,
 )
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
+from quiver.model.message_id import message_ids
 
 STORED, PARTLY = 201, 207
 _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(
@@ -72,12 +73,16 @@ def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
     check_depth(payload)
     if new.encoding == "base64":
         payload = _from_base64(payload)
+    return payload, _given(new)
+
+
+def _given(new: NewMessage) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name in _OPTIONS:
         value = getattr(new, name)
         if value is not None:
             options[name] = value
-    return payload, options
+    return options
 
 
 def _from_base64(text: bytes) -> bytes:
@@ -101,23 +106,32 @@ async def _publish_list(
             options["dedup_id"] = f"{dedup_id}/{place}"
         messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
     results = await client.publish_each(topic, messages)
-    failures = [one for one in results if isinstance(one, QuiverError)]
-    if len(failures) == len(results):
-        raise failures[0]
-    told = Results(results=[_result(one) for one in results])
-    return Reply(PARTLY if failures else STORED, encode(told))
-
-
-def _result(one: Published | QuiverError) -> Result:
-    if isinstance(one, QuiverError):
-        return Result(error=problem_of(one))
-    return Result(
-        id=one.id,
-        topic=one.topic,
-        partition=one.partition,
-        offset=one.offset,
-        duplicate=one.duplicate,
+    stored = [one for one in results if isinstance(one, Published)]
+    if not stored:
+        raise next(one for one in results if isinstance(one, QuiverError))
+    ids = iter(published_ids(stored))
+    told = Results(
+        results=[
+            Result(error=problem_of(one))
+            if isinstance(one, QuiverError)
+            else Result(
+                id=next(ids),
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                duplicate=one.duplicate,
+            )
+            for one in results
+        ]
     )
+    return Reply(STORED if len(stored) == len(results) else PARTLY, encode(told))
+
+
+def published_ids(stored: list[Published]) -> list[str | None]:
+    """The ids of many messages; ``None`` where it is not known where a message is."""
+    if any(one.offset is None or one.timestamp_us is None for one in stored):
+        return [one.id for one in stored]
+    return list(message_ids(stored))  # type: ignore[arg-type]
 
 
 def _stored(published: Published) -> Stored:
