@@ -26,6 +26,8 @@ from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
 from quiver.edge.session import NodeServices
+from quiver.edge.webhooks.pushers import Pushers
+from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
@@ -57,6 +59,8 @@ class Node:
         self._broker: Broker | None = None
         self._native: NativeServer | None = None
         self._http: HttpServer | None = None
+        self._pushers: Pushers | None = None
+        self._targets = Targets(config.web.webhook_targets)
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
         self.services: NodeServices | None = None
@@ -72,15 +76,20 @@ class Node:
             address = Address(*await self._native.start(native.host, native.port))
             if self.config.http is not None:
                 self.http_address = await self._start_http(services, self.config.http)
+            if self.config.web.webhook_targets:
+                self._pushers = Pushers(self._client(services), self.config.web, self._clock)
+                self._pushers.start()
             return address
         except BaseException:
             await self.stop()
             raise
 
     async def _start_http(self, services: NodeServices, address: Address) -> Address:
-        client = AsyncClient(dialer=InProcessDialer(services), clock=self._clock)
-        self._http = HttpServer(edge_of(self.config, OneClient(client)))
+        self._http = HttpServer(edge_of(self.config, OneClient(self._client(services))))
         return await self._http.start(address)
+
+    def _client(self, services: NodeServices) -> AsyncClient:
+        return AsyncClient(dialer=InProcessDialer(services), clock=self._clock)
 
     async def _open(self) -> NodeServices:
         started, folder = self._clock.monotonic(), self.config.data
@@ -109,11 +118,19 @@ class Node:
             clock=self._clock,
             node=self.config.name,
             started=started,
+            require_target=self._require_target,
         )
         return self.services
 
+    def _require_target(self, url: str | None) -> None:
+        if url is not None:
+            self._targets.require(url)
+
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
+        if self._pushers is not None:
+            await self._pushers.stop()
+            self._pushers = None
         if self._http is not None:
             await self._http.drain(self.config.limits.drain_timeout_s)
             self._http = None

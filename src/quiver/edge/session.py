@@ -20,7 +20,15 @@ from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
-from quiver.edge.subscription_calls import Receiving, find, manage, peek, read_state, settle
+from quiver.edge.subscription_calls import (
+    Receiving,
+    find,
+    manage,
+    peek,
+    push_url,
+    read_state,
+    settle,
+)
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -60,6 +68,8 @@ class NodeServices(msgspec.Struct):
     node: str
     started: float
     connection_count: Callable[[], int] = lambda: 0
+    require_target: Callable[[str | None], None] = lambda _: None
+    """Refuses a URL that webhooks may not go to."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -305,6 +315,7 @@ class Session:
             elif isinstance(request, wire.ReadState):
                 self._answer(waiting, *await read_state(self._broker, request))
             else:
+                self._services.require_target(push_url(request))
                 self._answer(waiting, await manage(self._broker, request))
 
     async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:

@@ -40,6 +40,7 @@ _SUBSCRIPTION = {
         "backoff": {"min": 0.0, "max": 600.0, "factor": 2.0},
         "ageing": 60.0,
         "filter": None,
+        "push": None,
         "on_disconnect": "return",
     },
     "ready": 3,

@@ -232,6 +232,16 @@ def _fields_of(
     ]
 
 
+class PushFields(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An HTTP endpoint that messages are posted to; a 2xx answer acknowledges them."""
+
+    url: Annotated[str, Meta(max_length=2000, pattern="^https?://", examples=["https://a.example"])]
+    secret: Name | UnsetType | None = UNSET
+    batch: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    concurrency: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
+    timeout: Annotated[float, Meta(ge=0.1, le=300)] | DurationText | UnsetType = UNSET
+
+
 def _name_of(struct: type[Struct], field: str) -> str:
     """Groups of settings are named with their struct, as ``Retention.age``."""
     is_group = struct not in (TopicSettings, SubscriptionSettings)
@@ -250,6 +260,7 @@ _BOUNDS: dict[str, Any] = {
     "topics": Annotated[list[TopicPattern], Meta(min_length=1, max_length=1000)],
     "dead_letter": Name | None,
     "filter": Annotated[str, Meta(max_length=10_000, examples=["headers.region = 'eu'"])] | None,
+    "push": PushFields | None,
     "Retention.age": Annotated[float, Meta(ge=1, le=100 * 365 * 86_400)] | DurationText | None,
     "Retention.bytes": Annotated[int, Meta(ge=1, le=1 << 60)] | SizeText | None,
     "Retention.messages": Annotated[int, Meta(ge=1, le=1 << 60)] | None,
