@@ -34,9 +34,9 @@ from quiver.model.wire import (
     AnyRequest,
     Failed,
     Hello,
-    Nack,
     Receive,
     Received,
+    Return,
     Settlement,
     Welcome,
     decode_reply,
@@ -269,8 +269,8 @@ class Connection(asyncio.BufferedProtocol):
         subscription = self._abandoned.pop(reply.id, None)
         if subscription is not None and isinstance(reply, Received) and reply.portions:
             taken = [Settlement(portion.lease, portion.offsets) for portion in reply.portions]
-            nack = Nack(subscription=subscription, settlements=taken, delay_ms=0)
-            self.start(nack).add_done_callback(_forget)
+            back = Return(subscription=subscription, settlements=taken)
+            self.start(back).add_done_callback(_forget)
 
     # ------------------------------------------------------------------ endings
 

@@ -109,7 +109,7 @@ async def test_messages_are_settled_on_the_same_socket(tmp_path: Path) -> None:
             await consumer.say(type="nack", receipts=[three], delay=0, ref=9)
             assert (await consumer.told())["ref"] == 9
             assert await node.depth("emails", "leased") == 1
-            await consumer.say(type="ack", receipts=[one], ref=10)
+            await consumer.say(type="ack", receipts=[three], ref=10)
             refused = await consumer.told()
             assert (refused["type"], refused["ref"]) == ("problem", 10)
             assert refused["problem"]["code"] == "stale_receipt"

@@ -17,6 +17,7 @@ _TOPIC_SETTINGS = {
     "acks": "quorum",
     "segment_bytes": 268435456,
     "segment_age_s": 86400,
+    "dedup_window": 300.0,
 }
 _TOPIC = {
     "name": "orders",
@@ -39,6 +40,8 @@ _SUBSCRIPTION = {
         "dead_letter": None,
         "backoff": {"min": 0.0, "max": 600.0, "factor": 2.0},
         "ageing": 60.0,
+        "fairness": None,
+        "session_timeout": 10.0,
         "filter": None,
         "push": None,
         "on_disconnect": "return",
@@ -50,6 +53,14 @@ _SUBSCRIPTION = {
     "unseen": 0,
 }
 _STORED = {"id": _ID, "topic": "emails", "partition": 0, "offset": 0}
+_SEEN = {
+    "id": _ID,
+    "body": {"to": "ada@example.org"},
+    "topic": "emails",
+    "partition": 0,
+    "offset": 0,
+    "timestamp": _TIME,
+}
 EXAMPLES: dict[str, Any] = {
     "NewMessage": {"message": {"to": "ada@example.org"}, "priority": 5, "delay": 3600},
     "Messages": [{"message": {"id": 1}, "key": "customer-7"}, {"message": "text"}],
@@ -74,6 +85,18 @@ EXAMPLES: dict[str, Any] = {
     "Nack": {"receipts": [_RECEIPT], "delay": "1m", "error": "mailbox full"},
     "Extend": {"receipts": [_RECEIPT], "visibility": "5m"},
     "Settled": {"settled": 1},
+    "Seek": {"to": "-1h"},
+    "PurgeOptions": {"filter": "headers.region = 'eu'"},
+    "RedriveOptions": {"dry_run": True},
+    "Count": {"messages": 7},
+    "Seen": {"messages": [{**_SEEN, "state": "ready", "deliveries": 0}]},
+    "MessageState": {
+        "topic": "emails",
+        "partition": 0,
+        "offset": 0,
+        "message": _SEEN,
+        "subscriptions": [{"subscription": "emails", "state": "pending"}],
+    },
     "TopicFields": {"partitions": 4, "retention": {"age": "7d"}},
     "QueueFields": {"visibility": "30s", "max_deliveries": 5},
     "QueueChanges": {"visibility": 60},

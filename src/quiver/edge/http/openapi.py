@@ -10,7 +10,7 @@ import msgspec
 from quiver.edge.http.examples import EXAMPLES
 from quiver.edge.http.operation import Operation
 from quiver.edge.http.problems import PROBLEM, RETRY_AFTER_S, Problem, problem_of, status_of
-from quiver.edge.http.structs import Messages, Name, Receipt
+from quiver.edge.http.structs import MessageIdText, Messages, Name, Receipt
 from quiver.errors import (
     AccessRefused,
     HeadersTooLarge,
@@ -34,6 +34,7 @@ _WITH_A_CLIENT = (
     Unavailable,
     RequestTimeout,
 )
+_PATH_TYPES = {"receipt_handle": Receipt, "id": MessageIdText}
 _BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
 _DESCRIPTION = """\
 Quiver is a message queue whose log is Apache Arrow. Every error is a problem document (RFC 9457)
@@ -118,7 +119,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": msgspec.json.schema(Receipt if name == "receipt_handle" else Name),
+            "schema": msgspec.json.schema(_PATH_TYPES.get(name, Name)),
         }
         for name in names
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
@@ -13,6 +14,7 @@ from msgspec import UNSET
 from pyroaring import BitMap64
 
 from quiver.client import AsyncClient
+from quiver.client.glance import PeekedMessage
 from quiver.client.received import ReceivedMessage
 from quiver.edge.http.arrow import stream_of, table_in
 from quiver.edge.http.call import Call, ClientGone
@@ -26,14 +28,14 @@ from quiver.edge.http.structs import (
     Extend,
     Nack,
     ReceiveQuery,
+    SeenMessage,
     Settled,
 )
 from quiver.errors import InvalidRequest, QuiverError, StaleReceipt
-from quiver.model.message import PRIORITY_DEFAULT, datetime_of
+from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.message_id import message_ids
 from quiver.model.receipt import receipt
 
-_UNSENT = "whoever asked for it was gone before it could be sent"
 _acks = msgspec.json.Decoder(Ack)
 _nacks = msgspec.json.Decoder(Nack)
 _extends = msgspec.json.Decoder(Extend)
@@ -47,7 +49,7 @@ async def receive(call: Call, name: str) -> Reply:
     kind = call.accepts(JSON, ARROW)
     visibility = None if query.visibility is UNSET else query.visibility
     receiving: Any = (call.client.receive_batch if kind == ARROW else call.client.receive)(
-        name, query.batch_size, wait=query.wait, visibility=visibility
+        name, query.batch_size, wait=query.wait, visibility=visibility, consumer=query.consumer
     )
     got = await (call.while_connected(receiving) if query.wait else receiving)
     if call.is_gone:
@@ -61,10 +63,8 @@ async def receive(call: Call, name: str) -> Reply:
 async def give_back(client: AsyncClient, name: str, messages: Any) -> None:
     """Let others have at once what reached nobody."""
     if len(messages):
-        try:
-            await client.nack(name, messages, delay=0, error=_UNSENT)
-        except QuiverError:
-            return  # it comes back when its lease ends
+        with contextlib.suppress(QuiverError):  # it comes back when its lease ends
+            await client.give_back(name, messages)
 
 
 def delivered(messages: list[ReceivedMessage]) -> list[DeliveredMessage]:
@@ -101,7 +101,30 @@ def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
     return told
 
 
-def _tell_key(told: DeliveredMessage, key: bytes) -> None:
+def seen(message: Message, id: str) -> SeenMessage:
+    """A message that nobody received, as JSON has it."""
+    body: Any = as_json(message.payload)
+    told = SeenMessage(
+        id=id,
+        body=body,
+        headers=message.headers,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=_moment(message.timestamp_us),
+    )
+    if body is None:
+        told.body, told.encoding = base64.b64encode(message.payload).decode(), "base64"
+    if message.priority != PRIORITY_DEFAULT:
+        told.priority = message.priority
+    if message.key is not None:
+        _tell_key(told, message.key)
+    if isinstance(message, PeekedMessage):
+        told.state, told.deliveries = message.state, message.deliveries
+    return told
+
+
+def _tell_key(told: DeliveredMessage | SeenMessage, key: bytes) -> None:
     try:
         told.key = key.decode()
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Coroutine
 from typing import Any
 
@@ -55,7 +56,7 @@ from quiver.errors import (
 )
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import leases_in, receipt
-from quiver.model.subscription import RECEIVE_MAX, OnDisconnect
+from quiver.model.subscription import RECEIVE_MAX, OnDisconnect, Ordering, SubscriptionSettings
 from quiver.model.units import microseconds
 
 _WAIT_S = 20.0
@@ -104,7 +105,8 @@ class StreamEndpoint:
             self._edge,
             is_arrow=protocol == ARROW_PROTOCOL,
             visibility=visibility,
-            held_s=info.settings.visibility_s if visibility is None else visibility,
+            consumer=query.consumer or f"stream-{uuid.uuid4()}",
+            settings=info.settings,
         )
         await stream.run()
         if info.settings.on_disconnect is OnDisconnect.RETURN:
@@ -149,7 +151,8 @@ class _Stream:
         *,
         is_arrow: bool,
         visibility: float | None,
-        held_s: float,
+        consumer: str,
+        settings: SubscriptionSettings,
     ) -> None:
         self._client = client
         self._subscription = subscription
@@ -161,9 +164,12 @@ class _Stream:
         self._terms: dict[str, Any] = {
             "wait": _WAIT_S,
             "visibility": visibility,
+            "consumer": consumer,
             "max_bytes": _PUSH_BYTES_MAX,
         }
-        self._held_s = held_s
+        self._consumer = consumer
+        self._settings = settings
+        self._held_s = settings.visibility_s if visibility is None else visibility
         self._holdings = Holdings()
         self._changed = asyncio.Event()
         self._active = clock.monotonic()
@@ -176,6 +182,7 @@ class _Stream:
             self._listen(),
             self._push(),
             self._watch(),
+            self._attend(),
             self._until_draining(),
         ]
         tasks = [asyncio.ensure_future(part) for part in parts]
@@ -208,6 +215,10 @@ class _Stream:
 
     async def give_back(self) -> None:
         """Let others have at once what the consumer holds and has not settled."""
+        if self._settings.ordering is Ordering.PARTITION:
+            with contextlib.suppress(QuiverError):  # it is given up after its session's time
+                await self._client.leave(self._subscription, self._consumer)
+            return
         held = self._holdings.all(self._clock.time_us())
         receipts = [receipt(lease, offset) for lease, offsets in held for offset in offsets]
         with contextlib.suppress(QuiverError):  # it comes back when its lease ends
@@ -253,6 +264,14 @@ class _Stream:
     async def _until_draining(self) -> tuple[int, str]:
         await self._edge.draining.wait()
         return GOING_AWAY, ShuttingDown.code
+
+    async def _attend(self) -> tuple[int, str]:
+        """Tell the group, where there is one, that its member is there."""
+        if self._settings.ordering is not Ordering.PARTITION:
+            return await self._until_draining()
+        while True:
+            await self._client.heartbeat(self._subscription, self._consumer)
+            await self._clock.sleep(float(self._settings.session_timeout) / 3)
 
     async def _watch(self) -> tuple[int, str]:
         """End when neither side has had anything to say for long."""

@@ -48,6 +48,9 @@ Rest = Annotated[
     Annotated[float, Meta(ge=0, le=_LONG_S)] | DurationText,
     Meta(description="Seconds, or text such as '5m'.", examples=[300]),
 ]
+MessageIdText = Annotated[
+    str, Meta(pattern="^[0-9a-v]{32}$", examples=["0pg4v6qg9e2g00000400000000000000"])
+]
 Receipt = Annotated[str, Meta(min_length=1, max_length=100, examples=["AAAAAAAAAAAAAAAAAAAA.17"])]
 Priority = Annotated[
     int, Meta(ge=0, le=9, description="0 to 9, higher first; 4 if left out.", examples=[5])
@@ -58,6 +61,13 @@ Key = Annotated[
         max_length=100_000,
         description="Messages with the same key stay in order.",
         examples=["customer-7"],
+    ),
+]
+Consumer = Annotated[
+    str,
+    Meta(
+        max_length=200,
+        description="Who receives: members of a group (ordering 'partition') name themselves.",
     ),
 ]
 DedupId = Annotated[
@@ -161,9 +171,11 @@ class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
+    consumer: Consumer = ""
 
 
 class StreamQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    consumer: Consumer = ""
     visibility: Annotated[float, Meta(ge=0, le=_LONG_S)] | UnsetType = UNSET
 
 
@@ -218,6 +230,107 @@ class Settled(Struct, kw_only=True):
     settled: int
 
 
+class PeekQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    batch_size: Annotated[
+        int, Meta(ge=1, le=RECEIVE_MAX, description="How many messages at most.")
+    ] = 10
+    state: (
+        Annotated[
+            Literal["ready", "delayed", "leased"], Meta(description="Only those in this state.")
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class SeenMessage(Struct, kw_only=True, omit_defaults=True):
+    """A stored message that was looked at and not received."""
+
+    id: str
+    body: Any
+    """The JSON value that was sent; text where ``encoding`` is ``base64``."""
+    encoding: Literal["base64"] | UnsetType = UNSET
+    key: str | None = None
+    key_encoding: Literal["base64"] | UnsetType = UNSET
+    headers: dict[str, str] = {}
+    priority: int | UnsetType = UNSET
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    state: str | UnsetType = UNSET
+    deliveries: int | UnsetType = UNSET
+
+
+class Seen(Struct, kw_only=True):
+    messages: list[SeenMessage]
+
+
+class SubscriptionState(Struct, kw_only=True, omit_defaults=True):
+    """Where a message stands with one subscription."""
+
+    subscription: str
+    state: str
+    deliveries: int = 0
+    consumer: str | None = None
+    until: datetime | None = None
+
+
+class MessageState(Struct, kw_only=True):
+    """A message by its id; ``message`` is null if retention has removed it."""
+
+    topic: str
+    partition: int
+    offset: int
+    message: SeenMessage | None
+    subscriptions: list[SubscriptionState]
+
+
+class SeekPlace(Struct, kw_only=True, forbid_unknown_fields=True):
+    topic: Name
+    partition: Annotated[int, Meta(ge=0, le=65_535)]
+    offset: Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Seek(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin again: ``to``, or a place in each of some partitions."""
+
+    to: (
+        Annotated[int, Meta(ge=0, le=2**53, description="An offset in every partition.")]
+        | Annotated[
+            str,
+            Meta(
+                max_length=100,
+                description="'earliest', 'latest', a time ago such as '-1h', or a moment.",
+                examples=["-1h", "2026-01-01T00:00:00Z"],
+            ),
+        ]
+        | None
+    ) = None
+    places: Annotated[list[SeekPlace], Meta(min_length=1, max_length=4096)] | None = None
+
+
+class PurgeOptions(Struct, kw_only=True, forbid_unknown_fields=True):
+    filter: Annotated[str, Meta(max_length=10_000)] | None = None
+
+
+class RedriveOptions(Struct, kw_only=True, forbid_unknown_fields=True):
+    to: (
+        Annotated[Name, Meta(description="A topic to send them to, instead of their own.")] | None
+    ) = None
+    filter: Annotated[str, Meta(max_length=10_000)] | None = None
+    dry_run: Annotated[bool, Meta(description="Only count them.")] = False
+    rate: Annotated[float, Meta(gt=0, le=1e9, description="So many a second at most.")] | None = (
+        None
+    )
+    max_messages: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+
+
+class Count(Struct, kw_only=True):
+    """How many messages that was."""
+
+    messages: int
+
+
 # ---------------------------------------------------------------------- topics and subscriptions
 
 
@@ -261,6 +374,9 @@ _BOUNDS: dict[str, Any] = {
     "dead_letter": Name | None,
     "filter": Annotated[str, Meta(max_length=10_000, examples=["headers.region = 'eu'"])] | None,
     "push": PushFields | None,
+    "fairness": Annotated[str, Meta(max_length=210, examples=["headers.tenant"])] | None,
+    "session_timeout": Rest,
+    "dedup_window": Annotated[float, Meta(ge=0, le=86_400)] | DurationText,
     "Retention.age": Annotated[float, Meta(ge=1, le=100 * 365 * 86_400)] | DurationText | None,
     "Retention.bytes": Annotated[int, Meta(ge=1, le=1 << 60)] | SizeText | None,
     "Retention.messages": Annotated[int, Meta(ge=1, le=1 << 60)] | None,

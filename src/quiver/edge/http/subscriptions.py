@@ -34,7 +34,7 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from quiver.model.message import datetime_of, time_us_of
+from quiver.model.message import datetime_of
 from quiver.model.topic import checked_name
 from quiver.model.wire import SubscriptionInfo
 
@@ -68,7 +68,7 @@ async def create_subscription(call: Call) -> Reply:
     if "topics" not in settings:
         raise InvalidRequest("topics: a subscription reads at least one topic", field="topics")
     if settings.pop("start_time", None) is not None:
-        settings["start_time_us"] = time_us_of(body.start_time)  # type: ignore[attr-defined]
+        settings["start"] = body.start_time  # type: ignore[attr-defined]
     try:
         made = await call.client.create_subscription(name, **settings)
     except SubscriptionExists:
