@@ -15,6 +15,7 @@ from tests.serving import environment, served
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 DEFAULT_URL = "quiver://127.0.0.1:7401"
+HTTP = "http://127.0.0.1:7400"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RUNNERS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -35,7 +36,7 @@ def test_code_blocks_run_as_printed(page: Path, tmp_path: Path) -> None:
         variables = environment(QUIVER_URL=node.url, PATH=path)
         for kind, text in blocks(page):
             done = subprocess.run(
-                [*_RUNNERS[kind], text.replace(DEFAULT_URL, node.url)],
+                [*_RUNNERS[kind], text.replace(DEFAULT_URL, node.url).replace(HTTP, node.http)],
                 env=variables,
                 cwd=tmp_path,
                 capture_output=True,
