@@ -52,6 +52,9 @@ from quiver.model.wire import (
     Topics,
 )
 
+_SHARED_LINGER_S = 0.001
+"""Whoever publishes one message waits for it: gathering others must cost little of that time."""
+
 
 class AsyncClient(Consuming, Tending):
     """A connection to Quiver. Use it with ``async with``, or ``close`` it.
@@ -88,7 +91,9 @@ class AsyncClient(Consuming, Tending):
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(
-            lambda topic, acks: self.producer(topic, acks=acks, delivery_timeout=self._timeout_s)
+            lambda topic, acks: self.producer(
+                topic, acks=acks, linger=_SHARED_LINGER_S, delivery_timeout=self._timeout_s
+            )
         )
         self._closed = False
 
@@ -150,7 +155,7 @@ class AsyncClient(Consuming, Tending):
         ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``, ``partition``.
         """
         self._check_open()
-        async with self._shared.producer(topic, acks) as producer:
+        with self._shared.producer(topic, acks) as producer:
             return await (await producer.send(payload, key=key, **options))
 
     async def publish_many(
@@ -163,7 +168,7 @@ class AsyncClient(Consuming, Tending):
         the first error is raised once all are settled.
         """
         self._check_open()
-        async with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, None) as producer:
             if isinstance(messages, pa.RecordBatch | pa.Table):
                 return await (await producer.send_arrow(messages))
             deliveries = []
@@ -181,7 +186,7 @@ class AsyncClient(Consuming, Tending):
         """Like ``publish_many``, but a message that is not stored is told in its place."""
         self._check_open()
         results: list[Delivery | QuiverError] = []
-        async with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, None) as producer:
             await producer.open()
             for message in messages:
                 one = outgoing(message)

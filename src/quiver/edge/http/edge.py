@@ -129,15 +129,10 @@ class _Endpoint:
 
 async def _send(send: Send, call: Call, reply: Reply) -> None:
     body = reply.body
-    headers = [
-        (b"content-type", reply.media_type.encode()),
-        _VARY,
-        _NOSNIFF,
-        *reply.headers,
-    ]
+    headers = [(b"content-type", reply.media_type.encode()), _NOSNIFF, *reply.headers]
     if call.operation.may_cache:
         tag = b'"' + hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b'"'
-        headers += [(b"etag", tag), _NO_CACHE]
+        headers += [(b"etag", tag), _NO_CACHE, _VARY]
         if tag in call.fields.get(b"if-none-match", b""):
             await _start(send, 304, headers[1:])
             await send({"type": "http.response.body", "body": b""})
