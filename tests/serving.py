@@ -47,7 +47,12 @@ class Served:
         self._output = (folder / "stdout").open("w+")
         self._log = (folder / "stderr").open("w+")
         self.data = folder / "data"
-        address = () if "--native" in flags else ("--native", "127.0.0.1:0")
+        address = [
+            part
+            for flag in ("--native", "--http")
+            if flag not in flags
+            for part in (flag, "127.0.0.1:0")
+        ]
         self._process = subprocess.Popen(
             command(
                 *("serve", "--data", str(self.data), *address),
@@ -72,6 +77,10 @@ class Served:
     @property
     def url(self) -> str:
         return f"quiver://{self.ready['native']}"
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.ready['http']}"
 
     @property
     def pid(self) -> int:

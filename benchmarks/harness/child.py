@@ -37,6 +37,11 @@ class Child(msgspec.Struct, frozen=True):
         return host, int(port)
 
     @property
+    def http_address(self) -> tuple[str, int]:
+        host, _, port = self.ready["http"].rpartition(":")
+        return host, int(port)
+
+    @property
     def url(self) -> str:
         return f"quiver://{self.ready['native']}"
 
@@ -60,7 +65,8 @@ class Child(msgspec.Struct, frozen=True):
 def served(folder: str) -> Iterator[Child]:
     """``quiver serve`` with default settings, its data in ``folder``."""
     ready_file = os.path.abspath(f"{folder}/node.json")
-    flags = ("--data", f"{folder}/data", "--native", "127.0.0.1:0", "--ready-file", ready_file)
+    addresses = ("--native", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    flags = ("--data", f"{folder}/data", *addresses, "--ready-file", ready_file)
     with started([sys.executable, "-c", _QUIVER, "serve", *flags], ready_file) as child:
         yield child
 

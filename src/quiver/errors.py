@@ -22,6 +22,16 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     ├── AccessRefused
     │   ├── Unauthenticated
     │   └── PermissionDenied
+    ├── HttpError
+    │   ├── MalformedRequest
+    │   ├── MalformedBody
+    │   ├── PathNotFound
+    │   ├── MethodNotAllowed
+    │   ├── NotAcceptable
+    │   ├── UnsupportedMediaType
+    │   ├── BodyTooLarge
+    │   ├── HeadersTooLarge
+    │   └── BodyTimeout
     ├── ProtocolError
     │   ├── UnsupportedProtocol
     │   └── UnknownCall
@@ -174,6 +184,66 @@ class PermissionDenied(AccessRefused):
     """Whoever asked may not do this; details name the permission and the resource."""
 
     code = "permission_denied"
+
+
+class HttpError(QuiverError):
+    """The request is not one that the HTTP edge takes."""
+
+    code = "http_error"
+
+
+class MalformedRequest(HttpError):
+    """The bytes are not an HTTP request; the connection is closed."""
+
+    code = "malformed_request"
+
+
+class MalformedBody(HttpError):
+    """The body is not what its content type says: not JSON, not Arrow, or badly packed."""
+
+    code = "malformed_body"
+
+
+class PathNotFound(HttpError):
+    """There is nothing at this path; /openapi.json lists the paths."""
+
+    code = "path_not_found"
+
+
+class MethodNotAllowed(HttpError):
+    """The path does not take this method; the Allow header lists those it takes."""
+
+    code = "method_not_allowed"
+
+
+class NotAcceptable(HttpError):
+    """Nothing that the Accept header asks for can be given."""
+
+    code = "not_acceptable"
+
+
+class UnsupportedMediaType(HttpError):
+    """The path does not take bodies of this content type or encoding."""
+
+    code = "unsupported_media_type"
+
+
+class BodyTooLarge(HttpError):
+    """The body is larger than the node takes, as it is or once it is unpacked."""
+
+    code = "body_too_large"
+
+
+class HeadersTooLarge(HttpError):
+    """The request line and the headers are larger than the node takes."""
+
+    code = "headers_too_large"
+
+
+class BodyTimeout(HttpError):
+    """The body took too long to arrive."""
+
+    code = "body_timeout"
 
 
 class ProtocolError(QuiverError):

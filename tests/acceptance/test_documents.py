@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import environment, served, unused_address
+from tests.serving import Served, environment, served, unused_address
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
-DEFAULT_ADDRESS = "127.0.0.1:7401"
-DEFAULT_URL = f"quiver://{DEFAULT_ADDRESS}"
+NATIVE, HTTP = "127.0.0.1:7401", "127.0.0.1:7400"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RUNNERS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -30,9 +29,10 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in _BLOCK.findall(page.read_text()) if kind in _RUNNERS]
 
 
-def as_run(text: str, url: str, own_address: str) -> str:
+def as_run(text: str, node: Served, own: list[str]) -> str:
     """The block with free ports: of the node that is there, and of one that the page starts."""
-    return text.replace(DEFAULT_URL, url).replace(DEFAULT_ADDRESS, own_address)
+    text = text.replace(f"quiver://{NATIVE}", node.url).replace(f"http://{HTTP}", node.http)
+    return text.replace(NATIVE, own[0]).replace(HTTP, own[1])
 
 
 def test_the_readme_has_blocks_to_run() -> None:
@@ -40,9 +40,9 @@ def test_the_readme_has_blocks_to_run() -> None:
 
 
 @pytest.fixture
-def own_address(tmp_path: Path) -> Iterator[str]:
+def own(tmp_path: Path) -> Iterator[list[str]]:
     """Where a page's own node listens, if it starts one. It is gone afterwards."""
-    yield unused_address()
+    yield [unused_address(), unused_address()]
     ready = tmp_path / "ready.json"
     if ready.exists():
         with contextlib.suppress(ProcessLookupError):
@@ -50,7 +50,7 @@ def own_address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own_address: str) -> None:
+def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) -> None:
     if "openssl" in page.read_text() and shutil.which("openssl") is None:
         pytest.skip("the page makes certificates with openssl, which is not there")
     with served(tmp_path / "node") as node:
@@ -58,7 +58,7 @@ def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own_address: str
         variables = environment(QUIVER_URL=node.url, PATH=path)
         for kind, text in blocks(page):
             done = subprocess.run(
-                [*_RUNNERS[kind], as_run(text, node.url, own_address)],
+                [*_RUNNERS[kind], as_run(text, node, own)],
                 env=variables,
                 cwd=tmp_path,
                 capture_output=True,

@@ -39,7 +39,8 @@ class ThreadNode:
 
     def start(self) -> None:
         async def started() -> int:
-            node = Node(NodeConfig(data=self._folder, native=Address("127.0.0.1", self._port)))
+            address = Address("127.0.0.1", self._port)
+            node = Node(NodeConfig(data=self._folder, http=None, native=address))
             address = await node.start()
             assert address is not None
             self._node = node
@@ -107,10 +108,11 @@ def _serve(folder: str, port: int) -> None:
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def ready(address: Address) -> None:
+    def ready(address: Address | None, _: Address | None) -> None:
+        assert address is not None
         print(address.port, file=report, flush=True)
 
-    config = NodeConfig(data=folder, native=Address("127.0.0.1", port))
+    config = NodeConfig(data=folder, http=None, native=Address("127.0.0.1", port))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run_node(config, ready))
 

@@ -80,6 +80,7 @@ def config(
     limits.setdefault("free_bytes_min", 0)
     return NodeConfig(
         data=str(folder / "data"),
+        http=None,
         native=Address("127.0.0.1", 0),
         limits=Limits(**limits),
         security=security,

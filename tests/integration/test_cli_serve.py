@@ -34,13 +34,14 @@ def test_it_listens_until_a_signal_and_then_ends_well(tmp_path: Path, how: signa
 def test_it_says_where_it_listens_and_what_to_try(tmp_path: Path) -> None:
     with served(tmp_path) as node:
         node.stop()
-        first, *examples = node.output.splitlines()
+        first, *examples, http = node.output.splitlines()
         assert first.startswith(f"Quiver listens on {node.url} ")
         assert [line.split()[3:5] for line in examples] == [
             ["topic", "create"],
             ["publish", "orders"],
             ["tail", "orders"],
         ]
+        assert http.startswith(f"HTTP is at {node.http},")
         assert all(node.url in line for line in examples)
 
 

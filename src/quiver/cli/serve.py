@@ -25,7 +25,10 @@ from quiver.errors import InvalidSetting, QuiverError
 FLAGS = {
     "name": "--name",
     "data": "--data",
+    "http": "--http",
     "native": "--native",
+    "role": "--role",
+    "upstream": "--upstream",
     "logging.level": "--log-level",
     "logging.format": "--log-format",
     "security.authentication": "--authentication",
@@ -41,6 +44,12 @@ def serve(
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="Where everything is stored.")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="Where HTTP is spoken; port 0: any free; or off."
+        ),
+    ] = None,
     native: Annotated[
         str | None,
         typer.Option(
@@ -49,6 +58,14 @@ def serve(
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="What the node is called.")
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option("--role", metavar="ROLE", help="broker, or forwarder, which stores nothing."),
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="URL", help="The nodes behind a forwarder."),
     ] = None,
     log_level: Annotated[
         str | None,
@@ -90,7 +107,10 @@ def serve(
         {
             "name": name,
             "data": data,
+            "http": http,
             "native": native,
+            "role": role,
+            "upstream": upstream,
             "logging.level": log_level,
             "logging.format": log_format,
             "security.authentication": "true" if authentication else None,
@@ -132,11 +152,11 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
 
     set_up_logging(config.logging)
 
-    def on_ready(address: Address) -> None:
+    def on_ready(native: Address | None, http: Address | None) -> None:
         if ready_file is not None:
-            _write_ready_file(ready_file, address)
+            _write_ready_file(ready_file, native, http)
         if config.logging.format != "json":
-            _say(_welcome(address, config))
+            _say(_welcome(native, http, config))
 
     try:
         uvloop.run(run_node(config, on_ready))
@@ -153,25 +173,33 @@ def _say(lines: list[str]) -> None:
         print(*lines, sep="\n", flush=True)
 
 
-def _welcome(address: Address, config: NodeConfig) -> list[str]:
+def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -> list[str]:
     """Where the node listens, and something to try."""
-    at_default = address.port == NodeConfig().native.port
-    scheme = "quivers" if config.security.tls_certificate else "quiver"
-    url = "" if at_default and scheme == "quiver" else f"--url {scheme}://{address} "
-    token = Path(config.data, "admin.token")
-    needs_token = config.security.authentication and token.exists()
-    return [
-        f"Quiver listens on {scheme}://{address} (stop it with Ctrl-C). Try:",
-        *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
-        f"  quiver {url}topic create orders --partitions 4",
-        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
-        f"  quiver {url}tail orders --follow",
-    ]
+    lines, is_encrypted = [], bool(config.security.tls_certificate)
+    if native is not None:
+        scheme = "quivers" if is_encrypted else "quiver"
+        at_default = native.port == NodeConfig().native.port and not is_encrypted
+        url = "" if at_default else f"--url {scheme}://{native} "
+        token = Path(config.data, "admin.token")
+        needs_token = config.security.authentication and token.exists()
+        lines = [
+            f"Quiver listens on {scheme}://{native} (stop it with Ctrl-C). Try:",
+            *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
+            f"  quiver {url}topic create orders --partitions 4",
+            f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+            f"  quiver {url}tail orders --follow",
+        ]
+    if http is not None:
+        where = f"{'https' if is_encrypted else 'http'}://{http}"
+        lines.append(f"HTTP is at {where}, with a page to try it at {where}/docs")
+    return lines
 
 
-def _write_ready_file(path: str, address: Address) -> None:
+def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:
     """Whole or not at all: whoever waits for the file may read it as soon as it is there."""
-    content = json.dumps({"pid": os.getpid(), "native": str(address)}) + "\n"
+    listening = {"native": native, "http": http}
+    addresses = {name: str(address) for name, address in listening.items() if address}
+    content = json.dumps({"pid": os.getpid(), **addresses}) + "\n"
     folder = os.path.dirname(path) or "."
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".ready-", delete=False) as file:
         file.write(content)
@@ -179,12 +207,21 @@ def _write_ready_file(path: str, address: Address) -> None:
 
 
 def _explained(error: OSError, config: NodeConfig) -> Exception:
+    address, flag = _address_in(error, config)
     if error.errno == errno.EADDRINUSE:
         return QuiverError(
-            f"cannot listen on {config.native}: the address is in use; choose another with --native"
+            f"cannot listen on {address}: the address is in use; choose another with {flag}"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return QuiverError(f"cannot listen on {config.native}: this machine has no such address")
+        return QuiverError(f"cannot listen on {address}: this machine has no such address")
     if error.errno == errno.EACCES and error.filename is None:
-        return QuiverError(f"cannot listen on {config.native}: not permitted")
+        return QuiverError(f"cannot listen on {address}: not permitted")
     return error
+
+
+def _address_in(error: OSError, config: NodeConfig) -> tuple[Address, str]:
+    """Which of the two addresses could not be listened on: the error's text names it."""
+    http = config.http
+    if http is not None and f"'{http.host}', {http.port}" in str(error):
+        return http, "--http"
+    return config.native, "--native"

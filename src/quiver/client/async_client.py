@@ -25,7 +25,7 @@ from quiver.client.administering import Administering
 from quiver.client.channel import Dialer
 from quiver.client.cluster import Cluster, expect
 from quiver.client.consuming import Consuming
-from quiver.client.delivery import Published
+from quiver.client.delivery import Delivery, Published
 from quiver.client.dialer import SocketDialer
 from quiver.client.outgoing import MessageOptions, outgoing
 from quiver.client.pool import Pool
@@ -35,7 +35,7 @@ from quiver.client.reader import AsyncReader, ReadRequest
 from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
 from quiver.client.shared_producers import SharedProducers
 from quiver.client.tending import Tending
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.topic import topic_name
 from quiver.model.units import Duration, Size
@@ -53,6 +53,9 @@ from quiver.model.wire import (
     TopicInfo,
     Topics,
 )
+
+_SHARED_LINGER_S = 0.001
+"""Whoever publishes one message waits for it: gathering others must cost little of that time."""
 
 
 class AsyncClient(Consuming, Tending, Administering):
@@ -96,7 +99,9 @@ class AsyncClient(Consuming, Tending, Administering):
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(
-            lambda topic, acks: self.producer(topic, acks=acks, delivery_timeout=self._timeout_s)
+            lambda topic, acks: self.producer(
+                topic, acks=acks, linger=_SHARED_LINGER_S, delivery_timeout=self._timeout_s
+            )
         )
         self._closed = False
 
@@ -158,7 +163,7 @@ class AsyncClient(Consuming, Tending, Administering):
         ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``, ``partition``.
         """
         self._check_open()
-        async with self._shared.producer(topic, acks) as producer:
+        with self._shared.producer(topic, acks) as producer:
             return await (await producer.send(payload, key=key, **options))
 
     async def publish_many(
@@ -171,7 +176,7 @@ class AsyncClient(Consuming, Tending, Administering):
         the first error is raised once all are settled.
         """
         self._check_open()
-        async with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, None) as producer:
             if isinstance(messages, pa.RecordBatch | pa.Table):
                 return await (await producer.send_arrow(messages))
             deliveries = []
@@ -182,6 +187,28 @@ class AsyncClient(Consuming, Tending, Administering):
                 if not delivery.done():
                     await delivery.promise.future()
             return [delivery.result() for delivery in deliveries]
+
+    async def publish_each(
+        self, topic: str, messages: Iterable[Any]
+    ) -> list[Published | QuiverError]:
+        """Like ``publish_many``, but a message that is not stored is told in its place."""
+        self._check_open()
+        results: list[Delivery | QuiverError] = []
+        with self._shared.producer(topic, None) as producer:
+            await producer.open()
+            for message in messages:
+                one = outgoing(message)
+                try:
+                    results.append(await producer.send(one.payload, key=one.key, **one.options()))
+                except QuiverError as error:
+                    results.append(error)
+            for result in results:
+                if isinstance(result, Delivery) and not result.done():
+                    await result.promise.future()
+            told = [one.outcome() if isinstance(one, Delivery) else one for one in results]
+            if told and isinstance(told[0], TopicNotFound):
+                raise told[0]
+            return told
 
     def producer(
         self,

@@ -82,6 +82,7 @@ class Client(Wrapper[AsyncClient]):
     describe_node = blocking(AsyncClient.describe_node)
     publish = blocking(AsyncClient.publish)
     publish_many = blocking(AsyncClient.publish_many)
+    publish_each = blocking(AsyncClient.publish_each)
     create_subscription = blocking(AsyncClient.create_subscription)
     create_queue = blocking(AsyncClient.create_queue)
     alter_subscription = blocking(AsyncClient.alter_subscription)

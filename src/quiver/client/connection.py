@@ -12,6 +12,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
@@ -29,10 +30,15 @@ from quiver.model.batch import Bytes
 from quiver.model.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
 from quiver.model.wire import (
     PROTOCOL_VERSION,
+    Abandon,
     AnyReply,
     AnyRequest,
     Failed,
     Hello,
+    Receive,
+    Received,
+    Return,
+    Settlement,
     Welcome,
     decode_reply,
     encode,
@@ -68,6 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._sent: dict[int, _Call] = {}
         self._waiting: dict[int, _Call] = {}
+        self._abandoned: dict[int, str] = {}
+        """By request: the subscription whose messages an answer would still bring."""
         self._last_id = 0
         self._requests_max = 1
         self._frame_bytes_max = FRAME_BYTES_MAX
@@ -111,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._waiting[request.id] = call._replace(buffers=buffers)
         self._ring_at(call.deadline)
+        if isinstance(request, Receive):
+            future.add_done_callback(partial(self._abandon_if_cancelled, request))
         return future
 
     async def call(
@@ -239,6 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 if reply.code == Unauthenticated.code:
                     raise Unauthenticated(reply.message)
                 raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
+            self._give_back(reply)
             return
         if not call.future.done():
             if isinstance(reply, Failed):
@@ -263,6 +274,29 @@ class Connection(asyncio.BufferedProtocol):
                 waiter = self._drains.popleft()
                 if not waiter.done():
                     waiter.set_result(None)
+
+    # ------------------------------------------------------------------ receives nobody waits for
+
+    def _abandon_if_cancelled(self, request: Receive, answer: asyncio.Future[Answer]) -> None:
+        if not answer.cancelled() or self._waiting.pop(request.id, None) is not None:
+            return
+        if self._sent.pop(request.id, None) is not None and self._failure is None:
+            self._abandoned[request.id] = request.subscription
+            ended = self.start(Abandon(request=request.id))
+            ended.add_done_callback(partial(self._was_abandoned, request.id))
+
+    def _was_abandoned(self, request_id: int, ended: asyncio.Future[Answer]) -> None:
+        if not ended.cancelled():
+            ended.exception()
+        self._abandoned.pop(request_id, None)
+
+    def _give_back(self, reply: AnyReply) -> None:
+        """An answer that was on its way when it was abandoned: let others have the messages."""
+        subscription = self._abandoned.pop(reply.id, None)
+        if subscription is not None and isinstance(reply, Received) and reply.portions:
+            taken = [Settlement(portion.lease, portion.offsets) for portion in reply.portions]
+            back = Return(subscription=subscription, settlements=taken)
+            self.start(back).add_done_callback(_forget)
 
     # ------------------------------------------------------------------ endings
 
@@ -315,6 +349,12 @@ class Connection(asyncio.BufferedProtocol):
             if not call.future.done():
                 call.future.set_exception(error)
         self._wake_drains()
+
+
+def _forget(answer: asyncio.Future[Answer]) -> None:
+    """If it failed, the leases end by themselves."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:

@@ -46,6 +46,7 @@ from quiver.model.wire import (
 )
 
 _WAIT_S = 20.0
+_BYTES_MAX = 16 << 20
 
 
 class Consuming:
@@ -137,9 +138,15 @@ class Consuming:
         wait: Duration = 0,
         visibility: Duration | None = None,
         consumer: str = "",
+        max_bytes: int = _BYTES_MAX,
     ) -> list[ReceivedMessage]:
-        """Lease up to ``max_messages`` (10,000 at most); waits up to 20 s if there are none."""
-        reply, body = await self._receive(subscription, max_messages, wait, visibility, consumer)
+        """Lease up to ``max_messages`` (10,000 at most); waits up to 20 s if there are none.
+
+        No more is taken once there are ``max_bytes``.
+        """
+        reply, body = await self._receive(
+            subscription, max_messages, wait, visibility, consumer, max_bytes
+        )
         return messages_in(reply, body, subscription, self._settler())
 
     async def receive_batch(
@@ -150,9 +157,12 @@ class Consuming:
         wait: Duration = 0,
         visibility: Duration | None = None,
         consumer: str = "",
+        max_bytes: int = _BYTES_MAX,
     ) -> pa.RecordBatch:
         """The same as one Arrow batch with a ``receipt`` column, which ``ack`` takes as it is."""
-        reply, body = await self._receive(subscription, max_messages, wait, visibility, consumer)
+        reply, body = await self._receive(
+            subscription, max_messages, wait, visibility, consumer, max_bytes
+        )
         return batch_in(reply, body)
 
     async def consume(
@@ -222,12 +232,13 @@ class Consuming:
         wait: Duration,
         visibility: Duration | None,
         consumer: str,
+        max_bytes: int,
     ) -> tuple[Received, memoryview]:
         wait_s = min(seconds(wait), _WAIT_S)
         request = Receive(
             subscription=subscription,
             messages_max=max_messages,
-            bytes_max=16 << 20,
+            bytes_max=max_bytes,
             wait_ms=round(wait_s * 1000),
             visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
             consumer=consumer or self._name,

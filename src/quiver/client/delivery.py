@@ -190,6 +190,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
         self.promise.is_observed = True
         return self.promise.error
 
+    def outcome(self) -> Published | QuiverError:
+        """Where the message is stored or why it is not, once that is known."""
+        try:
+            return self.promise.published(self.place)
+        except QuiverError as error:
+            return error
+
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback(delivery)`` when it is done. It runs on the event loop: keep it short."""
 

@@ -58,8 +58,12 @@ class OutgoingMessage(msgspec.Struct, kw_only=True, frozen=True):
     sequence: int | None = None
 
     def options(self) -> MessageOptions:
-        given = {name: getattr(self, name) for name in _OPTIONS}
-        return {name: value for name, value in given.items() if value is not None}  # type: ignore[return-value]
+        given: dict[str, Any] = {}
+        for name in _OPTIONS:
+            value = getattr(self, name)
+            if value is not None:
+                given[name] = value
+        return given  # type: ignore[return-value]
 
 
 _OPTIONS = tuple(MessageOptions.__annotations__)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from types import TracebackType
 
 from quiver.client.producer import AsyncProducer
 from quiver.errors import PartitionNotFound, QuiverError, TopicNotFound
@@ -25,14 +26,38 @@ class _Shared:
         self.users = 0
 
 
+class _Use:
+    """One user's hold on a shared producer. A class, since a generator costs several times as much."""
+
+    __slots__ = ("_key", "_owner", "_shared")
+
+    def __init__(self, owner: SharedProducers, key: _Key, shared: _Shared) -> None:
+        self._owner = owner
+        self._key = key
+        self._shared = shared
+
+    def __enter__(self) -> AsyncProducer:
+        self._shared.users += 1
+        return self._shared.producer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._shared.users -= 1
+        self._owner._end(self._key, self._shared, error)
+
+
 class SharedProducers:
     def __init__(self, make: Callable[[str, str | None], AsyncProducer]) -> None:
         self._make = make
         self._kept: OrderedDict[_Key, _Shared] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    @contextlib.asynccontextmanager
-    async def producer(self, topic: str, acks: str | None) -> AsyncIterator[AsyncProducer]:
+    def producer(self, topic: str, acks: str | None) -> _Use:
+        """The producer of a topic, for as long as the ``with`` block."""
         key = (topic, acks)
         shared = self._kept.get(key)
         if shared is None:
@@ -40,17 +65,13 @@ class SharedProducers:
             self._trim()
         else:
             self._kept.move_to_end(key)
-        shared.users += 1
-        try:
-            yield shared.producer
-        except (TopicNotFound, PartitionNotFound):
-            if self._kept.get(key) is shared:
-                del self._kept[key]
-            raise
-        finally:
-            shared.users -= 1
-            if not shared.users and self._kept.get(key) is not shared:
-                self._close(shared.producer)
+        return _Use(self, key, shared)
+
+    def _end(self, key: _Key, shared: _Shared, error: BaseException | None) -> None:
+        if isinstance(error, TopicNotFound | PartitionNotFound) and self._kept.get(key) is shared:
+            del self._kept[key]
+        if not shared.users and self._kept.get(key) is not shared:
+            self._close(shared.producer)
 
     def _trim(self) -> None:
         """Let go of the ones that were used longest ago and that nobody is using."""

@@ -2,7 +2,7 @@
 
 from quiver.config.address import Address, parse_address
 from quiver.config.load import Given, LoadedConfig, load_config
-from quiver.config.node import Limits, Logging, NodeConfig
+from quiver.config.node import Limits, Logging, NodeConfig, Web
 from quiver.config.security import Quotas, Security
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "NodeConfig",
     "Quotas",
     "Security",
+    "Web",
     "load_config",
     "parse_address",
 ]

@@ -13,14 +13,15 @@ from typing import Any
 from quiver.config.address import Address
 from quiver.config.load import LoadedConfig
 from quiver.config.node import NodeConfig
-from quiver.config.setting import Setting, settings_of
+from quiver.config.setting import OFF, Setting, settings_of
 
 _PAGE = """\
 # Settings of a node
 
 Each setting is taken from the last of these places that has it: its default, the file given with
-`quiver serve --config FILE` (TOML), its environment variable, a flag. `--data`, `--native`, `--name`,
-`--log-level` and `--log-format` are flags of their own; `--set NAME=VALUE` is one for every setting.
+`quiver serve --config FILE` (TOML), its environment variable, a flag. `--data`, `--http`, `--native`,
+`--name`, `--role`, `--upstream`, `--log-level` and `--log-format` are flags of their own; `--set
+NAME=VALUE` is one for every setting.
 
 `quiver serve --print-config` prints a file with every setting and its default. `quiver serve
 --check-config` says which value each setting has and where it came from, or lists every mistake.
@@ -72,8 +73,8 @@ def resulting_settings(loaded: LoadedConfig) -> Iterator[tuple[str, str, str]]:
 
 def toml_value(setting: Setting, value: Any) -> str:
     """The value as it stands in a file; sizes and times with their unit where that is exact."""
-    if isinstance(value, Address):
-        return json.dumps(str(value))
+    if value is None or isinstance(value, Address):
+        return json.dumps(OFF if value is None else str(value))
     if setting.is_size and value and value % 1024 == 0:
         return json.dumps(setting.shown(value).replace(" ", "").replace(",", ""))
     if isinstance(value, float):

@@ -76,6 +76,22 @@ class Limits(Struct, frozen=True, kw_only=True):
         float,
         Meta(ge=0.1, le=3600, description="How long a client may leave its replies unread."),
     ] = 30.0
+    body_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1024 * MIB,
+            description="The largest body of an HTTP request, as it is sent and once it is unpacked.",
+        ),
+    ] = 16 * MIB
+    header_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=MIB,
+            description="The largest request line and headers of an HTTP request together.",
+        ),
+    ] = 32 << 10
     drain_timeout_s: Annotated[
         float,
         Meta(ge=0, le=3600, description="How long shutting down waits for requests under way."),
@@ -107,6 +123,37 @@ class Limits(Struct, frozen=True, kw_only=True):
         check_fields(self)
 
 
+class Web(Struct, frozen=True, kw_only=True):
+    """What browsers and webhooks may do."""
+
+    cors_origins: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="Origins whose pages may call the node, with commas between them, or `*`; "
+            "empty: none.",
+        ),
+    ] = ""
+    webhook_targets: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="Where webhooks may go, with commas between them: hosts such as "
+            "`hooks.example.com` or `*.example.com`, and networks such as `10.1.0.0/16`; empty: nowhere.",
+        ),
+    ] = ""
+    webhook_secrets: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="The folder with the secrets that webhooks are signed with, a file for each.",
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True):
     """Everything that can be set about one node."""
 
@@ -123,6 +170,25 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
             min_length=1, max_length=4096, description="The folder for everything the node stores."
         ),
     ] = "./data"
+    role: Annotated[
+        Literal["broker", "forwarder"],
+        Meta(
+            description="A `forwarder` stores nothing: it serves HTTP for the nodes in `upstream`."
+        ),
+    ] = "broker"
+    upstream: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="The nodes behind a forwarder, as `quiver://host:port,host:port`.",
+        ),
+    ] = ""
+    http: Annotated[
+        Address | None,
+        Meta(
+            description="Where HTTP and WebSocket are spoken; port 0 takes a free one, `off` none."
+        ),
+    ] = Address("127.0.0.1", 7400)
     native: Annotated[
         Address,
         Meta(description="Where clients of the native protocol connect; port 0 takes a free one."),
@@ -131,6 +197,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     security: Security = Security()
     quotas: Quotas = Quotas()
+    web: Web = Web()
 
     def __post_init__(self) -> None:
         check_fields(self)

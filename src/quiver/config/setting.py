@@ -17,6 +17,8 @@ from quiver.errors import InvalidSetting
 from quiver.model.units import seconds, size_bytes
 
 ENVIRONMENT_PREFIX = "QUIVER_"
+OFF = "off"
+"""How an address is written at which nobody is to listen."""
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text"}
 
 
@@ -51,6 +53,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_time(self) -> bool:
         return self.field.endswith("_s")
+
+    @property
+    def is_address(self) -> bool:
+        return self.type is Address or self.may_be_off
+
+    @property
+    def may_be_off(self) -> bool:
+        return bool(self.type == Address | None)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -106,8 +116,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
                 return self._said(size_bytes, value)
             if self.is_time:
                 return self._said(seconds, value)
-            if self.type is Address:
-                return self._said(parse_address, value)
+            if self.is_address:
+                return (
+                    None if value == OFF and self.may_be_off else self._said(parse_address, value)
+                )
         if self.choices:
             return value
         if self.type is float and isinstance(value, int) and not isinstance(value, bool):
@@ -127,7 +139,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             expected = "a size such as 1048576 or '64MiB'"
         elif self.is_time:
             expected = "a time such as 30 or '5m'"
-        elif self.type is Address:
+        elif self.is_address:
             expected = "an address such as '127.0.0.1:7401'"
         elif self.type is int:
             expected = "a whole number"

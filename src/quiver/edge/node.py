@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 from collections.abc import Callable
@@ -16,16 +17,25 @@ from collections.abc import Callable
 import structlog
 
 from quiver.broker.broker import Broker, BrokerLimits
+from quiver.client import AsyncClient
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.access.authority import Authority
+from quiver.edge.access.clients import NodeClients
 from quiver.edge.access.first_token import make_first_token
 from quiver.edge.access.offline import METADATA
+from quiver.edge.access.principal import INTERNAL
 from quiver.edge.access.tls import ServerTls
 from quiver.edge.access.tokens import TokenStore
+from quiver.edge.forwarder import Forwarder
+from quiver.edge.http.app import edge_of
+from quiver.edge.http.server import HttpServer
+from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
 from quiver.edge.session import NodeServices
+from quiver.edge.webhooks.pushers import Pushers
+from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
@@ -59,6 +69,11 @@ class Node:
         self._native: NativeServer | None = None
         self.tls: ServerTls | None = None
         """What every listener of this node encrypts with, if it does."""
+        self._http: HttpServer | None = None
+        self._pushers: Pushers | None = None
+        self._targets = Targets(config.web.webhook_targets)
+        self.http_address: Address | None = None
+        """Where HTTP is spoken, if it is."""
         self.services: NodeServices | None = None
 
     async def start(self, *, listen: bool = True) -> Address | None:
@@ -73,10 +88,21 @@ class Node:
             self._native = NativeServer(services)
             native = self.config.native
             context = None if self.tls is None else self.tls.context
-            return Address(*await self._native.start(native.host, native.port, context))
+            address = Address(*await self._native.start(native.host, native.port, context))
+            if self.config.http is not None:
+                self.http_address = await self._start_http(services, self.config.http)
+            if self.config.web.webhook_targets:
+                client = AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
+                self._pushers = Pushers(client, self.config.web, self._clock)
+                self._pushers.start()
+            return address
         except BaseException:
             await self.stop()
             raise
+
+    async def _start_http(self, services: NodeServices, address: Address) -> Address:
+        self._http = HttpServer(edge_of(self.config, NodeClients(services)))
+        return await self._http.start(address, None if self.tls is None else self.tls.context)
 
     async def _open(self) -> NodeServices:
         started, folder = self._clock.monotonic(), self.config.data
@@ -115,8 +141,13 @@ class Node:
                 quotas=self.config.quotas,
                 is_queue=self._broker.is_queue,
             ),
+            require_target=self._require_target,
         )
         return self.services
+
+    def _require_target(self, url: str | None) -> None:
+        if url is not None:
+            self._targets.require(url)
 
     async def _secure(self) -> None:
         """Read the certificates, and see to it that somebody can be let in."""
@@ -136,6 +167,12 @@ class Node:
 
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
+        if self._pushers is not None:
+            await self._pushers.stop()
+            self._pushers = None
+        if self._http is not None:
+            await self._http.drain(self.config.limits.drain_timeout_s)
+            self._http = None
         if self._native is not None:
             await self._native.drain(self.config.limits.drain_timeout_s)
             self._native = None
@@ -180,21 +217,42 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def run_node(config: NodeConfig, on_ready: Callable[[Address], None]) -> None:
-    """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens."""
+def _collect_rarely() -> None:
+    """Look for garbage less often, and not among what lives as long as the node."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+async def run_node(
+    config: NodeConfig, on_ready: Callable[[Address | None, Address | None], None]
+) -> None:
+    """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens: native, HTTP."""
     _allow_many_files()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(config)
+    node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
     try:
-        address = await node.start()
-        assert address is not None
-        logger.info("node is ready", node=config.name, native=str(address), data=config.data)
-        on_ready(address)
+        native, http = await _started(node)
+        logger.info(
+            "node is ready",
+            node=config.name,
+            role=config.role,
+            native=str(native or "off"),
+            http=str(http or "off"),
+        )
+        _collect_rarely()
+        on_ready(native, http)
         await stopping.wait()
         logger.info("node is stopping", node=config.name)
     finally:
         await node.stop()
     logger.info("node has stopped", node=config.name)
+
+
+async def _started(node: Node | Forwarder) -> tuple[Address | None, Address | None]:
+    if isinstance(node, Forwarder):
+        return None, await node.start()
+    return await node.start(), node.http_address

@@ -22,7 +22,15 @@ from quiver.broker.producers import StoredRange
 from quiver.config import Limits
 from quiver.edge.access.authority import Authority
 from quiver.edge.access.caller import Caller
-from quiver.edge.subscription_calls import Receiving, find, manage, peek, read_state, settle
+from quiver.edge.subscription_calls import (
+    Receiving,
+    find,
+    manage,
+    peek,
+    push_url,
+    read_state,
+    settle,
+)
 from quiver.edge.token_calls import manage_tokens
 from quiver.errors import (
     LogClosed,
@@ -64,6 +72,8 @@ class NodeServices(msgspec.Struct):
     started: float
     authority: Authority
     connection_count: Callable[[], int] = lambda: 0
+    require_target: Callable[[str | None], None] = lambda _: None
+    """Refuses a URL that webhooks may not go to."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -144,6 +154,9 @@ class Session:
         elif isinstance(request, wire.Publish):
             self._publish(waiting, request, body)
         elif isinstance(request, wire.Ping):
+            self._answer(waiting, wire.Done())
+        elif isinstance(request, wire.Abandon):
+            self.abandon(request.request)
             self._answer(waiting, wire.Done())
         else:
             waiting.is_under_way = not isinstance(request, wire.Fetch | wire.Receive)
@@ -350,6 +363,7 @@ class Session:
             return found, body
         if isinstance(request, wire.ReadState):
             return await read_state(self._broker, request)
+        self._services.require_target(push_url(request))
         reply = await manage(self._broker, request)
         if isinstance(reply, wire.Subscriptions):
             reply.subscriptions = [

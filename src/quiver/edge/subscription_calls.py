@@ -15,7 +15,7 @@ from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter, parse_filter
-from quiver.model.subscription import RECEIVE_MAX, Guarantee
+from quiver.model.subscription import RECEIVE_MAX, Guarantee, Push, SubscriptionSettings
 
 SETTLEMENTS_MAX = 100_000
 IDS_MAX = 10_000
@@ -55,6 +55,19 @@ async def manage(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:
         case _:
             return await _tend(broker, request)
     return wire.Subscription(subscription=info)
+
+
+def push_url(request: wire.AnyRequest) -> str | None:
+    """Where the subscription that is made or changed would push, if it says so."""
+    match request:
+        case wire.CreateSubscription(settings=SubscriptionSettings(push=Push(url=url))):
+            return url
+        case (
+            wire.CreateQueue(subscription={"push": {"url": str(url)}})
+            | wire.AlterSubscription(changes={"push": {"url": str(url)}})
+        ):
+            return url
+    return None
 
 
 async def _tend(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:

@@ -156,16 +156,38 @@ def _header_sizes(headers: pa.MapArray) -> pa.Array:
 
 def _sizes(message: pa.Message, columns: int) -> tuple[int, int]:
     """The bytes of a batch once it is unpacked, as it declares, and how many of them are work."""
+    _require_batch(message)
+    table = _RecordBatchTable(message)
+    buffers, expected = table.buffers, buffers_of(columns)
+    if len(buffers) != expected:
+        raise InvalidBatch(f"the batch has {len(buffers)} buffers; its columns have {expected}")
+    total = _total(message, table, buffers)
+    if table.is_compressed:
+        return total, total
+    opaque = _OPAQUE_BUFFERS[: 1 + (columns & COLUMN_BIT["key"])]
+    return total, total - sum(buffers[place][1] for place in opaque)
+
+
+def declared_bytes(message: pa.Message) -> int:
+    """The bytes of any record batch of a stream once it is unpacked, as it declares."""
+    _require_batch(message)
+    try:
+        table = _RecordBatchTable(message)
+        return _total(message, table, table.buffers)
+    except _ARROW_ERRORS as error:
+        raise _not_arrow(error) from error
+
+
+def _require_batch(message: pa.Message) -> None:
     if message.type != "record batch":
         raise InvalidBatch(f"the body is a {message.type}, not a record batch")
     if message.metadata_version != _METADATA_V5:
         # Before version 5, compression could be named where this code does not look for it.
         raise InvalidBatch("the batch is not in version 5 of Arrow's metadata")
-    body, table = memoryview(message.body), _RecordBatchTable(message)
-    buffers, expected = table.buffers, buffers_of(columns)
-    if len(buffers) != expected:
-        raise InvalidBatch(f"the batch has {len(buffers)} buffers; its columns have {expected}")
-    total = 0
+
+
+def _total(message: pa.Message, table: _RecordBatchTable, buffers: list[tuple[int, int]]) -> int:
+    body, total = memoryview(message.body), 0
     for position, length in buffers:
         if not 0 <= position <= position + length <= len(body):
             raise InvalidBatch("a buffer lies outside the body")
@@ -174,10 +196,7 @@ def _sizes(message: pa.Message, columns: int) -> tuple[int, int]:
             raise InvalidBatch(
                 f"the batch unpacks to more than the {BATCH_BYTES_MAX:,} bytes allowed"
             )
-    if table.is_compressed:
-        return total, total
-    opaque = _OPAQUE_BUFFERS[: 1 + (columns & COLUMN_BIT["key"])]
-    return total, total - sum(buffers[place][1] for place in opaque)
+    return total
 
 
 def _declared(body: memoryview, position: int, length: int) -> int:

@@ -14,6 +14,7 @@ from quiver.model.units import seconds
 VISIBILITY_S_MAX = 12 * 3600.0
 RECEIVE_MAX = 10_000
 _FAIRNESS = re.compile(r"key|headers\.[A-Za-z0-9_.-]{1,200}")
+_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?(/[!-~]*)?")
 _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
 
 
@@ -32,6 +33,15 @@ class Guarantee(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
     """Never again after a confirmed acknowledgement, and never to two consumers at a time."""
+
+
+class OnDisconnect(StrEnum):
+    """What becomes of messages that a streaming consumer holds when its connection ends."""
+
+    RETURN = "return"
+    """Others have them at once."""
+    KEEP = "keep"
+    """Their leases go on: the consumer may come back and settle them."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +63,36 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """The rest after that many deliveries."""
         steps = min(max(deliveries - 1, 0), 64)
         return round(min(float(self.max), float(self.min) * self.factor**steps) * 1_000_000)
+
+
+class Push(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP endpoint that messages are posted to; a 2xx answer acknowledges them."""
+
+    url: str
+    secret: str | None = None
+    """The name of the secret that signs each push. The secret itself is in the node's folder."""
+    batch: int = 1
+    """How many messages go into one request at most."""
+    concurrency: int = 4
+    """How many requests are under way at a time at most."""
+    timeout: float | str = 10.0
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "timeout", float(seconds(self.timeout)))
+        within("push.timeout", self.timeout_s, 0.1, 300)
+        within("push.batch", self.batch, 1, 1000)
+        within("push.concurrency", self.concurrency, 1, 64)
+        if self.secret is not None:
+            checked_name(self.secret, "secret")
+        if len(self.url) > 2000 or not _URL.fullmatch(self.url):
+            raise InvalidSetting(
+                "push.url is a URL such as 'https://hooks.example.com/quiver', without a password",
+                setting="push.url",
+            )
+
+    @property
+    def timeout_s(self) -> float:
+        return float(self.timeout)
 
 
 class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +117,14 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With ordering ``partition``: a member that was silent for so long has left its group."""
     filter: str | None = None
     """Only messages that match are delivered, as ``headers.region = 'eu' and priority >= 5``."""
+    push: Push | None = None
+    """Where a node posts the messages itself, if anywhere."""
+    on_disconnect: OnDisconnect = OnDisconnect.RETURN
+    """Whether what a streaming consumer holds goes back when its connection ends."""
 
     def __post_init__(self) -> None:
         self._choose("ordering", Ordering)
+        self._choose("on_disconnect", OnDisconnect)
         self._choose("guarantee", Guarantee)
         for name in ("visibility", "ageing", "session_timeout"):
             msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))

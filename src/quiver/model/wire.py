@@ -50,6 +50,12 @@ class Ping(Request, tag="ping"):
     pass
 
 
+class Abandon(Request, tag="abandon"):
+    """Nobody waits for the answer to this receive or fetch any more: it ends and takes nothing."""
+
+    request: int
+
+
 class Done(Reply, tag="done"):
     """The call was carried out, and there is nothing more to say."""
 
@@ -567,6 +573,7 @@ class Node(Reply, tag="node"):
 AnyRequest = (
     Hello
     | Ping
+    | Abandon
     | CreateTopic
     | AlterTopic
     | DeleteTopic

@@ -110,6 +110,7 @@ def _cluster(_: Any) -> Needs:
 RULES: dict[type, Callable[[Any], Needs]] = {
     wire.Hello: _none,
     wire.Ping: _none,
+    wire.Abandon: _none,
     wire.DescribeNode: _none,
     wire.CreateTopic: _on_topic(ADMIN, "name"),
     wire.AlterTopic: _on_topic(ADMIN, "name"),

@@ -1,0 +1,241 @@
+"""One HTTP request while it is carried out: what it says, who made it, and its body within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from quiver.client import AsyncClient
+from quiver.edge.http.clients import Credentials
+from quiver.edge.http.json_text import decode
+from quiver.edge.http.operation import JSON, Operation
+from quiver.edge.http.packing import unpacked
+from quiver.edge.http.problems import invalid
+from quiver.errors import (
+    AccessRefused,
+    BodyTimeout,
+    BodyTooLarge,
+    InvalidRequest,
+    MalformedBody,
+    MalformedRequest,
+    NotAcceptable,
+    ShuttingDown,
+    UnsupportedMediaType,
+)
+
+if TYPE_CHECKING:
+    from quiver.edge.http.edge import Edge
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
+CURL_DEFAULT = "application/x-www-form-urlencoded"
+"""What curl says of any body unless it is told otherwise; no path takes forms."""
+_QUERY_FIELDS_MAX = 20
+_ONCE = (
+    b"authorization",
+    b"content-type",
+    b"content-encoding",
+    b"content-length",
+    b"idempotency-key",
+    b"host",
+)
+
+
+class ClientGone(Exception):
+    """Nobody is there to answer."""
+
+
+class Call:
+    """``scope`` and ``receive`` are ASGI's; everything is read when it is asked for."""
+
+    __slots__ = ("_client", "edge", "fields", "is_gone", "operation", "path", "receive", "scope")
+
+    def __init__(self, edge: Edge, operation: Operation, scope: Scope, receive: Receive) -> None:
+        self.edge = edge
+        self.operation = operation
+        self.scope = scope
+        self.receive = receive
+        self.path: dict[str, str] = scope["path_params"]
+        self.is_gone = False
+        """Whether it was noticed that nobody waits for the answer any more."""
+        self._client: AsyncClient | None = None
+        self.fields: dict[bytes, bytes] = fields_of(scope)
+
+    def header(self, name: bytes) -> str:
+        value = self.fields.get(name)
+        return "" if value is None else value.decode("latin-1")
+
+    @property
+    def client(self) -> AsyncClient:
+        assert self._client is not None, "only operations that are open to anybody have none"
+        return self._client
+
+    async def authenticate(self) -> None:
+        require_known_origin(self.fields, self.scope["scheme"], self.edge.cors_origins)
+        self._client = await self.edge.clients.of(credentials_of(self.scope, self.fields))
+
+    # ------------------------------------------------------------------ query
+
+    def query(self, kind: type[Q]) -> Q:
+        """The query as a struct; a name that is not known or given twice is a mistake."""
+        text = self.scope["query_string"]
+        if not text:
+            return kind()
+        try:
+            pairs = parse_qsl(
+                text.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=_QUERY_FIELDS_MAX,
+            )
+        except ValueError as error:
+            raise InvalidRequest(f"the query is not understood: {error}", field="query") from None
+        given = dict(pairs)
+        if len(given) != len(pairs):
+            twice = next(name for name in given if [n for n, _ in pairs].count(name) > 1)
+            raise InvalidRequest(f"{twice[:80]} is given twice", field=twice[:80])
+        try:
+            return msgspec.convert(given, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise invalid(error) from None
+
+    # ------------------------------------------------------------------ body
+
+    @property
+    def media_type(self) -> str:
+        return self.header(b"content-type").partition(";")[0].strip().lower()
+
+    @property
+    def has_body(self) -> bool:
+        return (
+            self.fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.fields
+        )
+
+    async def body(self) -> bytes:
+        """The whole body, unpacked."""
+        limit = self.edge.limits.body_bytes_max
+        declared = self.fields.get(b"content-length", b"0")
+        if len(declared) > 15 or int(declared) > limit:
+            raise BodyTooLarge(
+                f"a body has at most {limit:,} bytes, not {self.header(b'content-length')[:30]}"
+            )
+        message = await self._next_part()
+        data: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            data = await self._rest(data, limit)
+        if len(data) > limit:
+            raise BodyTooLarge(f"a body has at most {limit:,} bytes")
+        encoding = self.fields.get(b"content-encoding")
+        return data if encoding is None else await unpacked(data, encoding.decode("latin-1"), limit)
+
+    async def _rest(self, first: bytes, limit: int) -> bytes:
+        parts, size = [first], len(first)
+        try:
+            async with asyncio.timeout(self.edge.limits.frame_timeout_s):
+                more = True
+                while more:
+                    message = await self._next_part()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:
+                        raise BodyTooLarge(f"a body has at most {limit:,} bytes")
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise BodyTimeout from None
+        return b"".join(parts)
+
+    async def _next_part(self) -> Any:
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        return message
+
+    async def json(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """The body as JSON; a path that takes nothing else takes a body without a type as JSON."""
+        if self.media_type not in (JSON, "", CURL_DEFAULT):
+            raise UnsupportedMediaType(
+                f"this path takes {JSON}, not {self.media_type[:80]!r}", field="Content-Type"
+            )
+        return decode(decoder, await self.body())
+
+    def require_no_body(self) -> None:
+        if self.has_body:
+            raise MalformedBody("this path takes no body")
+
+    # ------------------------------------------------------------------ what is asked for
+
+    def accepts(self, *offered: str) -> str:
+        """The first of the media types offered that the request accepts."""
+        accepted = self.header(b"accept")
+        if not accepted or accepted == "*/*":
+            return offered[0]
+        asked = [part.partition(";") for part in accepted.lower().split(",")]
+        wanted = [
+            name.strip() for name, _, rest in asked if rest.replace(" ", "") not in ("q=0", "q=0.0")
+        ]
+        for want in wanted:
+            for offer in offered:
+                if want in (offer, "*/*", offer.partition("/")[0] + "/*"):
+                    return offer
+        raise NotAcceptable(f"this path gives {' or '.join(offered)}", field="Accept")
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out something that takes time; ends with the connection, or when the node stops."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self._disconnected())
+        stopping = asyncio.ensure_future(self.edge.draining.wait())
+        try:
+            await asyncio.wait([task, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for other in (gone, stopping, task):
+                other.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            return task.result()
+        raise ShuttingDown if self.edge.draining.is_set() and not self.is_gone else ClientGone
+
+    async def _disconnected(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+
+
+def fields_of(scope: Scope) -> dict[bytes, bytes]:
+    """Headers by name. Those that decide something may not be given twice."""
+    pairs = scope["headers"]
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        for name in _ONCE:
+            if names.count(name) > 1:
+                raise MalformedRequest(f"the header {name.decode()} is given twice")
+        for name in fields:
+            if names.count(name) > 1:
+                fields[name] = b", ".join(value for each, value in pairs if each == name)
+    return fields
+
+
+def require_known_origin(fields: dict[bytes, bytes], scheme: str, allowed: Collection[str]) -> None:
+    """Refuse what a page of another site sent: a browser on this machine reaches what we reach."""
+    origin = fields.get(b"origin")
+    if origin is None or "*" in allowed:
+        return
+    own = {"ws": "http", "wss": "https"}.get(scheme, scheme).encode() + b"://"
+    if origin != own + fields.get(b"host", b"") and origin.decode("latin-1") not in allowed:
+        raise AccessRefused("pages of this origin may not call the node: see web.cors_origins")
+
+
+def credentials_of(scope: Scope, fields: dict[bytes, bytes]) -> Credentials:
+    authorization = fields.get(b"authorization")
+    state: dict[str, Any] = scope.get("state") or {}
+    client = scope.get("client")
+    return Credentials(
+        None if authorization is None else authorization.decode("latin-1"),
+        state.get("certificate"),
+        client[0] if client else "",
+    )

@@ -1,0 +1,236 @@
+"""An HTTP connection with the bounds that uvicorn leaves to others.
+
+Headers have a size and a time; whoever reads no answers is not waited for; and there are only so
+many connections. Everything else is uvicorn's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle, Transport
+from typing import Any
+
+import msgspec
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from quiver.config import Limits
+from quiver.edge.http.problems import PROBLEM, problem_of
+from quiver.errors import HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
+
+PIPELINE_MAX = 64
+_VERSIONS = ("1.0", "1.1")
+
+
+class EdgeConfig(Config):
+    """uvicorn's settings, and the node's limits."""
+
+    def __init__(self, app: Any, limits: Limits) -> None:
+        super().__init__(
+            app,
+            http=GuardedConnection,
+            ws=GuardedSocket,
+            ws_max_size=limits.body_bytes_max,
+            ws_ping_interval=20.0,
+            ws_ping_timeout=20.0,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            interface="asgi3",
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=round(limits.idle_timeout_s),
+        )
+        self.limits = limits
+
+
+class _WriteDeadline:
+    """Ends a connection whose other side has not read for too long."""
+
+    def __init__(self, transport: Transport, seconds: float) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._seconds, self._transport.abort)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class GuardedSocket(WebSocketsSansIOProtocol):
+    """A WebSocket connection that ends if nothing it is sent is read."""
+
+    config: EdgeConfig
+    _deadline: _WriteDeadline
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = _WriteDeadline(transport, self.config.limits.write_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.stop()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._deadline.start()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._deadline.stop()
+        super().resume_writing()
+
+
+class GuardedConnection(HttpToolsProtocol):
+    config: EdgeConfig
+
+    def __init__(
+        self,
+        config: EdgeConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        limits = config.limits
+        self._header_bytes_max = limits.header_bytes_max
+        self._header_timeout_s = limits.handshake_timeout_s
+        self._connections_max = limits.connections_max
+        self._write_timeout_s = limits.write_timeout_s
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._head_timer: TimerHandle | None = None
+        self._deadline: _WriteDeadline | None = None
+        self._refusal: QuiverError | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline = _WriteDeadline(transport, self._write_timeout_s)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.app_state = {**self.app_state, "certificate": certificate}
+        if len(self.connections) > self._connections_max:
+            self._refuse(Overloaded(f"{self._connections_max:,} clients are connected already"))
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
+        super().connection_lost(exc)
+
+    def _stop_timers(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if self._deadline is not None:
+            self._deadline.stop()
+
+    # ------------------------------------------------------------------ the head of a request
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._header_timeout_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_timer is None:
+                self._expect_head()
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > self._header_bytes_max:
+            self._refuse(self._too_large())
+        elif len(self.pipeline) > PIPELINE_MAX:
+            self._refuse(Overloaded(f"at most {PIPELINE_MAX} requests wait on one connection"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        if self._head_size > self._header_bytes_max:
+            self._refusal = self._too_large()
+            raise self._refusal
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value) + 4
+        if self._head_size > self._header_bytes_max:
+            self._refusal = self._too_large()
+            raise self._refusal
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if self.parser.get_http_version() not in _VERSIONS:
+            raise MalformedRequest
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._is_in_head = True
+        self._head_bytes = 0
+
+    def _too_large(self) -> HeadersTooLarge:
+        return HeadersTooLarge(
+            f"request line and headers have at most {self._header_bytes_max:,} bytes"
+        )
+
+    # ------------------------------------------------------------------ endings
+
+    def handle_websocket_upgrade(self) -> None:
+        self._stop_timers()
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.start()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.stop()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or MalformedRequest())
+
+    def _refuse(self, error: QuiverError) -> None:
+        """Say what is wrong, and hang up."""
+        if self.transport.is_closing():
+            return
+        problem = problem_of(error)
+        body = msgspec.json.encode(problem)
+        head = (
+            f"content-type: {PROBLEM}\r\ncontent-length: {len(body)}\r\n"
+            "cache-control: no-store\r\nconnection: close\r\n"
+        )
+        if problem.retry_after is not None:
+            head += f"retry-after: {problem.retry_after}\r\n"
+        if self._takes_an_answer():
+            self.transport.write(STATUS_LINE[problem.status] + head.encode() + b"\r\n" + body)
+        self.transport.close()
+
+    def _takes_an_answer(self) -> bool:
+        """Whether what is written now is the answer to the request that is at fault."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return True
+        if cycle.response_started or self.pipeline:
+            return False
+        cycle.disconnected = True  # whoever carries it out is not heard any more
+        cycle.message_event.set()
+        return True

@@ -1,0 +1,119 @@
+"""One example for each request and reply: shown in OpenAPI, and tried in the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_RECEIPT = "AQAAAAEAAAAAAAEAAABWyXxCb1dvZC2ngxA.0"
+_ID = "0pg4v6qg9e2g00000400000000000000"
+_TIME = "2026-11-15T12:14:44.677509Z"
+_TOPIC_SETTINGS = {
+    "partitions": 4,
+    "durability": "fsync",
+    "sync_interval_ms": 50,
+    "retention": {"age": 604800.0, "bytes": None, "messages": None, "acked": False},
+    "compression": "none",
+    "message_bytes_max": 1048576,
+    "acks": "quorum",
+    "segment_bytes": 268435456,
+    "segment_age_s": 86400,
+    "dedup_window": 300.0,
+}
+_TOPIC = {
+    "name": "orders",
+    "created": _TIME,
+    "settings": _TOPIC_SETTINGS,
+    "partitions": [
+        {"index": 0, "leader": None, "start_offset": 0, "next_offset": 7, "bytes": 4096}
+    ],
+}
+_SUBSCRIPTION = {
+    "name": "emails",
+    "created": _TIME,
+    "is_queue": True,
+    "settings": {
+        "topics": ["emails"],
+        "ordering": "none",
+        "guarantee": "at-least-once",
+        "visibility": 30.0,
+        "max_deliveries": 5,
+        "dead_letter": None,
+        "backoff": {"min": 0.0, "max": 600.0, "factor": 2.0},
+        "ageing": 60.0,
+        "fairness": None,
+        "session_timeout": 10.0,
+        "filter": None,
+        "push": None,
+        "on_disconnect": "return",
+    },
+    "ready": 3,
+    "delayed": 0,
+    "leased": 1,
+    "dead": 0,
+    "unseen": 0,
+}
+_STORED = {"id": _ID, "topic": "emails", "partition": 0, "offset": 0}
+_SEEN = {
+    "id": _ID,
+    "body": {"to": "ada@example.org"},
+    "topic": "emails",
+    "partition": 0,
+    "offset": 0,
+    "timestamp": _TIME,
+}
+EXAMPLES: dict[str, Any] = {
+    "NewMessage": {"message": {"to": "ada@example.org"}, "priority": 5, "delay": 3600},
+    "Messages": [{"message": {"id": 1}, "key": "customer-7"}, {"message": "text"}],
+    "Stored": _STORED,
+    "Results": {"results": [_STORED]},
+    "ArrowResult": {"stored": 1000},
+    "Delivered": {
+        "messages": [
+            {
+                "id": _ID,
+                "body": {"to": "ada@example.org"},
+                "receipt_handle": _RECEIPT,
+                "topic": "emails",
+                "partition": 0,
+                "offset": 0,
+                "timestamp": _TIME,
+                "deadline": "2026-11-15T12:15:14.688394Z",
+            }
+        ]
+    },
+    "Ack": {"receipts": [_RECEIPT]},
+    "Nack": {"receipts": [_RECEIPT], "delay": "1m", "error": "mailbox full"},
+    "Extend": {"receipts": [_RECEIPT], "visibility": "5m"},
+    "Settled": {"settled": 1},
+    "Seek": {"to": "-1h"},
+    "PurgeOptions": {"filter": "headers.region = 'eu'"},
+    "RedriveOptions": {"dry_run": True},
+    "Count": {"messages": 7},
+    "Seen": {"messages": [{**_SEEN, "state": "ready", "deliveries": 0}]},
+    "MessageState": {
+        "topic": "emails",
+        "partition": 0,
+        "offset": 0,
+        "message": _SEEN,
+        "subscriptions": [{"subscription": "emails", "state": "pending"}],
+    },
+    "TopicFields": {"partitions": 4, "retention": {"age": "7d"}},
+    "QueueFields": {"visibility": "30s", "max_deliveries": 5},
+    "QueueChanges": {"visibility": 60},
+    "SubscriptionFields": {"topics": ["orders"], "ordering": "key", "start": "earliest"},
+    "SubscriptionChanges": {"max_deliveries": 10},
+    "TopicView": _TOPIC,
+    "TopicList": {"topics": [_TOPIC]},
+    "SubscriptionView": _SUBSCRIPTION,
+    "SubscriptionList": {"subscriptions": [_SUBSCRIPTION]},
+    "QueueList": {"queues": [_SUBSCRIPTION]},
+    "Health": {"status": "ok"},
+    "ClusterView": {
+        "node": "node-1",
+        "software": "quiver/0.1.0",
+        "uptime_s": 12.5,
+        "topics": 2,
+        "partitions": 5,
+        "connections": 1,
+    },
+}

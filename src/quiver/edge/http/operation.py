@@ -1,0 +1,56 @@
+"""What the edge can do, as values: each operation is declared once, served and described from that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quiver.errors import QuiverError
+
+if TYPE_CHECKING:
+    from quiver.edge.http.call import Call
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+ANYTHING = "application/octet-stream"
+
+
+class Reply(msgspec.Struct):
+    """What is answered; ``body`` is sent as it is."""
+
+    status: int = 200
+    body: bytes = b""
+    media_type: str = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+Handler = Callable[["Call"], Awaitable[Reply]]
+
+
+class Operation(msgspec.Struct, kw_only=True, frozen=True):
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    query: type[msgspec.Struct] | None = None
+    headers: dict[str, str] = {}
+    """Request headers that mean something here, with a sentence each."""
+    body: dict[str, Any] = {}
+    """By content type, the struct that is decoded, or several; ``None`` stands for bytes."""
+    needs_body: bool = True
+    replies: dict[int, tuple[str, dict[str, Any]]] = {}
+    """By status, a sentence, and the struct by content type."""
+    errors: tuple[type[QuiverError], ...] = ()
+    is_open: bool = False
+    """Answered to anybody, without a client."""
+    may_cache: bool = False
+    """A repeated GET may be answered with 304."""
+
+    @property
+    def id(self) -> str:
+        return self.handler.__name__

@@ -1,0 +1,171 @@
+"""Publishing over HTTP: one message, a list, an Arrow stream, or any bytes at all."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET
+
+from quiver.client import AsyncClient
+from quiver.client.delivery import Published
+from quiver.client.outgoing import OutgoingMessage
+from quiver.edge.http.arrow import table_in
+from quiver.edge.http.call import CURL_DEFAULT, Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.json_text import check_depth, decode
+from quiver.edge.http.operation import ARROW, JSON, Reply
+from quiver.edge.http.problems import problem_of
+from quiver.edge.http.structs import (
+    ArrowResult,
+    DedupId,
+    Messages,
+    NewMessage,
+    RawQuery,
+    Result,
+    Results,
+    Stored,
+)
+from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
+from quiver.model.message_id import message_ids
+
+STORED, PARTLY = 201, 207
+_messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(
+    NewMessage | Messages
+)
+_text = msgspec.json.Decoder(str)
+_OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
+
+
+async def publish(call: Call, topic: str) -> Reply:
+    """Store what the body holds, by its content type."""
+    kind = call.media_type
+    dedup_id = _idempotency_key(call)
+    if kind == ARROW:
+        call.query(_NoQuery)
+        return await _publish_arrow(call, topic)
+    body = await call.body()
+    if kind in (JSON, "", CURL_DEFAULT) or kind.endswith("+json"):
+        call.query(_NoQuery)
+        given = decode(_messages, body)
+        if isinstance(given, list):
+            return await _publish_list(call.client, topic, given, dedup_id)
+        payload, options = outgoing(given)
+        key = given.key
+    else:
+        payload, key, options = body, *_raw_options(call)
+    if dedup_id is not None:
+        options["dedup_id"] = dedup_id
+    published = await call.client.publish(topic, payload, key=key, **options)
+    return Reply(STORED, encode(_stored(published)))
+
+
+class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing: what a message has beside its payload stands in the body."""
+
+
+def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
+    """The payload, and whatever else was given."""
+    payload = bytes(new.message)
+    check_depth(payload)
+    if new.encoding == "base64":
+        payload = _from_base64(payload)
+    return payload, _given(new)
+
+
+def _given(new: NewMessage) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name in _OPTIONS:
+        value = getattr(new, name)
+        if value is not None:
+            options[name] = value
+    return options
+
+
+def _from_base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(_text.decode(text), validate=True)
+    except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error, ValueError):
+        raise InvalidRequest("message: not base64 text", field="message") from None
+
+
+async def _publish_list(
+    client: AsyncClient, topic: str, given: list[NewMessage], dedup_id: str | None
+) -> Reply:
+    messages = []
+    for place, new in enumerate(given):
+        try:
+            payload, options = outgoing(new)
+        except InvalidRequest as error:
+            field = f"[{place}].{error.details.get('field', 'message')}"
+            raise InvalidRequest(f"[{place}].{error.message}", field=field) from None
+        if dedup_id is not None:
+            options["dedup_id"] = f"{dedup_id}/{place}"
+        messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
+    results = await client.publish_each(topic, messages)
+    stored = [one for one in results if isinstance(one, Published)]
+    if not stored:
+        raise next(one for one in results if isinstance(one, QuiverError))
+    ids = iter(published_ids(stored))
+    told = Results(
+        results=[
+            Result(error=problem_of(one))
+            if isinstance(one, QuiverError)
+            else Result(
+                id=next(ids),
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                duplicate=one.duplicate,
+            )
+            for one in results
+        ]
+    )
+    return Reply(STORED if len(stored) == len(results) else PARTLY, encode(told))
+
+
+def published_ids(stored: list[Published]) -> list[str | None]:
+    """The ids of many messages; ``None`` where it is not known where a message is."""
+    if any(one.offset is None or one.timestamp_us is None for one in stored):
+        return [one.id for one in stored]
+    return list(message_ids(stored))  # type: ignore[arg-type]
+
+
+def _stored(published: Published) -> Stored:
+    return Stored(
+        id=published.id,
+        topic=published.topic,
+        partition=published.partition,
+        offset=published.offset,
+        duplicate=published.duplicate,
+    )
+
+
+async def _publish_arrow(call: Call, topic: str) -> Reply:
+    table: pa.Table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
+    if table.num_rows:
+        await call.client.publish_many(topic, table)
+    return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))
+
+
+def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
+    query = call.query(RawQuery)
+    options: dict[str, Any] = {"headers": {"content-type": call.header(b"content-type")[:1000]}}
+    for name in ("priority", "delay", "ttl", "partition"):
+        value = getattr(query, name)
+        if value is not UNSET:
+            options[name] = value
+    return None if query.key is UNSET else query.key, options
+
+
+def _idempotency_key(call: Call) -> str | None:
+    given = call.fields.get(b"idempotency-key")
+    if given is None:
+        return None
+    try:
+        return msgspec.convert(given.decode("latin-1"), DedupId)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"Idempotency-Key: {error}", field="Idempotency-Key") from None

@@ -1,0 +1,73 @@
+"""The HTTP edge on a socket of the node's own event loop: listening, and draining at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from email.utils import formatdate
+from typing import Any
+
+from uvicorn.server import ServerState
+
+from quiver.config import Address
+from quiver.edge.http.connection import EdgeConfig
+from quiver.edge.http.edge import Edge
+
+_BACKLOG = 2048
+
+
+class HttpServer:
+    """Serves an ``Edge``, whose clients it closes."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._config = EdgeConfig(edge, edge.limits)
+        self._config.load()
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._clock: asyncio.TimerHandle | None = None
+
+    async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+        """Listen; where, with the port that was taken."""
+        self._tell_date()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._connection, address.host, address.port, ssl=tls, backlog=_BACKLOG
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return Address(host, port)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._state.connections)
+
+    def _connection(self) -> asyncio.Protocol:
+        protocol: Any = self._config.http_protocol_class
+        made: asyncio.Protocol = protocol(
+            config=self._config, server_state=self._state, app_state={}
+        )
+        return made
+
+    def _tell_date(self) -> None:
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._clock = asyncio.get_running_loop().call_later(1.0, self._tell_date)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take nothing new, end waits, see the rest to its end within the time; then close."""
+        self._edge.draining.set()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            if not hasattr(connection, "conn"):  # WebSockets say goodbye themselves
+                connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=timeout_s)
+        for task in list(self._state.tasks):
+            task.cancel()
+        for connection in list(self._state.connections):
+            connection.transport.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+        if self._clock is not None:
+            self._clock.cancel()
+        await self._edge.clients.close()

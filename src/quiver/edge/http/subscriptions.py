@@ -1,0 +1,229 @@
+"""Subscriptions over HTTP; a queue answers to these under its own name too."""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.edge.http import receiving
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
+from quiver.edge.http.structs import (
+    Ack,
+    Delivered,
+    Extend,
+    Nack,
+    ReceiveQuery,
+    Settled,
+    SubscriptionChanges,
+    SubscriptionFields,
+    SubscriptionList,
+    SubscriptionView,
+)
+from quiver.edge.http.topics import BODY_ERRORS, given
+from quiver.errors import (
+    InvalidFilter,
+    InvalidReceipt,
+    InvalidRequest,
+    InvalidSetting,
+    MalformedBody,
+    NotAcceptable,
+    Overloaded,
+    StaleReceipt,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from quiver.model.message import datetime_of
+from quiver.model.topic import checked_name
+from quiver.model.wire import SubscriptionInfo
+
+_fields = msgspec.json.Decoder(SubscriptionFields)
+_changes = msgspec.json.Decoder(SubscriptionChanges)
+
+
+def view(info: SubscriptionInfo) -> SubscriptionView:
+    return SubscriptionView(
+        name=info.name,
+        created=datetime_of(info.created_us),
+        is_queue=info.is_queue,
+        settings=info.settings,
+        ready=info.ready,
+        delayed=info.delayed,
+        leased=info.leased,
+        dead=info.dead,
+        unseen=info.unseen,
+    )
+
+
+async def list_subscriptions(call: Call) -> Reply:
+    found = await call.client.list_subscriptions()
+    return Reply(200, encode(SubscriptionList(subscriptions=[view(one) for one in found])))
+
+
+async def create_subscription(call: Call) -> Reply:
+    body = await call.json(_fields)
+    settings = given(body)
+    name = checked_name(call.path["name"], "subscription")
+    if "topics" not in settings:
+        raise InvalidRequest("topics: a subscription reads at least one topic", field="topics")
+    if settings.pop("start_time", None) is not None:
+        settings["start"] = body.start_time  # type: ignore[attr-defined]
+    try:
+        made = await call.client.create_subscription(name, **settings)
+    except SubscriptionExists:
+        same = await call.client.create_subscription(name, exist_ok=True, **settings)
+        return Reply(200, encode(view(same)))
+    location = f"/subscriptions/{name}".encode()
+    return Reply(201, encode(view(made)), headers=((b"location", location),))
+
+
+async def describe_subscription(call: Call) -> Reply:
+    return Reply(200, encode(view(await call.client.describe_subscription(call.path["name"]))))
+
+
+async def alter_subscription(call: Call) -> Reply:
+    changes = given(await call.json(_changes))
+    info = await call.client.alter_subscription(call.path["name"], **changes)
+    return Reply(200, encode(view(info)))
+
+
+async def delete_subscription(call: Call) -> Reply:
+    call.require_no_body()
+    info = await call.client.describe_subscription(call.path["name"])
+    if info.is_queue:
+        raise InvalidRequest(f"{info.name!r} is a queue: delete it at /queues/{info.name}")
+    await call.client.delete_subscription(info.name)
+    return Reply(204)
+
+
+async def receive_messages(call: Call) -> Reply:
+    return await receiving.receive(call, call.path["name"])
+
+
+async def acknowledge(call: Call) -> Reply:
+    return await receiving.ack(call, call.path["name"])
+
+
+async def give_back(call: Call) -> Reply:
+    return await receiving.nack(call, call.path["name"])
+
+
+async def extend(call: Call) -> Reply:
+    return await receiving.extend(call, call.path["name"])
+
+
+_SUBSCRIPTION = {200: ("The subscription.", {JSON: SubscriptionView})}
+_SETTLED = {200: ("How many were settled.", {JSON: Settled})}
+_SETTLE_ERRORS = (
+    *BODY_ERRORS,
+    InvalidRequest,
+    InvalidReceipt,
+    StaleReceipt,
+    SubscriptionNotFound,
+)
+_PATH = "/subscriptions/{name}"
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages",
+        handler=receive_messages,
+        summary="Lease messages; waits if there are none and it is asked to.",
+        tag="subscriptions",
+        query=ReceiveQuery,
+        replies={200: ("What there was, leased.", {JSON: Delivered, ARROW: None})},
+        errors=(InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/ack",
+        handler=acknowledge,
+        summary="Acknowledge deliveries: the messages are done with.",
+        tag="subscriptions",
+        body={JSON: Ack, ARROW: None},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/nack",
+        handler=give_back,
+        summary="Give messages back, to be delivered again.",
+        tag="subscriptions",
+        body={JSON: Nack},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/extend",
+        handler=extend,
+        summary="Hold messages for longer.",
+        tag="subscriptions",
+        body={JSON: Extend},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="GET",
+        path="/subscriptions",
+        handler=list_subscriptions,
+        summary="Every subscription, those of queues included.",
+        tag="subscriptions",
+        replies={200: ("All subscriptions.", {JSON: SubscriptionList})},
+        may_cache=True,
+    ),
+    Operation(
+        method="PUT",
+        path=_PATH,
+        handler=create_subscription,
+        summary="Make a subscription; one with the same settings is left as it is.",
+        tag="subscriptions",
+        body={JSON: SubscriptionFields},
+        replies={201: ("The subscription, newly made.", {JSON: SubscriptionView}), **_SUBSCRIPTION},
+        errors=(
+            *BODY_ERRORS,
+            InvalidRequest,
+            InvalidSetting,
+            InvalidFilter,
+            SubscriptionExists,
+            TopicNotFound,
+        ),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=describe_subscription,
+        summary="A subscription's settings, and how many messages are in which state.",
+        tag="subscriptions",
+        replies=_SUBSCRIPTION,
+        errors=(SubscriptionNotFound,),
+        may_cache=True,
+    ),
+    Operation(
+        method="PATCH",
+        path=_PATH,
+        handler=alter_subscription,
+        summary="Change some of a subscription's settings.",
+        tag="subscriptions",
+        body={JSON: SubscriptionChanges},
+        replies=_SUBSCRIPTION,
+        errors=(
+            *BODY_ERRORS,
+            InvalidRequest,
+            InvalidSetting,
+            InvalidFilter,
+            SubscriptionNotFound,
+            TopicNotFound,
+        ),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=delete_subscription,
+        summary="Remove a subscription; the messages stay in their topics.",
+        tag="subscriptions",
+        replies={204: ("It is gone.", {})},
+        errors=(MalformedBody, InvalidRequest, SubscriptionNotFound),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Webhooks: subscriptions whose messages a node posts to an HTTP endpoint."""

@@ -1,0 +1,146 @@
+"""Pushes one subscription's messages to its endpoint: a 2xx is the acknowledgement.
+
+Anything else gives the messages back with the reason, to be tried again after the subscription's
+back-off and to be dead-lettered in the end, as with any consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import aiohttp
+import structlog
+
+from quiver.client import AsyncClient
+from quiver.client.received import ReceivedMessage
+from quiver.edge.http.edge import encode
+from quiver.edge.http.receiving import delivered
+from quiver.edge.http.structs import Delivered
+from quiver.edge.webhooks.pace import Pace
+from quiver.edge.webhooks.signature import HEADER, sign
+from quiver.errors import QuiverError
+from quiver.model.clock import Clock
+from quiver.model.subscription import Push
+from quiver.version import __version__
+
+_WAIT_S = 20.0
+_LEASE_EXTRA_S = 30.0
+_ERROR_PAUSE_S = 1.0
+_BYTES_MAX = 1 << 20
+logger = structlog.get_logger()
+
+
+class Pusher:
+    """Runs until it is cancelled."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        subscription: str,
+        push: Push,
+        secret: bytes | None,
+        web: aiohttp.ClientSession,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._push = push
+        self._secret = secret
+        self._web = web
+        self._clock = clock
+        self._pace = Pace(push.concurrency, push.timeout_s / 2)
+        self._posts: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._room()
+                try:
+                    messages = await self._client.receive(
+                        self._subscription,
+                        self._push.batch,
+                        wait=_WAIT_S,
+                        visibility=self._push.timeout_s + _LEASE_EXTRA_S,
+                        consumer="webhook",
+                        max_bytes=_BYTES_MAX,
+                    )
+                except QuiverError as error:
+                    logger.warning(
+                        "webhook waits", subscription=self._subscription, code=error.code
+                    )
+                    await self._clock.sleep(_ERROR_PAUSE_S)
+                    continue
+                if messages:
+                    post = asyncio.create_task(self._post(messages))
+                    self._posts.add(post)
+                    post.add_done_callback(self._posts.discard)
+        finally:
+            for post in self._posts:
+                post.cancel()
+            if self._posts:
+                await asyncio.wait(self._posts)
+
+    async def _room(self) -> None:
+        """Wait until one more request may be begun."""
+        while not self._pace.allowed(now := self._clock.monotonic(), len(self._posts)):
+            pause_s = self._pace.wait_s(now)
+            if pause_s is not None:
+                await self._clock.sleep(pause_s)
+            else:
+                await asyncio.wait(self._posts, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _post(self, messages: list[ReceivedMessage]) -> None:
+        began = self._clock.monotonic()
+        try:
+            problem, retry_after_s = await self._send(
+                encode(Delivered(messages=delivered(messages)))
+            )
+        except asyncio.CancelledError:
+            with contextlib.suppress(QuiverError):
+                await self._client.nack(self._subscription, messages, delay=0)
+            raise
+        now = self._clock.monotonic()
+        try:
+            if problem is None:
+                self._pace.succeeded(now - began)
+                await self._client.ack(self._subscription, messages)
+            else:
+                self._pace.failed(now, retry_after_s)
+                logger.info("webhook failed", subscription=self._subscription, reason=problem)
+                await self._client.nack(self._subscription, messages, error=problem)
+        except QuiverError as error:
+            logger.warning(
+                "webhook could not settle", subscription=self._subscription, code=error.code
+            )
+
+    async def _send(self, body: bytes) -> tuple[str | None, float]:
+        """What went wrong, if anything, and how long the endpoint asks to be left alone."""
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"quiver/{__version__}",
+            "Quiver-Subscription": self._subscription,
+        }
+        if self._secret is not None:
+            headers[HEADER] = sign(self._secret, self._clock.time_us() // 1_000_000, body)
+        try:
+            async with self._web.post(
+                self._push.url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=self._push.timeout_s),
+            ) as reply:
+                if 200 <= reply.status < 300:
+                    return None, 0.0
+                return f"the endpoint answered {reply.status}", _seconds(
+                    reply.headers.get("Retry-After", "")
+                )
+        except TimeoutError:
+            return f"the endpoint did not answer within {self._push.timeout_s:g} s", 0.0
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return f"the endpoint could not be reached: {type(error).__name__}", 0.0
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdecimal() and len(text) < 6 else 0.0

@@ -1,0 +1,110 @@
+"""The node's pushers: one for each subscription that pushes, kept in step with the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+import aiohttp
+import structlog
+
+from quiver.client import AsyncClient
+from quiver.config import Web
+from quiver.edge.webhooks.pusher import Pusher
+from quiver.edge.webhooks.targets import GuardedResolver, Targets
+from quiver.errors import InvalidSetting, QuiverError
+from quiver.model.clock import Clock
+from quiver.model.subscription import Push
+from quiver.model.topic import checked_name
+
+LOOK_S = 1.0
+_SECRET_BYTES_MAX = 4096
+_CONNECTIONS_MAX = 256
+logger = structlog.get_logger()
+_Wanted = tuple[Push, bytes | None]
+
+
+class Pushers:
+    def __init__(self, client: AsyncClient, web: Web, clock: Clock) -> None:
+        self._client = client
+        self._settings = web
+        self._clock = clock
+        self._targets = Targets(web.webhook_targets)
+        self._running: dict[str, tuple[_Wanted, asyncio.Task[None]]] = {}
+        self._refused: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End every push; what was not acknowledged goes back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        await self._client.close()
+
+    async def _run(self) -> None:
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._targets), limit=_CONNECTIONS_MAX, use_dns_cache=False
+        )
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        ) as web:
+            try:
+                while True:
+                    with contextlib.suppress(QuiverError):
+                        await self._adjust(web)
+                    await self._clock.sleep(LOOK_S)
+            finally:
+                await self._end(list(self._running))
+
+    async def _adjust(self, web: aiohttp.ClientSession) -> None:
+        wanted: dict[str, _Wanted] = {}
+        for info in await self._client.list_subscriptions():
+            push = info.settings.push
+            if push is not None:
+                with contextlib.suppress(InvalidSetting):
+                    wanted[info.name] = push, await self._checked(info.name, push)
+        changed = [name for name, (was, _) in self._running.items() if wanted.get(name) != was]
+        await self._end(changed)
+        for name, (push, secret) in wanted.items():
+            if name not in self._running:
+                pusher = Pusher(self._client, name, push, secret, web, self._clock)
+                self._running[name] = (push, secret), asyncio.create_task(pusher.run())
+
+    async def _checked(self, name: str, push: Push) -> bytes | None:
+        """The secret to sign with; ``InvalidSetting``, once in the log, if it cannot be pushed."""
+        try:
+            self._targets.require(push.url)
+            secret = None
+            if push.secret is not None:
+                secret = await asyncio.to_thread(self._secret, push.secret)
+            self._refused.pop(name, None)
+            return secret
+        except InvalidSetting as error:
+            if self._refused.get(name) != error.message:
+                logger.warning("webhook is not pushed", subscription=name, reason=error.message)
+                self._refused[name] = error.message
+            raise
+
+    def _secret(self, name: str) -> bytes:
+        folder = self._settings.webhook_secrets
+        try:
+            if folder:
+                with open(os.path.join(folder, checked_name(name, "secret")), "rb") as file:
+                    secret = file.read(_SECRET_BYTES_MAX).strip()
+                if secret:
+                    return secret
+        except OSError:
+            pass
+        raise InvalidSetting(f"there is no secret {name!r} in web.webhook_secrets")
+
+    async def _end(self, names: list[str]) -> None:
+        tasks = [self._running.pop(name)[1] for name in names]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

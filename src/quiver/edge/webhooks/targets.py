@@ -1,0 +1,95 @@
+"""Where webhooks may go. A node must not become a way into the network that it is in.
+
+A target's host must be on the node's list. Its addresses, as they are resolved for that very
+connection, must be public, or in a network that is on the list.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from quiver.errors import InvalidSetting
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Targets:
+    """The list, as ``web.webhook_targets`` has it: host patterns and networks."""
+
+    def __init__(self, text: str) -> None:
+        self._patterns: list[str] = []
+        self._networks: list[_Network] = []
+        for entry in filter(None, (part.strip().lower() for part in text.split(","))):
+            try:
+                self._networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                self._patterns.append(entry)
+
+    def require(self, url: str) -> None:
+        """Refuse a URL whose host is not on the list."""
+        host = (urlsplit(url).hostname or "").lower()
+        address = _address(host)
+        if address is not None:
+            is_listed = self._is_in_a_network(address)
+        else:
+            is_listed = any(fnmatch.fnmatchcase(host, pattern) for pattern in self._patterns)
+        if not is_listed:
+            raise InvalidSetting(
+                f"webhooks of this node may not go to {host[:200]!r}: see web.webhook_targets",
+                setting="push.url",
+            )
+
+    def may_reach(self, address: _IpAddress) -> bool:
+        """Whether a host on the list may be at this address."""
+        if self._is_in_a_network(address):
+            return True
+        plain = _plain(address)
+        return plain.is_global and not plain.is_multicast
+
+    def _is_in_a_network(self, address: _IpAddress) -> bool:
+        plain = _plain(address)
+        return any(plain in network for network in self._networks)
+
+
+def _plain(address: _IpAddress) -> _IpAddress:
+    """An IPv4 address also where it is written as an IPv6 one."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
+
+
+def _address(host: str) -> _IpAddress | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves only to addresses that may be reached."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [one for one in found if self._may_reach(one["host"])]
+        if not allowed:
+            raise OSError(f"{host} is at no address that webhooks may reach")
+        return allowed
+
+    def _may_reach(self, text: str) -> bool:
+        address = _address(text.partition("%")[0])
+        return address is not None and self._targets.may_reach(address)
+
+    async def close(self) -> None:
+        await self._resolver.close()

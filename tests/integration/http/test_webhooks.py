@@ -1,0 +1,183 @@
+"""Messages pushed to an endpoint that is really there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from quiver.config import Web
+from quiver.edge.webhooks.signature import HEADER, is_genuine
+from tests.integration.edge_node import edge_test, until
+from tests.integration.http.http_node import HttpNode, http_node, problem
+
+INSIDE = Web(webhook_targets="127.0.0.0/8")
+
+
+class Endpoint:
+    """Takes pushes, answers each with the next of ``statuses``, and the last one from then on."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses) or [200]
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.under_way = self.under_way_max = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.under_way += 1
+        self.under_way_max = max(self.under_way, self.under_way_max)
+        self.requests.append((dict(request.headers), await request.read()))
+        await self.gate.wait()
+        self.under_way -= 1
+        status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
+        headers = {"Location": "/elsewhere"} if status == 302 else {}
+        return web.Response(status=status, headers=headers)
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [
+            message["body"] for _, body in self.requests for message in json.loads(body)["messages"]
+        ]
+
+
+@asynccontextmanager
+async def endpoint(*statuses: int) -> AsyncIterator[Endpoint]:
+    made = Endpoint(*statuses)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    made.url = f"http://{host}:{port}/hook"
+    try:
+        yield made
+    finally:
+        made.gate.set()
+        await runner.cleanup()
+
+
+async def publish(node: HttpNode, *messages: Any) -> None:
+    await node.http.post("/queues/emails/messages", json=[{"message": one} for one in messages])
+
+
+@edge_test
+async def test_messages_are_posted_signed_and_acknowledged_by_a_2xx(tmp_path: Path) -> None:
+    (tmp_path / "billing").write_text("s3cret\n")
+    settings = Web(webhook_targets="127.0.0.0/8", webhook_secrets=str(tmp_path))
+    async with endpoint(204) as hook, http_node(tmp_path, web=settings) as node:
+        await node.queue(push={"url": hook.url, "secret": "billing", "batch": 10})
+        await publish(node, 1, 2, 3)
+        await until(lambda: sorted(hook.bodies) == [1, 2, 3])
+        headers, body = hook.requests[0]
+        assert is_genuine(b"s3cret", headers[HEADER], body, time.time())
+        assert headers["Quiver-Subscription"] == "emails"
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        described = await node.http.get("/queues/emails")
+        assert "s3cret" not in described.text
+
+
+@edge_test
+async def test_a_failed_push_is_tried_again(tmp_path: Path) -> None:
+    async with endpoint(500, 200) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url})
+        await publish(node, "again")
+        await until(lambda: hook.bodies == ["again", "again"])
+        assert json.loads(hook.requests[1][1])["messages"][0]["deliveries"] == 2
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+
+
+@edge_test
+async def test_what_always_fails_becomes_a_dead_letter_with_the_reason(tmp_path: Path) -> None:
+    async with endpoint(503) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url}, max_deliveries=2)
+        await publish(node, "poison")
+        await node.depth_becomes("emails", "dead", lambda depth: depth == 1)
+        assert hook.bodies == ["poison", "poison"]
+
+
+@edge_test
+async def test_a_redirect_is_a_failure_and_not_followed(tmp_path: Path) -> None:
+    async with endpoint(302) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url}, max_deliveries=1)
+        await publish(node, 1)
+        await node.depth_becomes("emails", "dead", lambda depth: depth == 1)
+        assert len(hook.requests) == 1
+
+
+@edge_test
+async def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url, "concurrency": 3})
+        await publish(node, *range(40))
+        await until(lambda: len(hook.bodies) >= 20)  # it has found its pace by now
+        hook.gate.clear()
+        await until(lambda: hook.under_way == 3)
+        hook.gate.set()
+        await until(lambda: sorted(set(hook.bodies)) == list(range(40)))
+        assert hook.under_way_max <= 3
+
+
+@edge_test
+async def test_a_push_that_ends_with_the_node_gives_its_messages_back(tmp_path: Path) -> None:
+    async with endpoint() as hook:
+        hook.gate.clear()
+        async with http_node(tmp_path, web=INSIDE) as node:
+            await node.queue(push={"url": hook.url})
+            await publish(node, "kept")
+            await until(lambda: hook.under_way == 1)
+            await node.node.stop()
+            hook.gate.set()
+        async with http_node(tmp_path) as node:  # without webhooks: nobody else takes it
+            [message] = await node.received(wait=5)
+            assert message["body"] == "kept"
+
+
+@edge_test
+async def test_a_change_of_settings_is_followed(tmp_path: Path) -> None:
+    async with endpoint() as old, endpoint() as new, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": old.url})
+        await publish(node, 1)
+        await until(lambda: old.bodies == [1])
+        await node.http.patch("/queues/emails", json={"push": {"url": new.url}})
+        await until(lambda: _pushing_to(node) == new.url)
+        await publish(node, 2)
+        await until(lambda: new.bodies == [2])
+        await node.http.patch("/queues/emails", json={"push": None})
+        await until(lambda: _pushing_to(node) is None)
+
+
+@edge_test
+async def test_a_target_that_is_not_listed_is_refused(tmp_path: Path) -> None:
+    async with http_node(tmp_path, web=Web(webhook_targets="*.example.com")) as node:
+        for url in ("http://127.0.0.1:1/", "http://169.254.169.254/", "https://other.org/"):
+            refused = await node.http.put("/queues/emails", json={"push": {"url": url}})
+            assert problem(refused, 422, "invalid_setting")["field"] == "push.url"
+        await node.queue()
+        body = {"push": {"url": "http://10.0.0.1/"}}
+        problem(await node.http.patch("/queues/emails", json=body), 422, "invalid_setting")
+        body = {"push": {"url": "http://10.0.0.1/"}, "topics": ["emails"]}
+        problem(await node.http.put("/subscriptions/s", json=body), 422, "invalid_setting")
+
+
+@edge_test
+async def test_without_a_list_nothing_may_be_pushed(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        body = {"push": {"url": "https://hooks.example.com/"}}
+        problem(await node.http.put("/queues/emails", json=body), 422, "invalid_setting")
+
+
+def _pushing_to(node: HttpNode) -> str | None:
+    pushers = node.node._pushers
+    assert pushers is not None
+    running = pushers._running.get("emails")
+    return None if running is None else running[0][0].url
