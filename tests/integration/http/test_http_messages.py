@@ -8,6 +8,7 @@ import gzip
 import json
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -316,3 +317,26 @@ def _waiters(node: object) -> int:
 
 async def _is_waiting(node: object) -> None:
     await until(lambda: _waiters(node) == 1)
+
+
+@edge_test
+async def test_nothing_that_was_answered_is_lost_when_the_node_stops(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+
+        async def post(number: int) -> str | None:
+            try:
+                reply = await node.http.post("/queues/emails/messages", json={"message": number})
+            except httpx.TransportError:
+                return None
+            assert reply.status_code in (201, 503), reply.text
+            return reply.json()["id"] if reply.status_code == 201 else None
+
+        posts = [asyncio.create_task(post(number)) for number in range(200)]
+        await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+        await node.node.stop()
+        answered = {id for id in await asyncio.gather(*posts) if id is not None}
+        assert answered
+    async with http_node(tmp_path) as node:
+        stored = {message["id"] for message in await node.received(batch_size=1000)}
+        assert answered <= stored

@@ -46,6 +46,7 @@ from quiver.edge.http.stream_frames import (
 )
 from quiver.edge.http.structs import StreamQuery
 from quiver.errors import (
+    AccessRefused,
     HttpError,
     InvalidRequest,
     NotAcceptable,
@@ -204,7 +205,7 @@ class _Stream:
         if error is None:
             code, reason = ended.result()
         elif isinstance(error, QuiverError):
-            is_theirs = isinstance(error, HttpError | InvalidRequest)
+            is_theirs = isinstance(error, HttpError | InvalidRequest | AccessRefused)
             code, reason = POLICY if is_theirs else FAILED, error.code
         else:
             logger.error("stream failed unexpectedly", exc_info=error)
