@@ -23,6 +23,8 @@ from quiver.edge.http.operation import Operation
 from quiver.edge.in_process import InProcessChannel
 from quiver.edge.node import Node
 from quiver.model import wire
+from quiver.model.ids import Microseconds, Offset, PartitionIndex
+from quiver.model.message_id import MessageId
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.testing.clock import ManualClock
@@ -33,6 +35,7 @@ from tests.integration.http.http_node import LOOPBACK, problem
 JSON = Subprotocol("quiver.json.v1")
 ASKED = Security(authentication=True)
 RECEIPT = "AQAAAAEAAAAAAAEAAABWyXxCb1dvZC2ngxA.0"
+ID = str(MessageId(Microseconds(1), 1, PartitionIndex(0), Offset(0)))
 BODIES: dict[str, Any] = {
     "publish_to_queue": {"message": 1},
     "publish_to_topic": {"message": 1},
@@ -45,11 +48,15 @@ BODIES: dict[str, Any] = {
     "acknowledge": {"receipts": [RECEIPT]},
     "give_back": {"receipts": [RECEIPT]},
     "extend": {"receipts": [RECEIPT], "visibility": 30},
+    "seek": {"to": "latest"},
+    "purge": {},
+    "redrive": {},
 }
 FOR_ANYBODY_KNOWN = {"list_queues", "list_topics", "list_subscriptions", "describe_cluster"}
 FOR_READERS = FOR_ANYBODY_KNOWN | {
     *("receive_from_queue", "delete_message", "describe_queue", "describe_topic"),
     *("receive_messages", "acknowledge", "give_back", "extend", "describe_subscription"),
+    *("peek", "find_message"),
 }
 LAST = {"delete_queue": 1, "delete_topic": 1, "delete_subscription": 1}
 
@@ -66,7 +73,7 @@ class Guarded:
 
     async def ask(self, operation: Operation, token: str | None) -> httpx.Response:
         path = operation.path.format(
-            queue="a.emails", topic="a.orders", name="a.billing", receipt_handle=RECEIPT
+            queue="a.emails", topic="a.orders", name="a.billing", receipt_handle=RECEIPT, id=ID
         )
         return await self.http.request(
             operation.method,
@@ -136,7 +143,8 @@ async def guarded(
 async def test_without_a_token_or_with_a_wrong_one_nothing_is_answered(tmp_path: Path) -> None:
     async with guarded(tmp_path) as run:
         for wrong in (None, "qv_0000000000000000_" + "0" * 64):
-            assert set((await run.walk(wrong)).values()) == {401}
+            # Who tries again and again is told to wait.
+            assert set((await run.walk(wrong)).values()) <= {401, 429}
         assert (await run.http.get("/healthz")).status_code == 200
 
 
