@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Producer,
         Published,
         Reader,
+        Tls,
     )
     from quiver.embedded import open, open_async
     from quiver.model.message import Message
@@ -38,6 +39,7 @@ __all__ = [
     "Published",
     "Reader",
     "Retention",
+    "Tls",
     "TopicInfo",
     "TopicSettings",
     "__version__",
@@ -57,6 +59,7 @@ _HOMES = {
         "Producer",
         "Published",
         "Reader",
+        "Tls",
     ),
     "quiver.embedded": ("open", "open_async"),
     "quiver.model.message": ("Message",),

@@ -14,6 +14,7 @@ import structlog
 
 from quiver.client import AsyncClient, Client
 from quiver.config import NodeConfig
+from quiver.edge.access.principal import INTERNAL
 from quiver.edge.in_process import InProcessChannel
 from quiver.edge.node import Node
 from quiver.model.clock import Clock
@@ -35,7 +36,7 @@ class EmbeddedDialer:
                 await node.start(listen=False)
                 self._node = node
         assert self._node.services is not None
-        return InProcessChannel(self._node.services)
+        return InProcessChannel(self._node.services, INTERNAL)
 
     async def close(self) -> None:
         node, self._node = self._node, None

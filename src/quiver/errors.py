@@ -17,9 +17,11 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── SubscriptionExists
     │   ├── MessageNotFound
     │   ├── InvalidReceipt
-    │   └── StaleReceipt
+    │   ├── StaleReceipt
+    │   └── TokenNotFound
     ├── AccessRefused
-    │   └── Unauthenticated
+    │   ├── Unauthenticated
+    │   └── PermissionDenied
     ├── HttpError
     │   ├── MalformedRequest
     │   ├── MalformedBody
@@ -39,6 +41,7 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     ├── Unavailable
     │   ├── ShuttingDown
     │   ├── Overloaded
+    │   ├── QuotaExceeded
     │   ├── DiskFull
     │   ├── PartitionUnavailable
     │   ├── RequestTimeout
@@ -159,6 +162,12 @@ class StaleReceipt(InvalidRequest):
     code = "stale_receipt"
 
 
+class TokenNotFound(InvalidRequest):
+    """There is no such token."""
+
+    code = "token_not_found"
+
+
 class AccessRefused(QuiverError):
     """Not for whoever asked."""
 
@@ -169,6 +178,12 @@ class Unauthenticated(AccessRefused):
     """The node does not know who asks: the token or certificate is missing, wrong, expired or revoked."""
 
     code = "unauthenticated"
+
+
+class PermissionDenied(AccessRefused):
+    """Whoever asked may not do this; details name the permission and the resource."""
+
+    code = "permission_denied"
 
 
 class HttpError(QuiverError):
@@ -284,6 +299,12 @@ class Overloaded(Unavailable):
     """The node has as much to do as it allows itself."""
 
     code = "overloaded"
+
+
+class QuotaExceeded(Unavailable):
+    """Whoever asked has used up a quota; details name it, and after how many seconds to try again."""
+
+    code = "quota_exceeded"
 
 
 class DiskFull(Unavailable):

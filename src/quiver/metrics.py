@@ -5,6 +5,10 @@ One registry for each node, so that several can live in one process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -23,6 +27,8 @@ class NodeMetrics:
             "reason",
         )
         self.requests = self._counter("quiver_requests", "Requests received, by call.", "call")
+        self.requests_of: Callable[[Any], Counter] = cache(self.requests.labels)
+        """The counter of one call, found once."""
         self.errors = self._counter("quiver_errors", "Requests refused or failed.", "code")
         self.published_batches = self._counter(
             "quiver_published_batches", "Batches acknowledged, repeats included."

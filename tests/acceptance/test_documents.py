@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.serving import environment, served
+from tests.serving import environment, served, unused_address
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
-DEFAULT_URL = "quiver://127.0.0.1:7401"
+DEFAULT_ADDRESS = "127.0.0.1:7401"
+DEFAULT_URL = f"quiver://{DEFAULT_ADDRESS}"
 HTTP = "http://127.0.0.1:7400"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RUNNERS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
@@ -25,18 +31,35 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in _BLOCK.findall(page.read_text()) if kind in _RUNNERS]
 
 
+def as_run(text: str, url: str, own_address: str) -> str:
+    """The block with free ports: of the node that is there, and of one that the page starts."""
+    return text.replace(DEFAULT_URL, url).replace(DEFAULT_ADDRESS, own_address)
+
+
 def test_the_readme_has_blocks_to_run() -> None:
     assert {kind for kind, _ in blocks(PAGES[0])} == {"bash", "python"}
 
 
+@pytest.fixture
+def own_address(tmp_path: Path) -> Iterator[str]:
+    """Where a page's own node listens, if it starts one. It is gone afterwards."""
+    yield unused_address()
+    ready = tmp_path / "ready.json"
+    if ready.exists():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(json.loads(ready.read_text())["pid"], signal.SIGKILL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run_as_printed(page: Path, tmp_path: Path) -> None:
+def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own_address: str) -> None:
+    if "openssl" in page.read_text() and shutil.which("openssl") is None:
+        pytest.skip("the page makes certificates with openssl, which is not there")
     with served(tmp_path / "node") as node:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         variables = environment(QUIVER_URL=node.url, PATH=path)
         for kind, text in blocks(page):
             done = subprocess.run(
-                [*_RUNNERS[kind], text.replace(DEFAULT_URL, node.url).replace(HTTP, node.http)],
+                [*_RUNNERS[kind], as_run(text, node.url, own_address).replace(HTTP, node.http)],
                 env=variables,
                 cwd=tmp_path,
                 capture_output=True,

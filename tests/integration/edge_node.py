@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 import structlog
 import uvloop
 
-from quiver.config import Address, Limits, NodeConfig
+from quiver.config import Address, Limits, NodeConfig, Quotas, Security
 from quiver.edge.native import NativeConnection
 from quiver.edge.node import Node
 from quiver.log.disk import AppendFile, Bytes, Disk
@@ -69,7 +69,13 @@ async def _limited(test: Coroutine[Any, Any, None]) -> None:
         Peer.alive.clear()
 
 
-def config(folder: Path, **limits: Any) -> NodeConfig:
+def config(
+    folder: Path,
+    *,
+    security: Security = Security(),  # noqa: B008 - frozen
+    quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+    **limits: Any,
+) -> NodeConfig:
     """The settings of a node on a free port of the loopback interface."""
     limits.setdefault("free_bytes_min", 0)
     return NodeConfig(
@@ -77,6 +83,8 @@ def config(folder: Path, **limits: Any) -> NodeConfig:
         http=None,
         native=Address("127.0.0.1", 0),
         limits=Limits(**limits),
+        security=security,
+        quotas=quotas,
     )
 
 
@@ -88,8 +96,8 @@ class Running:
         self.address = address
         self._peers: list[Peer] = []
 
-    async def peer(self, *, greet: bool = True) -> Peer:
-        peer = await Peer.connect(self.address, greet=greet)
+    async def peer(self, *, greet: bool = True, **access: Any) -> Peer:
+        peer = await Peer.connect(self.address, greet=greet, **access)
         self._peers.append(peer)
         return peer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -46,16 +47,24 @@ class Peer:
         self.alive.add(self)
 
     @classmethod
-    async def connect(cls, address: Address, *, greet: bool = True) -> Peer:
+    async def connect(
+        cls,
+        address: Address,
+        *,
+        greet: bool = True,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> Peer:
         async with asyncio.timeout(SECONDS_MAX):
-            peer = cls(*await asyncio.open_connection(address.host, address.port))
+            peer = cls(*await asyncio.open_connection(address.host, address.port, ssl=tls))
         if greet:
-            await peer.greet()
+            await peer.greet(token)
         return peer
 
-    async def greet(self) -> wire.Welcome:
+    async def greet(self, token: str | None = None) -> wire.Welcome:
         self.write(PREFACE)
-        return await self.ask(wire.Hello(versions=[wire.PROTOCOL_VERSION]), expect=wire.Welcome)
+        hello = wire.Hello(versions=[wire.PROTOCOL_VERSION], token=token)
+        return await self.ask(hello, expect=wire.Welcome)
 
     # ------------------------------------------------------------------ sending
 

@@ -22,7 +22,7 @@ from quiver.errors import (
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 from tests.integration.queue_node import clocked
-from tests.unit.broker_doubles import turns
+from tests.unit.broker_doubles import turns, until
 
 
 def payloads(q: quiver.Client, subscription: str) -> list[bytes]:
@@ -363,8 +363,9 @@ async def test_a_redrive_keeps_to_its_rate(tmp_path: Path) -> None:
                 "jobs", rate=10, on_progress=lambda n: sent.append((clock.monotonic() - began, n))
             )
         )
-        while not redrive.done():
-            await clock.advance(0.5)
+        for step in range(1, 4):
+            await until(lambda: len(sent) >= step)  # noqa: B023 - called before the next step
+            await clock.advance(1)
         assert await redrive == 30
         assert [count for _, count in sent] == [10, 20, 30]
         assert [at >= due for (at, _), due in zip(sent, (0, 1, 2), strict=True)] == [True] * 3

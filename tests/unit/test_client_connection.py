@@ -24,6 +24,7 @@ from quiver.errors import (
     UnsupportedProtocol,
 )
 from quiver.model import wire
+from quiver.model.batch import Bytes
 from tests.aio import async_test
 from tests.unit.framed_server import Visitor, framed_server
 
@@ -312,3 +313,46 @@ class TestEndings:
             async with asyncio.timeout(10):
                 await channel.close()
             assert isinstance(future.exception(), ConnectionLost)
+
+
+class TestWriting:
+    @async_test
+    async def test_small_requests_of_one_moment_are_written_together_and_in_order(self) -> None:
+        async with framed_server(answer_all) as address, dialled(address) as connection:
+            writes = watch_writes(connection)
+            calls = [connection.start(wire.Ping()) for _ in range(10)]
+            assert writes == []
+            await asyncio.gather(*calls)
+            assert len(writes) == 1
+
+    @async_test
+    async def test_a_large_request_is_written_at_once_behind_those_before_it(self) -> None:
+        taken: list[wire.AnyRequest] = []
+
+        async def take(visitor: Visitor) -> None:
+            await visitor.welcome()
+            while True:
+                request, _ = await visitor.next_request()
+                taken.append(request)
+                visitor.done(request)
+
+        async with framed_server(take) as address, dialled(address) as connection:
+            writes = watch_writes(connection)
+            small = connection.start(wire.Ping())
+            large = connection.start(wire.Publish(topic="t", partition=0), [bytes(100_000)])
+            assert len(writes) == 1
+            await asyncio.gather(small, large)
+            assert [type(request) for request in taken] == [wire.Ping, wire.Publish]
+
+
+def watch_writes(connection: Connection) -> list[int]:
+    """How many buffers each write to the socket has from now on."""
+    writes: list[int] = []
+    write = connection._write
+
+    def watched(buffers: list[Bytes]) -> None:
+        writes.append(len(buffers))
+        write(buffers)
+
+    connection._write = watched  # type: ignore[method-assign]
+    return writes

@@ -8,12 +8,21 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiver.config import Address, Given, Limits, NodeConfig, load_config, parse_address
+from quiver.config import (
+    Address,
+    Given,
+    Limits,
+    NodeConfig,
+    Security,
+    load_config,
+    parse_address,
+)
 from quiver.config.document import reference_page, resulting_settings, toml_document
 from quiver.config.setting import settings_of
 from quiver.config.toml_lines import key_lines, line_of
@@ -283,6 +292,28 @@ class TestMistakes:
             "--set",
         ]
 
+    @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+    def test_a_variable_says_true_or_false(self, text: str, value: bool) -> None:
+        loaded = load_config(environment={"QUIVER_SECURITY_AUTHENTICATION": text})
+        assert loaded.config.security.authentication is value
+
+    def test_anything_else_is_neither_true_nor_false(self) -> None:
+        (mistake,) = mistakes_of(None, {"QUIVER_SECURITY_AUTHENTICATION": "yes"})
+        assert "must be true or false" in mistake
+
+    @pytest.mark.parametrize(
+        "half",
+        [
+            {"tls_certificate": "a.pem"},
+            {"tls_key": "a.key"},
+            {"tls_client_ca": "ca.pem"},
+            {"tls_certificate": "a", "tls_key": "b", "tls_client_required": True},
+        ],
+    )
+    def test_half_of_what_tls_needs_is_a_mistake(self, half: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSetting, match=r"security\.tls"):
+            Security(**half)
+
     def test_an_object_out_of_bounds_cannot_be_made(self) -> None:
         with pytest.raises(InvalidSetting, match="connections_max must be between"):
             Limits(connections_max=0)
@@ -296,14 +327,17 @@ class TestDefinitions:
         assert isinstance(setting, type(SETTINGS[0]))
         assert setting.description.endswith(".")
         setting.check(setting.default)
-        if isinstance(setting.default, int | float):
+        if isinstance(setting.default, int | float) and setting.type is not bool:
             assert setting.meta.ge is not None
             assert setting.meta.le is not None
-            assert re.search(r"bytes|_s$|(connections|requests)_max$", setting.field), "has no unit"
+            unit = r"bytes|_s$|_per_second$|(connections|requests|messages|topics)_max$"
+            assert re.search(unit, setting.field), "has no unit"
 
     def test_the_commented_file_holds_every_setting_at_its_default(self, tmp_path: Path) -> None:
         document = toml_document()
-        assert tomllib.loads(document) == {"logging": {}, "limits": {}, "web": {}}
+        assert tomllib.loads(document) == {
+            section: {} for section in ("logging", "limits", "security", "quotas", "web")
+        }
         uncommented = re.sub(r"^# (?=\w+ = )", "", document, flags=re.MULTILINE)
         loaded = load_config(path=written(tmp_path, uncommented), environment={})
         assert loaded.config == NodeConfig()

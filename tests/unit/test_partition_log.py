@@ -617,6 +617,38 @@ async def test_reads_by_offset_and_by_time_go_to_the_disk_beyond_the_tail() -> N
 
 
 @async_test
+async def test_what_was_read_a_moment_ago_is_not_read_from_the_files_again() -> None:
+    disk_turn = SlowDisk()
+    log = await open_partition(run_blocking=disk_turn)
+    stored = [await log.append(batch(600, seed=seed)) for seed in range(3)]
+    whole = await log.read(Offset(0), 1 << 20)
+    disk_turn.free.clear()
+    assert [facts(entry) for entry in whole] == [facts(entry) for entry in stored]
+    assert await log.read(Offset(1), 1 << 20) == whole[1:]
+    assert await log.read(Offset(1), 1) == whole[1:2]
+
+
+@async_test
+async def test_what_was_read_before_a_truncation_is_not_taken_for_what_follows_it() -> None:
+    log = await open_partition()
+    for seed in range(2):
+        await log.append(batch(seed=seed))
+    assert len(await log.read(Offset(0))) == 2
+    await log.truncate(Offset(1))
+    after = await log.append(batch(seed=7))
+    assert [facts(entry) for entry in await log.read(Offset(1))] == [facts(after)]
+
+
+@async_test
+async def test_retention_lets_go_of_what_was_read() -> None:
+    log = await open_partition()
+    await log.append(batch(seed=1))
+    assert await log.read(Offset(0)) == log._recent.read(Offset(0), 1)
+    await log.retain(RetentionLimits(messages=0))
+    assert log._recent.read(Offset(0), 1) is None
+
+
+@async_test
 async def test_retention_drops_the_newest_segment_too_and_the_log_goes_on() -> None:
     disk = SimulatedDisk(1)
     log = await open_partition(disk)

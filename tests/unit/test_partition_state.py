@@ -28,7 +28,7 @@ from quiver.model.topic import Durability, TopicSettings
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from tests.aio import async_test, run
-from tests.unit.broker_doubles import Gate, batch_of, open_broker, payloads, publish, turns
+from tests.unit.broker_doubles import Gate, batch_of, open_broker, payloads, publish, turns, until
 from tests.unit.small_logs import effort
 
 FOLDER = "/data/topic@1/0"
@@ -291,10 +291,10 @@ async def test_messages_published_before_the_queue_is_used_again_are_all_deliver
 async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -> None:
     disk, clock = SimulatedDisk(1), ManualClock()
     async with open_broker(tmp_path, disk, clock=clock) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        durable_leases = {"guarantee": "exactly-once"}
+        await broker.create_queue("jobs", TopicSettings(), durable_leases, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2", b"3"))
         subscription, portions = await received(broker)
-        await turns()
         partition = await broker.partition("jobs", 0)
         fault = disk.fail("append", errno.ENOSPC, path=path, times=1)
         failing = (
@@ -319,6 +319,31 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
         assert await ack(again, portions + more) == []
     async with open_broker(tmp_path, disk, clock=clock) as broker:
         assert count((await received(broker))[1]) == 0
+
+
+@async_test
+async def test_a_lease_shares_the_sync_of_the_ack_that_follows(tmp_path: Path) -> None:
+    disk = SimulatedDisk(1)
+    async with open_broker(tmp_path, disk) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1", b"2"))
+        subscription, portions = await received(broker)
+        state = (await broker.partition("jobs", 0)).state
+        assert state is not None
+        before = state._log.staged_offset
+        await ack(subscription, portions)
+        assert state._log.next_offset == before + 1
+
+
+@async_test
+async def test_a_lease_that_nothing_follows_is_stored_all_the_same(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1"))
+        await received(broker)
+        state = (await broker.partition("jobs", 0)).state
+        assert state is not None
+        await until(lambda: state._log.next_offset == 1)
 
 
 @async_test

@@ -35,6 +35,39 @@ def test_short_writes_are_carried_on(
     assert (tmp_path / "file").read_bytes() == b"abCDEFGHIjk"
 
 
+def test_a_short_synced_append_is_carried_on_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "pwritev", lambda fd, views, *_: os.write(fd, b"".join(views)[:3]))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
+    file = RealDisk().open_append(f"{tmp_path}/file")
+    file.append_synced([b"ab"])
+    file.append_synced([b"cde", b"fg"])
+    file.close()
+    assert (tmp_path / "file").read_bytes() == b"abcdefg"
+    assert synced == [2, 7]
+
+
+def test_a_synced_append_syncs_what_was_appended_before_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
+    file = RealDisk().open_append(f"{tmp_path}/file")
+    file.sync()
+    for change in (
+        lambda: file.append([b"abc"]),
+        lambda: file.overwrite(0, b"ABC"),
+        lambda: file.truncate(2),
+    ):
+        change()
+        file.append_synced([b"d"])
+    file.close()
+    assert (tmp_path / "file").read_bytes() == b"ABd"
+    assert synced == [0, 4, 5, 3]
+
+
 def test_a_write_without_progress_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "writev", lambda fd, views: 0)
     file = RealDisk().open_append(f"{tmp_path}/file")

@@ -58,7 +58,11 @@ def test_another_spelling_of_a_lease_is_no_receipt() -> None:
         pa.array([None], pa.string()),
         pa.nulls(2),
         pa.array(["a.1", "b"]),
-        pa.array([f"{lease_text(bytes(LEASE_BYTES))}.-1"]),
+        *(
+            pa.array([f"{lease_text(bytes(LEASE_BYTES))}{rest}"])
+            for rest in ("", ".", ".-1", ".1.2", ":1", ".\u00e91", f".{1 << 64}", f".{'1' * 30}")
+        ),
+        pa.array(["\u00e9" * 40]),
     ],
 )
 def test_a_column_of_something_else_is_refused(column: pa.Array) -> None:

@@ -225,6 +225,14 @@ class Broker:
         return [_topic_info(record, _partitions(record)) for record in records]
 
     @property
+    def topic_names(self) -> set[str]:
+        return {record.name for record in self._catalog.topics()}
+
+    def is_queue(self, name: str) -> bool:
+        """Whether there is a queue of this name."""
+        return any(one.is_queue for one in self._subscription_catalog.all() if one.name == name)
+
+    @property
     def topic_count(self) -> int:
         return len(list(self._catalog.topics()))
 

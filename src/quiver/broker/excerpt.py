@@ -13,15 +13,20 @@ from quiver.model.ids import Offset
 from quiver.model.schema import TIMESTAMP
 
 
-def excerpt(entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
-    """The rows at these offsets, in order. Only the first keeps its place in the envelope."""
-    places = offset_numbers(offsets) - entry.base_offset
-    first, count = int(places[0]), len(places)
-    rows = entry.record_batch()
+def excerpt(
+    entry: StoredBatch, offsets: BitMap64, rows: pa.RecordBatch | None = None
+) -> StoredBatch:
+    """The rows at these offsets, in order. Only the first keeps its place in the envelope.
+
+    ``rows`` are those of the entry, if somebody has decoded it already.
+    """
+    first, count = offsets.min() - entry.base_offset, len(offsets)
+    if rows is None:
+        rows = entry.record_batch()
     chosen = (
         rows.slice(first, count)
-        if int(places[-1]) - first + 1 == count
-        else rows.take(pa.array(places))
+        if offsets.max() - offsets.min() + 1 == count
+        else rows.take(pa.array(offset_numbers(offsets) - entry.base_offset))
     )
     return store_batch(
         seal_batch(memoryview(chosen.serialize()), count, entry.columns),

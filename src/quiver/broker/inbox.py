@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine import Taken
 from quiver.broker.delivery.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.records import AnyRecord
-from quiver.broker.excerpt import excerpt, extras_of
+from quiver.broker.excerpt import extras_of
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.model.batch import StoredBatch
@@ -113,11 +113,12 @@ class Inbox:
             visibility_us=visibility_us,
             among=among,
         )
-        stored = self._commit(records)
+        waits = machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE
+        stored = self._commit(records, at_leisure=not waits)
         if taken is None:
             return None
         try:
-            if machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE and stored is not None:
+            if waits and stored is not None:
                 await asyncio.shield(stored)  # others wait for it too
             return await self._read(taken, bytes_max)
         except BaseException:
@@ -155,7 +156,7 @@ class Inbox:
                 if part:
                     missing -= part
                     kept |= part
-                    entries.append(entry if len(part) == entry.count else excerpt(entry, part))
+                    entries.append(self.state.part_of(entry, part))
                     size += entries[-1].size()
                     if size >= bytes_max:
                         break
@@ -267,11 +268,13 @@ class Inbox:
         self._commit(self.machine.tick(self._clock.time_us()))
         self.bury()
 
-    def _commit(self, records: list[AnyRecord]) -> asyncio.Future[None] | None:
+    def _commit(
+        self, records: list[AnyRecord], *, at_leisure: bool = False
+    ) -> asyncio.Future[None] | None:
         if not records:
             return None
         self.bury()
-        return self.state.commit(self._subscription, records)
+        return self.state.commit(self._subscription, records, at_leisure=at_leisure)
 
     # ------------------------------------------------------------------ dead letters
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 from crc32c import crc32c
+from pyroaring import BitMap64
 
 from quiver.broker.delivery.arrival import arrival_of
 from quiver.broker.delivery.machine import DeliveryMachine
@@ -28,6 +29,7 @@ from quiver.broker.delivery.records import (
     encode_entries,
 )
 from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quiver.broker.excerpts import Excerpts
 from quiver.errors import LogError, LogFailed
 from quiver.log.disk import Disk
 from quiver.log.files import write_files
@@ -49,6 +51,10 @@ SNAPSHOT = "snapshot"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
+_CATCH_UP_BYTES = 1 << 20
+"""So little that it is still at hand when the messages are delivered."""
+_LEISURE_S = 0.005
+"""How long records that nobody waits for may wait for others, to share their sync."""
 _LOOK_AHEAD = 1_000_000
 """How many pending messages a subscription looks at in advance, as they are published."""
 
@@ -67,6 +73,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.entries: list[StateEntry] = []
+        self.is_due = False
         self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stored.add_done_callback(_consume)
 
@@ -84,9 +91,11 @@ class PartitionState:
         self._folder = folder
         self._run_blocking = run
         self._batch: _Batch | None = None
+        self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._looking = False
+        self._excerpts = Excerpts()
         self.is_open = True
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
@@ -124,15 +133,28 @@ class PartitionState:
 
     # ------------------------------------------------------------------ changing the state
 
-    def commit(self, subscription: int, records: list[AnyRecord]) -> asyncio.Future[None]:
-        """Write records to the state log, together with all that are given in this moment."""
+    def commit(
+        self, subscription: int, records: list[AnyRecord], *, at_leisure: bool = False
+    ) -> asyncio.Future[None]:
+        """Write records to the state log, together with all that are given in this moment.
+
+        ``at_leisure``: nobody waits for these; they go with the next that somebody waits for.
+        """
         if self._batch is None:
             self._batch = _Batch()
+        batch = self._batch
+        batch.entries.append(StateEntry(subscription, records))
+        if not at_leisure and not batch.is_due:
+            batch.is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
-        self._batch.entries.append(StateEntry(subscription, records))
-        return self._batch.stored
+        elif not batch.is_due and self._leisure is None:
+            self._leisure = asyncio.get_running_loop().call_later(_LEISURE_S, self._flush)
+        return batch.stored
 
     def _flush(self) -> None:
+        if self._leisure is not None:
+            self._leisure.cancel()
+            self._leisure = None
         batch, self._batch = self._batch, None
         if batch is None:
             return
@@ -206,18 +228,24 @@ class PartitionState:
             and machine.waiting_count < _LOOK_AHEAD
             and machine.observed_to < self.data.next_offset
         ):
-            await self._observe_more(machine)
+            await self._observe_more(machine, _CATCH_UP_BYTES)
 
     async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
         """Let a subscription learn of all messages below ``end``."""
         while machine.observed_to < min(end, self.data.next_offset):
-            await self._observe_more(machine)
+            await self._observe_more(machine, _READ_BYTES)
             await asyncio.sleep(0)  # others have their turn
 
-    async def _observe_more(self, machine: DeliveryMachine) -> None:
+    async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
         if machine.observed_to < self.data.start_offset:
             machine.skip_to(self.data.start_offset)
-        _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+        _observe(machine, await self.data.read(machine.observed_to, bytes_max))
+
+    def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
+        """The entry, or an excerpt of it if these offsets are not all that it has."""
+        if len(offsets) == entry.count:
+            return entry
+        return self._excerpts.of(entry, offsets, keep=len(self.machines) > 1)
 
     # ------------------------------------------------------------------ opening and closing
 

@@ -8,6 +8,7 @@ them, not all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
@@ -124,17 +125,18 @@ class Subscription:
         self._waiters.append(waiter)
         pause = min(seconds, self._until_next_event())
         timer = asyncio.ensure_future(self._clock.sleep(pause))
+        timer.add_done_callback(lambda _: _wake(waiter))
         try:
-            await asyncio.wait([waiter.woken, timer], return_when=asyncio.FIRST_COMPLETED)
+            await waiter.woken
         except asyncio.CancelledError:
-            if waiter.woken.done():
+            if not waiter.woken.cancelled():
                 self.notify()  # another one: this one will not look
             raise
         finally:
+            if timer.done() or waiter.woken.cancelled():
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
             timer.cancel()
-            if not waiter.woken.done():
-                waiter.woken.cancel()
-                self._waiters.remove(waiter)
 
     async def _take(
         self,

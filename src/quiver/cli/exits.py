@@ -18,9 +18,12 @@ from quiver.errors import (
     FolderInUse,
     InvalidSetting,
     OffsetOutOfRange,
+    PermissionDenied,
     QuiverError,
+    TokenNotFound,
     TopicExists,
     TopicNotFound,
+    Unauthenticated,
 )
 
 
@@ -42,6 +45,9 @@ HINTS: tuple[tuple[type[QuiverError], str], ...] = (
     (TopicNotFound, "see which there are with: quiver topic list"),
     (TopicExists, "--if-not-exists accepts a topic that is there already"),
     (FolderInUse, "stop the other node, or choose another folder with --data"),
+    (Unauthenticated, "set QUIVER_TOKEN; a node's first token is in its data folder: admin.token"),
+    (PermissionDenied, "ask for a token with that grant: quiver token create NAME --grant GRANT"),
+    (TokenNotFound, "see which there are with: quiver token list"),
     (OffsetOutOfRange, "--from earliest begins at the first message that is still there"),
 )
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from quiver.cli import bench, publish, serve, tail, topic
+from quiver.cli import bench, doctor, publish, serve, tail, token, topic
 from quiver.cli.exits import run
 from quiver.cli.output import print_line
 from quiver.cli.session import DEFAULT_URL
@@ -54,6 +54,8 @@ app.command()(serve.serve)
 app.add_typer(topic.app, name="topic")
 app.command()(publish.publish)
 app.command()(tail.tail)
+app.add_typer(token.app, name="token")
+app.command()(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 
 

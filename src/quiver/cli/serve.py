@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,8 @@ FLAGS = {
     "upstream": "--upstream",
     "logging.level": "--log-level",
     "logging.format": "--log-format",
+    "security.authentication": "--authentication",
+    "security.insecure": "--insecure",
 }
 
 
@@ -71,6 +74,12 @@ def serve(
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, pretty or json.")
     ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication", help="Ask clients for a token or certificate.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines in without authentication.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
@@ -94,7 +103,7 @@ def serve(
     if print_config:
         print_line(toml_document().rstrip("\n"))
         return
-    flags = _flags(
+    flags = flags_of(
         {
             "name": name,
             "data": data,
@@ -104,6 +113,8 @@ def serve(
             "upstream": upstream,
             "logging.level": log_level,
             "logging.format": log_format,
+            "security.authentication": "true" if authentication else None,
+            "security.insecure": "true" if insecure else None,
         },
         settings or [],
     )
@@ -114,7 +125,8 @@ def serve(
     _run(loaded.config, ready_file)
 
 
-def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+    """What flags say about settings."""
     flags = []
     for pair in pairs:
         setting, equals, value = pair.partition("=")
@@ -122,7 +134,7 @@ def _flags(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
             raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
         flags.append(Given(setting=setting, value=value, origin="--set"))
     for setting, flag in FLAGS.items():
-        if (text := given[setting]) is not None:
+        if (text := given.get(setting)) is not None:
             flags.append(Given(setting=setting, value=text, origin=flag))
     return flags
 
@@ -144,7 +156,7 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, native, http)
         if config.logging.format != "json":
-            _say(_welcome(native, http))
+            _say(_welcome(native, http, config))
 
     try:
         uvloop.run(run_node(config, on_ready))
@@ -161,21 +173,29 @@ def _say(lines: list[str]) -> None:
         print(*lines, sep="\n", flush=True)
 
 
-def _welcome(native: Address | None, http: Address | None) -> list[str]:
+def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -> list[str]:
     """Where the node listens, and something to try."""
-    lines = []
-    if native is not None:
-        at_default = native.port == NodeConfig().native.port
-        url = "" if at_default else f"--url quiver://{native} "
-        lines = [
-            f"Quiver listens on quiver://{native} (stop it with Ctrl-C). Try:",
-            f"  quiver {url}topic create orders --partitions 4",
-            f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
-            f"  quiver {url}tail orders --follow",
-        ]
+    is_secure = bool(config.security.tls_certificate)
+    lines = [] if native is None else _native_examples(native, config, is_secure)
     if http is not None:
-        lines.append(f"HTTP is at http://{http}, with a page to try it at http://{http}/docs")
+        url = f"{'https' if is_secure else 'http'}://{http}"
+        lines.append(f"HTTP is at {url}, with a page to try it at {url}/docs")
     return lines
+
+
+def _native_examples(address: Address, config: NodeConfig, is_secure: bool) -> list[str]:
+    at_default = address.port == NodeConfig().native.port
+    scheme = "quivers" if is_secure else "quiver"
+    url = "" if at_default and not is_secure else f"--url {scheme}://{address} "
+    token = Path(config.data, "admin.token")
+    needs_token = config.security.authentication and token.exists()
+    return [
+        f"Quiver listens on {scheme}://{address} (stop it with Ctrl-C). Try:",
+        *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
+        f"  quiver {url}topic create orders --partitions 4",
+        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+        f"  quiver {url}tail orders --follow",
+    ]
 
 
 def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:

@@ -1,5 +1,6 @@
 """The Python client: what a program uses to talk to Quiver, over a socket or inside one process."""
 
+from quiver.client.access import Tls
 from quiver.client.async_client import AsyncClient
 from quiver.client.blocking import Client
 from quiver.client.blocking_producer import Producer
@@ -25,4 +26,5 @@ __all__ = [
     "Published",
     "Reader",
     "TableDelivery",
+    "Tls",
 ]

@@ -1,7 +1,7 @@
 """Where to begin: the nodes named in a URL such as ``quiver://host:port,host2:port2``.
 
-Any one of them is enough to learn of the others. Hosts may be names, IPv4 addresses, or IPv6
-addresses in brackets; a port that is left out is 7401.
+Any one of them is enough to learn of the others; ``quivers://`` is the same over TLS. Hosts may be
+names, IPv4 addresses, or IPv6 addresses in brackets; a port that is left out is 7401.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from quiver.errors import InvalidSetting
 
 SCHEME = "quiver://"
+SECURE_SCHEME = "quivers://"
 DEFAULT_PORT = 7401
 DEFAULT_URL = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}"
 _NODE = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[A-Za-z0-9._-]{1,253})(?::(\d{1,5}))?")
@@ -19,10 +20,15 @@ _PORT_MAX = 65_535
 
 def addresses_in(url: str) -> list[str]:
     """The nodes of a URL as ``host:port``, in their order and each once."""
-    if not isinstance(url, str) or not url.startswith(SCHEME):
+    if not isinstance(url, str) or not url.startswith((SCHEME, SECURE_SCHEME)):
         raise InvalidSetting(f"not a Quiver URL: {url!r}; write it as {DEFAULT_URL!r}")
-    nodes = url.removeprefix(SCHEME).removesuffix("/").split(",")
+    nodes = url.partition("://")[2].removesuffix("/").split(",")
     return list(dict.fromkeys(_address(node.strip(), url) for node in nodes))
+
+
+def is_secure(url: str) -> bool:
+    """Whether the nodes of a URL are reached over TLS."""
+    return url.startswith(SECURE_SCHEME)
 
 
 def _address(node: str, url: str) -> str:

@@ -19,7 +19,9 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from quiver.client.addresses import DEFAULT_URL, addresses_in
+from quiver.client.access import Tls, access_from_environment
+from quiver.client.addresses import DEFAULT_URL, addresses_in, is_secure
+from quiver.client.administering import Administering
 from quiver.client.channel import Dialer
 from quiver.client.cluster import Cluster, expect
 from quiver.client.consuming import Consuming
@@ -56,11 +58,13 @@ _SHARED_LINGER_S = 0.001
 """Whoever publishes one message waits for it: gathering others must cost little of that time."""
 
 
-class AsyncClient(Consuming, Tending):
+class AsyncClient(Consuming, Tending, Administering):
     """A connection to Quiver. Use it with ``async with``, or ``close`` it.
 
     ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
-    call. ``dialer`` replaces the network, as a broker in the same process does.
+    call. ``quivers://`` and ``tls`` reach them over TLS, and ``token`` says who asks; without it the
+    variable ``QUIVER_TOKEN`` does. ``dialer`` replaces the network, as a broker in the same process
+    does.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class AsyncClient(Consuming, Tending):
         url: str = DEFAULT_URL,
         *,
         timeout: Duration = "30s",
+        token: str | None = None,
+        tls: Tls | None = None,
         dialer: Dialer | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -75,7 +81,9 @@ class AsyncClient(Consuming, Tending):
         self.url = url
         self._timeout_s = duration_s("timeout", timeout, 0.001, 86_400)
         self._clock = clock or SystemClock()
-        self._dialer = dialer or SocketDialer()
+        self._dialer = dialer or SocketDialer(
+            access_from_environment(token, tls, is_secure=is_secure(url))
+        )
         # Reading has connections of its own: long replies and long waits must not hold up publishes.
         self._cluster, self._read_cluster = (
             Cluster(

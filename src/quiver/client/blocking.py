@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from quiver.client.access import Tls
 from quiver.client.addresses import DEFAULT_URL
 from quiver.client.async_client import AsyncClient
 from quiver.client.blocking_producer import Producer
@@ -55,10 +56,18 @@ class Client(Wrapper[AsyncClient]):
     """A connection to Quiver. Use it with ``with``, or ``close`` it; see ``AsyncClient``."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, timeout: Duration = "30s", dialer: Dialer | None = None
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout: Duration = "30s",
+        token: str | None = None,
+        tls: Tls | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
         self.url = url
         self._timeout = timeout
+        self._token = token
+        self._tls = tls
         self._dialer = dialer
         self._inner: AsyncClient | None = self._made(dialer)
         self._thread = LoopThread()
@@ -97,6 +106,9 @@ class Client(Wrapper[AsyncClient]):
     message_status = blocking(AsyncClient.message_status)
     _attend = blocking(AsyncClient._attend)
     _end = blocking(AsyncClient._end)
+    create_token = blocking(AsyncClient.create_token)
+    list_tokens = blocking(AsyncClient.list_tokens)
+    revoke_token = blocking(AsyncClient.revoke_token)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
 
@@ -137,7 +149,9 @@ class Client(Wrapper[AsyncClient]):
         return self._inner
 
     def _made(self, dialer: Dialer | None) -> AsyncClient:
-        inner = AsyncClient(self.url, timeout=self._timeout, dialer=dialer)
+        inner = AsyncClient(
+            self.url, timeout=self._timeout, token=self._token, tls=self._tls, dialer=dialer
+        )
         inner._settler = weakref.ref(self)
         return inner
 

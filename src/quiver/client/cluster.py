@@ -32,6 +32,12 @@ def expect(kind: type[R], reply: AnyReply) -> R:
     return reply
 
 
+def _asked_pause_s(error: QuiverError) -> float:
+    """How long the node asked us to wait before the next attempt."""
+    asked = error.details.get("retry_after_s")
+    return max(0.0, float(asked)) if isinstance(asked, int | float) else 0.0
+
+
 class TopicLayout:
     """A topic as it was described: its settings, who owns which key, and who leads what."""
 
@@ -108,11 +114,14 @@ class Cluster:
                 left_s = deadline - self._clock.monotonic()
                 if not may_repeat or left_s <= 0 or not self.pool.has_connected:
                     raise
-            await self._clock.sleep(min(left_s, self._backoff.pause_s(failures, self._chance)))
+                pause_s = self._backoff.pause_s(failures, self._chance) + _asked_pause_s(error)
+            await self._clock.sleep(min(left_s, pause_s))
 
     async def _channel(
         self, find_address: Callable[[], str] | None, within_s: float
     ) -> tuple[str, Channel]:
+        if find_address is None and (known := self.pool.any_open()) is not None:
+            return known
         try:
             async with asyncio.timeout(max(_TIMEOUT_S_MIN, within_s)):
                 if find_address is None:

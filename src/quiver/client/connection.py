@@ -23,6 +23,7 @@ from quiver.errors import (
     ProtocolError,
     QuiverError,
     RequestTimeout,
+    Unauthenticated,
     error_from,
 )
 from quiver.model.batch import Bytes
@@ -47,6 +48,10 @@ from quiver.version import __version__
 WAITING_MAX = 8192
 """How many requests may wait because the node has as many unanswered as it allows."""
 _WRITE_HIGH, _WRITE_LOW = 4 << 20, 1 << 20
+_GATHERED_BYTES = 64 << 10
+"""Small requests that are started together are written together, up to this many bytes."""
+_TRUSTED_BYTES = 16 << 20
+"""What a node says of a reply's size is believed up to this much: about what is asked for at most."""
 _CLOSE_TIMEOUT_S = 1.0
 
 
@@ -65,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str) -> None:
         self.address = address
         self._loop = asyncio.get_running_loop()
-        self._assembler = FrameAssembler(FRAME_BYTES_MAX)
+        self._assembler = FrameAssembler(FRAME_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES)
         self._transport: asyncio.Transport | None = None
         self._sent: dict[int, _Call] = {}
         self._waiting: dict[int, _Call] = {}
@@ -80,6 +85,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._paused = False
         self._drains: deque[asyncio.Future[None]] = deque()
+        self._gathered: list[Bytes] = []
+        self._gathered_bytes = 0
 
     # ------------------------------------------------------------------ channel
 
@@ -108,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         call = _Call(future, now, now + timeout_s, [])
         if len(self._sent) < self._requests_max and not self._waiting:
             self._sent[request.id] = call
-            self._write(buffers)
+            self._send(buffers)
         else:
             self._waiting[request.id] = call._replace(buffers=buffers)
         self._ring_at(call.deadline)
@@ -135,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
         if self._transport is not None:
+            self._write_gathered()
             self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -143,9 +151,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             await self._closed
 
-    async def greet(self, timeout_s: float) -> Welcome:
-        """Agree on the protocol; the first thing on a connection."""
-        hello = Hello(versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}")
+    async def greet(self, timeout_s: float, token: str | None = None) -> Welcome:
+        """Agree on the protocol, and say who we are; the first thing on a connection."""
+        hello = Hello(
+            versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}", token=token
+        )
         answer = self.start(hello, timeout_s=timeout_s)
         welcome, _ = await answer
         if not isinstance(welcome, Welcome):
@@ -188,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for header, body in self._assembler.received(nbytes):
                 self._answered(decode_reply(header), body)
-        except ProtocolError as error:
+        except (ProtocolError, Unauthenticated) as error:
             self._give_up(error)
 
     def eof_received(self) -> bool:
@@ -214,14 +224,30 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ requests
 
+    def _send(self, buffers: list[Bytes]) -> None:
+        """Send a request, together with all that are started in this moment."""
+        if not self._gathered:
+            self._loop.call_soon(self._write_gathered)
+        self._gathered += buffers
+        self._gathered_bytes += sum(map(len, buffers))
+        if self._gathered_bytes > _GATHERED_BYTES:
+            self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if buffers:
+            self._write(buffers)
+
     def _write(self, buffers: list[Bytes]) -> None:
-        assert self._transport is not None, "requests are started once connected"
-        self._transport.writelines(buffers)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
 
     def _answered(self, reply: AnyReply, body: memoryview) -> None:
         call = self._sent.pop(reply.id, None)
         if call is None:
             if reply.id == 0 and isinstance(reply, Failed):
+                if reply.code == Unauthenticated.code:
+                    raise Unauthenticated(reply.message)
                 raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
             self._give_back(reply)
             return
@@ -239,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             call = self._waiting.pop(request_id)
             if not call.future.done():
                 self._sent[request_id] = call._replace(buffers=[])
-                self._write(call.buffers)
+                self._send(call.buffers)
         self._wake_drains()
 
     def _wake_drains(self) -> None:

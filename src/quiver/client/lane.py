@@ -21,6 +21,7 @@ from quiver.errors import (
     Overloaded,
     ProducerFenced,
     QuiverError,
+    QuotaExceeded,
     RequestTimeout,
     SequenceGap,
     StaleLayout,
@@ -30,7 +31,7 @@ from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 
 IN_FLIGHT_MAX = 5
 """Batches of one partition sent and unanswered; fewer than a partition recognises again."""
-_NOT_STORED = (Overloaded, SequenceGap, StaleLayout)
+_NOT_STORED = (Overloaded, QuotaExceeded, SequenceGap, StaleLayout)
 """After these a batch is certainly not stored; after any other retryable error it may be."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from quiver.client.backoff import Backoff
 from quiver.client.channel import Channel, Dialer
-from quiver.errors import ConnectionLost, QuiverError
+from quiver.errors import AccessRefused, ConnectionLost, QuiverError
 from quiver.model.clock import Clock
 
 
@@ -48,7 +48,7 @@ class Pool:
         self._nodes: dict[str, _Node] = {}
         self._closed = False
         self.has_connected = False
-        """Whether any node was ever reached: if not, the address is more likely wrong than down."""
+        """Whether any node ever answered: if not, the address is more likely wrong than down."""
 
     def open_channel(self, address: str) -> Channel | None:
         """The channel to ``address`` if it is open already."""
@@ -71,12 +71,19 @@ class Pool:
         # One who stops waiting must not stop the others.
         return await asyncio.shield(node.dialing)
 
-    async def any_channel(self) -> tuple[str, Channel]:
-        """A channel to one of the nodes to begin with, and its address; each is tried once."""
+    def any_open(self) -> tuple[str, Channel] | None:
+        """A channel that is open already to one of the nodes to begin with, and its address."""
         for address in self._bootstrap:
             known = self.open_channel(address)
             if known is not None:
                 return address, known
+        return None
+
+    async def any_channel(self) -> tuple[str, Channel]:
+        """A channel to one of the nodes to begin with, and its address; each is tried once."""
+        known = self.any_open()
+        if known is not None:
+            return known
         failures: list[QuiverError] = []
         for address in list(self._bootstrap):
             try:
@@ -85,8 +92,9 @@ class Pool:
                 failures.append(error)
                 # The one that failed is asked last next time.
                 self._bootstrap.append(self._bootstrap.pop(self._bootstrap.index(address)))
-        if len(failures) == 1:
-            raise failures[0]
+        refusals = [error for error in failures if isinstance(error, AccessRefused)]
+        if refusals or len(failures) == 1:
+            raise (refusals or failures)[0]
         raise ConnectionLost("; ".join(error.message for error in failures))
 
     async def close(self) -> None:
@@ -108,7 +116,8 @@ class Pool:
             if old is not None:
                 await old.close()
             channel = await self._dialer.dial(address)
-        except QuiverError:
+        except QuiverError as error:
+            self.has_connected = self.has_connected or not isinstance(error, ConnectionLost)
             node.failures += 1
             pause_s = self._backoff.pause_s(node.failures, self._chance)
             node.not_before = self._clock.monotonic() + pause_s

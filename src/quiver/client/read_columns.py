@@ -6,12 +6,11 @@ messages reads like any other. Offset, partition and time of storage come from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
-from itertools import chain, repeat
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quiver.client.read_ahead import Chunk
 from quiver.errors import InvalidRequest
@@ -27,9 +26,11 @@ SCHEMA = pa.schema(
     ]
 )
 """What a reader yields: where and when a message is stored, and all that it has."""
-_JOINED_BYTES_MAX = 64 << 10
-"""Entries smaller than this are joined with their neighbours."""
+_JOINED_BYTES_MAX = 256 << 10
+"""Entries smaller than this are joined with their neighbours: a batch costs more than the copy."""
 _JOINED_TOTAL_MAX = 1 << 20
+_NULLS_KEPT = 1 << 12
+"""Columns that are null in so many rows are made once; shorter ones are parts of them."""
 
 
 def schema_with(columns: Sequence[str] | None) -> pa.Schema:
@@ -55,28 +56,31 @@ def rows_in(entry: StoredBatch, chunk: Chunk) -> pa.RecordBatch:
 
 def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The chunk as record batches of this schema."""
+    fields = list(schema)
     for run in _runs(chunk):
         parts = [rows_in(entry, chunk) for entry in run]
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
         first = max(run[0].base_offset, chunk.begin)
-        derived = {
-            "offset": partial(_counted, first, len(rows)),
-            "partition": partial(pa.repeat, pa.scalar(chunk.partition, pa.int32()), len(rows)),
-            "timestamp": partial(_times, run, parts),
-        }
-        yield pa.RecordBatch.from_arrays(
-            [_column(field, rows, derived) for field in schema], schema=schema
-        )
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns["offset"] = pa.array(np.arange(first, first + len(rows)))
+        columns["partition"] = pa.repeat(pa.scalar(chunk.partition, pa.int32()), len(rows))
+        columns["timestamp"] = times_of(run, [len(part) for part in parts])
+        yield pa.RecordBatch.from_arrays(columns_of(fields, columns, len(rows)), schema=schema)
 
 
-def _column(
-    field: pa.Field, rows: pa.RecordBatch, derived: Mapping[str, Callable[[], pa.Array]]
-) -> pa.Array:
-    if field.name in derived:
-        return derived[field.name]()
-    if field.name in rows.schema.names:
-        return rows.column(field.name)
-    return pa.nulls(len(rows), field.type)
+def columns_of(
+    fields: Sequence[pa.Field], columns: Mapping[str, pa.Array], count: int
+) -> list[pa.Array]:
+    """The columns of these fields, in order; those that are not there are null."""
+    return [
+        columns[field.name] if field.name in columns else _nulls(field.type, count)
+        for field in fields
+    ]
+
+
+def times_of(run: Sequence[StoredBatch], counts: Sequence[int]) -> pa.Array:
+    """When the messages were stored: so many of each entry."""
+    return pa.array(np.repeat([entry.append_time for entry in run], counts)).view(TIMESTAMP)
 
 
 def _runs(chunk: Chunk) -> Iterator[list[StoredBatch]]:
@@ -100,20 +104,12 @@ def _runs(chunk: Chunk) -> Iterator[list[StoredBatch]]:
         yield run
 
 
-def _times(run: list[StoredBatch], parts: list[pa.RecordBatch]) -> pa.Array:
-    if len(run) == 1:
-        return pa.repeat(pa.scalar(run[0].append_time, TIMESTAMP), len(parts[0]))
-    times = (repeat(entry.append_time, len(part)) for entry, part in zip(run, parts, strict=True))
-    return pa.array(list(chain.from_iterable(times)), TIMESTAMP)
-
-
 @cache
-def _counting() -> pa.Array:
-    return pa.array(range(1 << 14), pa.int64())
+def _many_nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_NULLS_KEPT, kind)
 
 
-def _counted(first: int, count: int) -> pa.Array:
-    """The numbers from ``first`` on, as many as ``count``."""
-    if count > len(_counting()):
-        return pa.array(range(first, first + count), pa.int64())
-    return pc.add(_counting().slice(0, count), pa.scalar(first, pa.int64()))
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
+    if count > _NULLS_KEPT:
+        return pa.nulls(count, kind)
+    return _many_nulls(kind).slice(0, count)

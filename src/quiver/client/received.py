@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from quiver.client.message_rows import other_columns
-from quiver.client.read_columns import SCHEMA
+from quiver.client.read_columns import SCHEMA, columns_of, times_of
 from quiver.errors import InvalidRequest
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
@@ -35,6 +36,9 @@ RECEIVED_SCHEMA = pa.schema(
         *(field for field in SCHEMA if field.name not in {"deliveries"}),
     ]
 )
+
+
+_RECEIVED_FIELDS = list(RECEIVED_SCHEMA)
 
 
 class ReceivedMessage(Message, frozen=True, gc=False):
@@ -120,34 +124,42 @@ def messages_in(
 
 def batch_in(reply: Received, body: memoryview) -> pa.RecordBatch:
     """All that was received as one batch, with a column of receipts."""
-    batches = []
-    for portion, entry, offsets, rows in _parts(reply, body):
-        numbers = pa.array(np.frombuffer(offsets, np.int64))
-        deliveries = _deliveries(portion, offsets)
-        derived = {
-            "receipt": receipts(portion.lease, numbers),
-            "topic": pa.repeat(pa.scalar(portion.topic, pa.string()), len(offsets)),
-            "deliveries": pa.repeat(_ONCE, len(offsets))
-            if deliveries is None
-            else pa.array(deliveries, pa.int32()),
-            "offset": numbers,
-            "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), len(offsets)),
-            "timestamp": pa.repeat(
-                pa.scalar(entry.append_time, pa.timestamp("us", "UTC")), len(offsets)
-            ),
-        }
-        columns = [
-            derived[field.name]
-            if field.name in derived
-            else rows.column(field.name)
-            if field.name in rows.schema.names
-            else pa.nulls(len(offsets), field.type)
-            for field in RECEIVED_SCHEMA
-        ]
-        batches.append(pa.RecordBatch.from_arrays(columns, schema=RECEIVED_SCHEMA))
+    batches, at = [], 0
+    for portion in reply.portions:
+        offsets = np.frombuffer(BitMap64.deserialize(portion.offsets).to_array(), np.int64)
+        first = 0
+        entries = entries_in(body[at : at + portion.size])
+        for _, run in groupby(entries, attrgetter("columns")):
+            batch = _received_rows(portion, list(run), offsets[first:])
+            batches.append(batch)
+            first += batch.num_rows
+        at += portion.size
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=RECEIVED_SCHEMA)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _received_rows(
+    portion: PortionInfo, run: list[StoredBatch], offsets: np.ndarray[Any, np.dtype[np.int64]]
+) -> pa.RecordBatch:
+    """Entries of the same columns as one batch; their rows are at the first of the offsets."""
+    rows = [entry.record_batch() for entry in run]
+    joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+    count = joined.num_rows
+    numbers = pa.array(offsets[:count])
+    columns = {
+        **dict(zip(joined.schema.names, joined.columns, strict=True)),
+        "receipt": receipts(portion.lease, numbers),
+        "topic": pa.repeat(pa.scalar(portion.topic, pa.string()), count),
+        "deliveries": pa.array(_deliveries(portion, offsets[:count].tolist()), pa.int32())
+        if portion.deliveries
+        else pa.repeat(_ONCE, count),
+        "offset": numbers,
+        "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), count),
+        "timestamp": times_of(run, [entry.count for entry in run]),
+    }
+    arrays = columns_of(_RECEIVED_FIELDS, columns, count)
+    return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED_SCHEMA)
 
 
 def _parts(

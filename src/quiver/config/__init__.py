@@ -3,6 +3,7 @@
 from quiver.config.address import Address, parse_address
 from quiver.config.load import Given, LoadedConfig, load_config
 from quiver.config.node import Limits, Logging, NodeConfig, Web
+from quiver.config.security import Quotas, Security
 
 __all__ = [
     "Address",
@@ -11,6 +12,8 @@ __all__ = [
     "LoadedConfig",
     "Logging",
     "NodeConfig",
+    "Quotas",
+    "Security",
     "Web",
     "load_config",
     "parse_address",

@@ -86,6 +86,8 @@ def bounds_of(setting: Setting) -> str:
     """What the setting may be, in words; empty if its sentence says it all."""
     if setting.choices:
         return "one of " + ", ".join(f"`{choice}`" for choice in setting.choices)
+    if setting.type is bool:
+        return "`true` or `false`"
     if setting.meta.ge is None or setting.meta.le is None:
         return ""
     return f"{setting.shown(setting.meta.ge)} to {setting.shown(setting.meta.le)}"

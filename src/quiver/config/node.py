@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from quiver.config.address import Address
+from quiver.config.security import Quotas, Security
 from quiver.config.setting import check_fields
 
 MIB = 1 << 20
@@ -195,6 +196,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     logging: Logging = Logging()
     limits: Limits = Limits()
     web: Web = Web()
+    security: Security = Security()
+    quotas: Quotas = Quotas()
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,34 +1,47 @@
 """A forwarder: the HTTP edge of other nodes, in a process that stores nothing.
 
-Any number of them may run behind a load balancer: each is a client of the nodes it was given.
+Any number of them may run behind a load balancer: each passes on the tokens it is shown to the nodes
+it was given, which decide who may do what.
 """
 
 from __future__ import annotations
 
-from quiver.client import AsyncClient
+import asyncio
+
 from quiver.config import Address, NodeConfig
+from quiver.config.exposure import require_safe
+from quiver.edge.access.clients import ForwarderClients
+from quiver.edge.access.tls import ServerTls
 from quiver.edge.http.app import edge_of
-from quiver.edge.http.clients import OneClient
 from quiver.edge.http.server import HttpServer
 from quiver.errors import InvalidSetting
+from quiver.model.clock import Clock, SystemClock
 
 
 class Forwarder:
     """Not yet running; ``start`` it, and ``stop`` it whatever happens."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, clock: Clock | None = None) -> None:
         if not config.upstream:
             raise InvalidSetting("a forwarder needs upstream: the nodes that it forwards to")
         if config.http is None:
             raise InvalidSetting("a forwarder needs http: it serves nothing else")
         self.config = config
         self.address = config.http
+        self._clock = clock or SystemClock()
         self._server: HttpServer | None = None
+        self._tls_watch: asyncio.Task[None] | None = None
 
     async def start(self) -> Address:
-        client = AsyncClient(self.config.upstream)
-        self._server = HttpServer(edge_of(self.config, OneClient(client)))
-        self.address = await self._server.start(self.address)
+        require_safe(self.config)
+        context = None
+        if self.config.security.tls_certificate:
+            tls = ServerTls(self.config.security)
+            self._tls_watch = asyncio.create_task(tls.watch(self._clock))
+            context = tls.context
+        clients = ForwarderClients(self.config.upstream, self._clock)
+        self._server = HttpServer(edge_of(self.config, clients))
+        self.address = await self._server.start(self.address, context)
         return self.address
 
     async def stop(self) -> None:
@@ -36,3 +49,7 @@ class Forwarder:
         server, self._server = self._server, None
         if server is not None:
             await server.drain(self.config.limits.drain_timeout_s)
+        watch, self._tls_watch = self._tls_watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.wait([watch])

@@ -9,24 +9,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import count
+from weakref import WeakSet
 
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
+from quiver.edge.access.caller import Caller
+from quiver.edge.access.principal import Principal
 from quiver.edge.session import NodeServices, Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
 from quiver.model.batch import Bytes
 from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure
 
+_PATIENCE_S = 1.0
+"""How far ahead of its rates a caller may run before it is refused."""
+
 
 class InProcessChannel:
-    """A ``Channel`` that hands requests to a session of a node in the same event loop."""
+    """A ``Channel`` that hands requests to a session of a node in the same event loop.
 
-    def __init__(self, services: NodeServices) -> None:
-        self._session = Session(services, self._receive)
+    Without a principal they are a stranger's, who may do nothing on a node with authentication.
+    """
+
+    def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
+        authority = services.authority
+        caller = Caller(
+            authority,
+            services.clock,
+            principal or authority.stranger,
+            patience_s=_PATIENCE_S,
+        )
+        self._session = Session(services, self._receive, caller)
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._progress = asyncio.Event()
         self._session.on_progress = self._progress.set
         self.is_open = True
+
+    @property
+    def is_idle(self) -> bool:
+        return self._session.is_idle
 
     @property
     def is_congested(self) -> bool:
@@ -67,10 +87,14 @@ class InProcessChannel:
             await self._progress.wait()
 
     async def close(self) -> None:
+        self.end(ConnectionLost("the node in this process is closed"))
+
+    def end(self, error: QuiverError) -> None:
+        """Answer whatever is unanswered with the error, and take nothing more."""
         self.is_open = False
         self._session.close()
         for request_id in list(self._waiting):
-            self._settle(request_id, ConnectionLost("the node in this process is closed"))
+            self._settle(request_id, error)
 
     def _receive(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
         answer = self._waiting.pop(reply.id, None)
@@ -104,11 +128,25 @@ class InProcessChannel:
 class InProcessDialer:
     """A ``Dialer`` to a node that runs in this event loop, whatever the address says."""
 
-    def __init__(self, services: NodeServices) -> None:
+    def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
         self._services = services
+        self._principal = principal
+        self._channels: WeakSet[InProcessChannel] = WeakSet()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was asked through it is unanswered."""
+        return all(channel.is_idle for channel in self._channels)
 
     async def dial(self, address: str) -> InProcessChannel:
-        return InProcessChannel(self._services)
+        channel = InProcessChannel(self._services, self._principal)
+        self._channels.add(channel)
+        return channel
+
+    def end(self, error: QuiverError) -> None:
+        """Answer whatever is unanswered with the error."""
+        for channel in list(self._channels):
+            channel.end(error)
 
     async def close(self) -> None:
         """The node goes on without this client."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import structlog
 
+from quiver.edge.access.caller import Caller
+from quiver.edge.access.credentials import Credentials
 from quiver.edge.session import NodeServices, Session, require_version
 from quiver.errors import Overloaded, ProtocolError, QuiverError, Unavailable
 from quiver.model import wire
@@ -21,7 +24,11 @@ from quiver.model.frames import HEADER_BYTES_MAX, PREFACE, FrameAssembler, frame
 
 _GREETING_BYTES_MAX = 64 << 10
 _WRITE_HIGH_WATER = 4 << 20
+_GATHERED_BYTES = 64 << 10
+"""Small replies that are made together are written together, up to this many bytes."""
 _SWEEP_S = 1.0
+_PATIENCE_S = 1.0
+"""How far ahead of its rates a caller may run before it is refused: until then it is not read from."""
 _GOODBYE_S = 1.0
 """How long a shutdown waits, at the end, for clients to read what was written to them."""
 
@@ -38,11 +45,19 @@ class NativeServer:
         self._connections_max = _room_for_connections(services.limits.connections_max)
         services.connection_count = lambda: len(self._connections)
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
         """Listen; the address, with the port that a 0 became."""
         loop = asyncio.get_running_loop()
+        handshake_s = self._services.limits.handshake_timeout_s
         self._server = await loop.create_server(
-            lambda: NativeConnection(self._services, self), host, port, backlog=1024
+            lambda: NativeConnection(self._services, self),
+            host,
+            port,
+            backlog=1024,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else handshake_s,
         )
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._server.sockets[0].getsockname()
@@ -98,6 +113,7 @@ class NativeServer:
         while True:
             await self._services.clock.sleep(_SWEEP_S)
             now = self._services.clock.monotonic()
+            self._services.authority.audit.flush(now)
             for connection in list(self._connections):
                 try:
                     connection.check(now)
@@ -126,8 +142,11 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._preface = bytearray()
         self._preface_buffer = bytearray(len(PREFACE))
         self._greeted = False
+        self._is_counted = False
         self._reading = True
         self._resuming = False
+        self._gathered: list[Bytes] = []
+        self._gathered_bytes = 0
         self._opened = self._last_request = self._frame_began = services.clock.monotonic()
         self._unread_since: float | None = None
         self._closed_at: float | None = None
@@ -147,6 +166,8 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._count_close("lost" if error else "client" if self._is_between else "cut_frame")
         self._transport = None
         self._session.close()
+        if self._is_counted:
+            self._session.caller.disconnect()
         self._server.lost(self)
 
     def pause_writing(self) -> None:
@@ -216,6 +237,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             raise ProtocolError("the first request must be hello")
         try:
             require_version(request)
+            self._admit(request.token)
         except QuiverError as error:
             self._refuse(error, request.id)
             return False
@@ -223,9 +245,35 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._frames.frame_bytes_max = self._services.limits.request_bytes_max
         return True
 
+    def _admit(self, token: str | None) -> None:
+        """From now on this is a conversation with whomever the token or the certificate names."""
+        assert self._transport is not None
+        authority, clock = self._services.authority, self._services.clock
+        peer = self._transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else ""
+        certificate = self._transport.get_extra_info("peercert")
+        principal = authority.authenticate(
+            Credentials(token=token, certificate=certificate, address=address)
+        )
+        caller = Caller(authority, clock, principal, address=address, patience_s=_PATIENCE_S)
+        caller.connect()
+        self._session.caller = caller
+        self._is_counted = True
+
     def _reply(self, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(wire.encode(reply), body))
+        """Send a reply, together with all that are made in this moment: each write wakes the client."""
+        buffers = frame(wire.encode(reply), body)
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._gathered += buffers
+        self._gathered_bytes += sum(map(len, buffers))
+        if self._gathered_bytes > _GATHERED_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if buffers and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
 
     def _pause_if_busy(self) -> bool:
         if self._reading and self._session.is_busy and self._transport is not None:
@@ -266,6 +314,12 @@ class NativeConnection(asyncio.BufferedProtocol):
                 self.abort()
             return
         self._session.expire(now)
+        if self._greeted:
+            try:
+                self._session.caller.require_standing()
+            except QuiverError as error:
+                self._refuse(error)
+                return
         if not self._greeted:
             if now - self._opened > limits.handshake_timeout_s:
                 self.close("handshake_timeout")
@@ -296,6 +350,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         """Take nothing more; what was answered is still sent, if the client reads it in time."""
         if self._transport is None or self._closed_at is not None:
             return
+        self._write()
         self._closed_at = self._services.clock.monotonic()
         self._count_close(reason)
         self._transport.close()

@@ -20,9 +20,16 @@ from quiver.broker.broker import Broker, BrokerLimits
 from quiver.client import AsyncClient
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Address, NodeConfig
+from quiver.config.exposure import exposed, require_safe
+from quiver.edge.access.authority import Authority
+from quiver.edge.access.clients import NodeClients
+from quiver.edge.access.first_token import make_first_token
+from quiver.edge.access.offline import METADATA
+from quiver.edge.access.principal import INTERNAL
+from quiver.edge.access.tls import ServerTls
+from quiver.edge.access.tokens import TokenStore
 from quiver.edge.forwarder import Forwarder
 from quiver.edge.http.app import edge_of
-from quiver.edge.http.clients import OneClient
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
@@ -36,7 +43,6 @@ from quiver.log.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
 
-METADATA = "metadata.db"
 _DISK_THREADS = 8
 _CLOSE_TIMEOUT_S = 30.0
 
@@ -58,39 +64,50 @@ class Node:
         self._lock: FolderLock | None = None
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
+        self._tokens: TokenStore | None = None
+        self._tls_watch: asyncio.Task[None] | None = None
         self._native: NativeServer | None = None
         self._http: HttpServer | None = None
         self._pushers: Pushers | None = None
         self._targets = Targets(config.web.webhook_targets)
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
+        self.tls: ServerTls | None = None
+        """What every listener of this node encrypts with, if it does."""
         self.services: NodeServices | None = None
 
     async def start(self, *, listen: bool = True) -> Address | None:
         """Open everything; where the native protocol is spoken, if it is."""
+        if listen:
+            require_safe(self.config)
         try:
             services = await self._open()
             if not listen:
                 return None
+            await self._secure()
             self._native = NativeServer(services)
             native = self.config.native
-            address = Address(*await self._native.start(native.host, native.port))
+            context = None if self.tls is None else self.tls.context
+            address = Address(*await self._native.start(native.host, native.port, context))
             if self.config.http is not None:
-                self.http_address = await self._start_http(services, self.config.http)
+                self._http = HttpServer(edge_of(self.config, NodeClients(services)))
+                self.http_address = await self._http.start(self.config.http, context)
             if self.config.web.webhook_targets:
-                self._pushers = Pushers(self._client(services), self.config.web, self._clock)
-                self._pushers.start()
+                self._start_pushers(services)
             return address
         except BaseException:
             await self.stop()
             raise
 
-    async def _start_http(self, services: NodeServices, address: Address) -> Address:
-        self._http = HttpServer(edge_of(self.config, OneClient(self._client(services))))
-        return await self._http.start(address)
+    def _start_pushers(self, services: NodeServices) -> None:
+        """Webhooks are the node's own work: whoever made a subscription was allowed to."""
+        client = AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
+        self._pushers = Pushers(client, self.config.web, self._clock)
+        self._pushers.start()
 
-    def _client(self, services: NodeServices) -> AsyncClient:
-        return AsyncClient(dialer=InProcessDialer(services), clock=self._clock)
+    def _require_target(self, url: str | None) -> None:
+        if url is not None:
+            self._targets.require(url)
 
     async def _open(self) -> NodeServices:
         started, folder = self._clock.monotonic(), self.config.data
@@ -112,6 +129,9 @@ class Node:
             ),
         )
         await self._broker.open()
+        self._tokens = TokenStore(self._store, self._clock)
+        await self._tokens.load()
+        self._tokens.start()
         self.services = NodeServices(
             broker=self._broker,
             metrics=metrics,
@@ -120,12 +140,31 @@ class Node:
             node=self.config.name,
             started=started,
             require_target=self._require_target,
+            authority=Authority(
+                self._clock,
+                tokens=self._tokens,
+                security=self.config.security,
+                quotas=self.config.quotas,
+                is_queue=self._broker.is_queue,
+            ),
         )
         return self.services
 
-    def _require_target(self, url: str | None) -> None:
-        if url is not None:
-            self._targets.require(url)
+    async def _secure(self) -> None:
+        """Read the certificates, and see to it that somebody can be let in."""
+        security = self.config.security
+        if exposed(self.config) and not security.authentication:
+            logger.warning("other machines can connect, and everybody may do everything")
+        elif exposed(self.config) and not security.tls_certificate:
+            logger.warning("there is no TLS: tokens and messages can be read on their way")
+        if security.tls_certificate:
+            self.tls = ServerTls(security)
+            self._tls_watch = asyncio.create_task(self.tls.watch(self._clock))
+        if security.authentication and not security.admin_names:
+            assert self._tokens is not None
+            path = await make_first_token(self._tokens, self.config.data)
+            if path is not None:
+                logger.info("the first token was made; it may do everything", file=path)
 
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
@@ -141,6 +180,13 @@ class Node:
         if self._broker is not None and not await self._close(self._broker):
             self._lock = None  # stays taken while the process lives: a late write may still come
         self._broker = None
+        if self._tls_watch is not None:
+            self._tls_watch.cancel()
+            await asyncio.wait([self._tls_watch])
+            self._tls_watch = None
+        if self._tokens is not None:
+            await self._tokens.close()
+            self._tokens = None
         if self._store is not None:
             await self._store.close()
             self._store = None

@@ -20,6 +20,8 @@ from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.config import Limits
+from quiver.edge.access.authority import Authority
+from quiver.edge.access.caller import Caller
 from quiver.edge.subscription_calls import (
     Receiving,
     find,
@@ -29,6 +31,7 @@ from quiver.edge.subscription_calls import (
     read_state,
     settle,
 )
+from quiver.edge.token_calls import manage_tokens
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -67,6 +70,7 @@ class NodeServices(msgspec.Struct):
     clock: Clock
     node: str
     started: float
+    authority: Authority
     connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""
@@ -84,12 +88,19 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class Session:
-    """``send`` is called once for each request, in any order, and never after ``close``."""
+    """``send`` is called once for each request, in any order, and never after ``close``.
 
-    def __init__(self, services: NodeServices, send: Send) -> None:
+    ``caller`` is whose requests these are. Without one they are a stranger's, who may do nothing on
+    a node with authentication.
+    """
+
+    def __init__(self, services: NodeServices, send: Send, caller: Caller | None = None) -> None:
         self._services = services
         self._broker = services.broker
         self._send = send
+        self.caller = caller or Caller(
+            services.authority, services.clock, services.authority.stranger
+        )
         self._unanswered: dict[int, _Waiting] = {}
         self._unanswered_bytes = 0
         self._backlog: deque[tuple[_Waiting, wire.Publish, memoryview]] = deque()
@@ -100,6 +111,7 @@ class Session:
         self._writable = asyncio.Event()
         self._writable.set()
         self._draining = False
+        self._is_resting = False
         self.on_progress: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ what the carrier sees
@@ -112,6 +124,7 @@ class Session:
             len(self._unanswered) >= limits.requests_max
             or self._unanswered_bytes >= limits.inflight_bytes_max
             or not self._writable.is_set()
+            or self._is_resting
         )
 
     @property
@@ -129,14 +142,15 @@ class Session:
     def receive(self, request: wire.AnyRequest, body: memoryview, header_bytes: int = 0) -> None:
         if request.id in self._unanswered:
             raise ProtocolError(f"request {request.id} is still unanswered")
-        call = request.__struct_config__.tag
-        self._services.metrics.requests.labels(call).inc()
+        self._services.metrics.requests_of(request.__struct_config__.tag).inc()
         deadline = self._services.clock.monotonic() + _timeout_s(request)
         waiting = _Waiting(request.id, deadline, header_bytes + len(body) + _REQUEST_OVERHEAD)
         self._unanswered[request.id] = waiting
         self._unanswered_bytes += waiting.size
         if self._draining:
             self._fail(waiting, ShuttingDown())
+        elif not self._admit(waiting, request):
+            return
         elif isinstance(request, wire.Publish):
             self._publish(waiting, request, body)
         elif isinstance(request, wire.Ping):
@@ -147,6 +161,23 @@ class Session:
         else:
             waiting.is_under_way = not isinstance(request, wire.Fetch | wire.Receive)
             waiting.task = self._start(self._carry_out(waiting, request))
+
+    def _admit(self, waiting: _Waiting, request: wire.AnyRequest) -> bool:
+        """Whether the caller may have this done now; who is over a rate rests after it."""
+        try:
+            rest_s = self.caller.admit(request, waiting.size)
+        except QuiverError as error:
+            self._fail(waiting, error)
+            return False
+        if rest_s and not self._is_resting:
+            self._is_resting = True
+            self._start(self._rest(rest_s))
+        return True
+
+    async def _rest(self, seconds: float) -> None:
+        await self._services.clock.sleep(seconds)
+        self._is_resting = False
+        self.on_progress()
 
     def expire(self, now: float) -> None:
         """Answer what has waited too long, and let go of it where that is still possible."""
@@ -207,6 +238,8 @@ class Session:
         del self._unanswered[waiting.id]
         self._unanswered_bytes -= waiting.size
         reply.id = waiting.id
+        if body:
+            self.caller.sent(sum(map(len, body)))
         self._send(reply, body)
         self.on_progress()
 
@@ -295,7 +328,9 @@ class Session:
             elif isinstance(request, wire.Receive):
                 await self._receive(waiting, request)
             elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
-                self._answer(waiting, await settle(self._broker, request))
+                settled = await settle(self._broker, request)
+                self.caller.settled(request)
+                self._answer(waiting, settled)
             else:
                 await self._call(waiting, request)
         except Exception as error:
@@ -305,18 +340,36 @@ class Session:
         """Carry out calls one after the other, and only while the client reads: some answer much."""
         async with self._call_turn:
             await self._writable.wait()
-            handler = _HANDLERS.get(type(request))
-            if handler is not None:
-                self._answer(waiting, await handler(self, request))
-            elif isinstance(request, wire.Peek):
-                self._answer(waiting, *await peek(self._broker, request))
-            elif isinstance(request, wire.FindMessage):
-                self._answer(waiting, *await find(self._broker, request))
-            elif isinstance(request, wire.ReadState):
-                self._answer(waiting, *await read_state(self._broker, request))
-            else:
-                self._services.require_target(push_url(request))
-                self._answer(waiting, await manage(self._broker, request))
+            try:
+                reply, body = await self._reply_to(request)
+            except QuiverError as error:
+                self.caller.did(request, error)
+                raise
+            self.caller.did(request, None)
+            self._answer(waiting, reply, body)
+
+    async def _reply_to(self, request: wire.AnyRequest) -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        if isinstance(request, wire.CreateTopic | wire.CreateQueue):
+            self.caller.require_room_for_topic(request.name, self._broker.topic_names)
+        handler = _HANDLERS.get(type(request))
+        if handler is not None:
+            return await handler(self, request), ()
+        if isinstance(request, wire.Peek):
+            return await peek(self._broker, request)
+        if isinstance(request, wire.FindMessage):
+            found, body = await find(self._broker, request)
+            sees = self.caller.sees_subscription
+            found.statuses = [one for one in found.statuses if sees(one.subscription)]
+            return found, body
+        if isinstance(request, wire.ReadState):
+            return await read_state(self._broker, request)
+        self._services.require_target(push_url(request))
+        reply = await manage(self._broker, request)
+        if isinstance(reply, wire.Subscriptions):
+            reply.subscriptions = [
+                one for one in reply.subscriptions if self.caller.sees_subscription(one.name)
+            ]
+        return reply, ()
 
     async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:
         """Wait for data without holding anybody up, then read and send in turn with other fetches.
@@ -343,14 +396,18 @@ class Session:
     async def _receive(self, waiting: _Waiting, request: wire.Receive) -> None:
         """Like ``_fetch``: waiting holds nobody up, and one reply is in the making at a time."""
         receiving = Receiving(self._broker, self._services.clock, request)
+        asked = request.messages_max
         while True:
             async with self._fetch_turn:
                 await self._writable.wait()
+                request.messages_max = self.caller.room_for_messages(asked)
                 received = await receiving.attempt()
                 if not self._waits(waiting):
                     receiving.give_back()
                     return
                 if received is not None:
+                    if receiving.is_to_be_settled:
+                        self.caller.took(received[0])
                     self._answer(waiting, *received)
                     return
             await receiving.wait()
@@ -383,10 +440,12 @@ class Session:
         return wire.Topic(topic=await self._broker.describe_topic(request.name))
 
     async def _list_topics(self, _: wire.ListTopics) -> wire.AnyReply:
-        return wire.Topics(topics=await self._broker.list_topics())
+        topics = await self._broker.list_topics()
+        return wire.Topics(topics=[one for one in topics if self.caller.sees_topic(one.name)])
 
     async def _open_producer(self, request: wire.OpenProducer) -> wire.AnyReply:
-        identity, sequences = await self._broker.open_producer(request.name, request.topic)
+        name = self.caller.producer_name(request.name)
+        identity, sequences = await self._broker.open_producer(name, request.topic)
         return wire.ProducerOpened(
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
@@ -408,8 +467,13 @@ class Session:
             topics=self._broker.topic_count,
             partitions=self._broker.partition_count,
             connections=services.connection_count(),
-            counters=services.metrics.values(),
+            counters=services.metrics.values() if self.caller.is_admin else {},
         )
+
+    async def _manage_tokens(
+        self, request: wire.CreateToken | wire.ListTokens | wire.RevokeToken
+    ) -> wire.AnyReply:
+        return await manage_tokens(self._services.authority.tokens, request)
 
 
 _HANDLERS: dict[type, Callable[[Session, Any], Awaitable[wire.AnyReply]]] = {
@@ -421,6 +485,9 @@ _HANDLERS: dict[type, Callable[[Session, Any], Awaitable[wire.AnyReply]]] = {
     wire.ListTopics: Session._list_topics,
     wire.OpenProducer: Session._open_producer,
     wire.FindOffset: Session._find_offset,
+    wire.CreateToken: Session._manage_tokens,
+    wire.ListTokens: Session._manage_tokens,
+    wire.RevokeToken: Session._manage_tokens,
     wire.DescribeNode: Session._describe_node,
 }
 

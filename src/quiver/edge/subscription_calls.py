@@ -15,7 +15,7 @@ from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter, parse_filter
-from quiver.model.subscription import RECEIVE_MAX, Push, SubscriptionSettings
+from quiver.model.subscription import RECEIVE_MAX, Guarantee, Push, SubscriptionSettings
 
 SETTLEMENTS_MAX = 100_000
 IDS_MAX = 10_000
@@ -225,6 +225,8 @@ class Receiving:
         wait_s = min(max(request.wait_ms, 0) / 1000, WAIT_S_MAX)
         self._deadline = clock.monotonic() + wait_s
         self._give_back: Callable[[], None] = lambda: None
+        self.is_to_be_settled = True
+        """Whether the consumer holds what it gets until it settles it."""
 
     async def attempt(self) -> tuple[wire.Received, Sequence[Bytes]] | None:
         """What there is, or ``None`` if that is nothing and there is time left to wait."""
@@ -237,6 +239,8 @@ class Receiving:
             visibility_s=None if request.visibility_ms is None else request.visibility_ms / 1000,
         )
         self._give_back = partial(subscription.put_back, portions)
+        guarantee = subscription.record.settings.guarantee
+        self.is_to_be_settled = guarantee is not Guarantee.AT_MOST_ONCE
         if not portions and self._clock.monotonic() < self._deadline:
             return None
         buffers = [

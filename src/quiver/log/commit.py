@@ -97,9 +97,12 @@ class Commit(msgspec.Struct, kw_only=True):
                 self.appender.roll(step.base_offset, step.index_files)
             else:
                 waiting += step.buffers()
-        self._write(waiting)
-        if self.sync:
-            self.appender.file.sync()
+        if self.sync and waiting:
+            self.appender.file.append_synced(waiting)
+        else:
+            self._write(waiting)
+            if self.sync:
+                self.appender.file.sync()
         if self.files:
             assert self.sync, "a checkpoint speaks of synced bytes only"
             write_files(self.appender.disk, self.appender.folder, self.files)

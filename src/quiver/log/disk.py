@@ -28,6 +28,11 @@ class AppendFile(Protocol):
     def sync(self) -> None:
         """Make every byte appended so far survive a crash (fdatasync)."""
 
+    def append_synced(self, buffers: Sequence[Bytes]) -> None:
+        """``append`` and ``sync``, in one step where the system has one."""
+        self.append(buffers)
+        self.sync()
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:

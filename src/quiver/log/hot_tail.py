@@ -34,13 +34,18 @@ class HotTail:
         entries, first = self._entries, self._first
         if first == len(entries) or offset < entries[first].base_offset:
             return None
-        place = bisect_right(entries, offset, lo=first, key=_base_offset) - 1
-        end, taken = place, 0
-        while end < len(entries) and (end == place or taken + entries[end].size() <= bytes_max):
-            taken += entries[end].size()
-            end += 1
-        return entries[place:end]
+        place = bisect_right(entries, offset, lo=first, key=base_offset_of) - 1
+        return entries_from(entries, place, bytes_max)
 
 
-def _base_offset(entry: StoredBatch) -> Offset:
+def entries_from(entries: list[StoredBatch], place: int, bytes_max: int) -> list[StoredBatch]:
+    """The entry at ``place`` and those after it, about ``bytes_max``."""
+    end, taken = place, 0
+    while end < len(entries) and (end == place or taken + entries[end].size() <= bytes_max):
+        taken += entries[end].size()
+        end += 1
+    return entries[place:end]
+
+
+def base_offset_of(entry: StoredBatch) -> Offset:
     return entry.base_offset

@@ -9,12 +9,14 @@ waiting appends are bounded by ``queued_bytes``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from quiver.errors import LogClosed, LogError, LogFailed
 from quiver.log.disk import Disk
+from quiver.log.recent_reads import RecentReads
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
@@ -53,6 +55,7 @@ class PartitionLog:
         self._growth = _Signal()
         self._cutting = False
         self._closing = False
+        self._recent = RecentReads()
         self.on_growth: Callable[[], None] = lambda: None
         """Called whenever there is more to read."""
 
@@ -222,9 +225,13 @@ class PartitionLog:
 
     async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
         """Entries from the one that holds ``offset`` on; empty at the end of the log."""
+        recent = self._recent
         entries = self._log.read_tail(offset, bytes_max)
         if entries is None:
+            entries = recent.read(offset, bytes_max)
+        if entries is None:
             entries = await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+            recent.keep(entries)
         return entries
 
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
@@ -264,6 +271,7 @@ class PartitionLog:
         async def drop() -> Offset:
             await self._run_blocking(self._log.read_times)
             self._log.retain(limits)
+            self._recent = RecentReads()
             await self._commit()
             self._log.retain(limits)  # the newest segment, which the first round closed
             await self._commit()
@@ -280,6 +288,7 @@ class PartitionLog:
                 await self._commit()
                 return await self._run_blocking(lambda: self._log.truncate(offset))
             finally:
+                self._recent = RecentReads()
                 self._cutting = False
                 self._room.wake()
 
@@ -327,9 +336,16 @@ class _Signal:
     async def wait_or(self, other: asyncio.Future[None]) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        try:
-            await asyncio.wait([waiter, other], return_when=asyncio.FIRST_COMPLETED)
-        finally:
+
+        def wake(_: asyncio.Future[None]) -> None:
             if not waiter.done():
-                self._waiters.remove(waiter)
-                waiter.cancel()
+                waiter.set_result(None)
+
+        other.add_done_callback(wake)
+        try:
+            await waiter
+        finally:
+            other.remove_done_callback(wake)
+            if other.done() or waiter.cancelled():
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)

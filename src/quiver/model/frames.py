@@ -46,8 +46,14 @@ class FrameAssembler:
     over ``frame_bytes_max`` raises; memory for a large one is taken as its bytes arrive.
     """
 
-    def __init__(self, frame_bytes_max: int, header_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        header_bytes_max: int = FRAME_BYTES_MAX,
+        trusted_bytes: int = _TRUSTED_BYTES,
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._trusted_bytes = trusted_bytes
         self._header_bytes_max = header_bytes_max
         self._shared = bytearray()
         self._begin = self._end = 0
@@ -103,7 +109,7 @@ class FrameAssembler:
 
     def _enlarge(self, filled: Bytes) -> None:
         """Take memory for a large frame: for all of it, or a few times as much as has come."""
-        size = min(self._large_size, max(_TRUSTED_BYTES, _GROWTH * len(filled)))
+        size = min(self._large_size, max(self._trusted_bytes, _GROWTH * len(filled)))
         self._large = bytearray(size)
         self._large[: len(filled)] = filled
 

@@ -19,7 +19,9 @@ from quiver.errors import InvalidReceipt
 LEASE_BYTES = 26
 # Typed once: where a scalar's type has to be guessed, pyarrow looks for packages at each call.
 _NOTHING = pa.scalar("", pa.string())
-_LEASE, _OFFSET = pa.scalar(0, pa.int32()), pa.scalar(1, pa.int32())
+_PREFIX_LENGTH = -(-LEASE_BYTES * 4 // 3) + 1
+"""Characters of a lease and its point."""
+_LENGTH_MAX = _PREFIX_LENGTH + 20
 
 
 def lease_text(lease: bytes) -> str:
@@ -44,29 +46,36 @@ def leases_in(column: pa.Array | pa.ChunkedArray | list[str]) -> dict[bytes, Bit
         column = column.combine_chunks()
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise InvalidReceipt(f"receipts are text, not {column.type}")
-    parts = pc.split_pattern(column, ".")
-    if column.null_count or not (pc.list_value_length(parts).to_numpy() == 2).all():
+    longest = pc.max(pc.binary_length(column)).as_py()
+    if column.null_count or (longest or 0) > _LENGTH_MAX:
         raise InvalidReceipt("some of these are not receipts")
-    texts = pc.list_element(parts, _LEASE).dictionary_encode()
+    texts = column.cast(pa.binary())
+    prefixes = pc.binary_slice(texts, 0, _PREFIX_LENGTH).dictionary_encode()
     try:
-        offsets = pc.cast(pc.list_element(parts, _OFFSET), pa.uint64()).to_numpy()
+        numbers = pc.binary_slice(texts, _PREFIX_LENGTH, _LENGTH_MAX).cast(pa.uint64())
     except pa.ArrowInvalid as error:
         raise InvalidReceipt("some of these are not receipts") from error
-    codes = texts.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(1, len(texts.dictionary)))
-    leases: dict[bytes, BitMap64] = {}
-    groups = np.split(offsets[order], starts)
-    for text, group in zip(texts.dictionary.to_pylist(), groups, strict=False):
-        leases[_lease(text)] = BitMap64(array("Q", group.tobytes()))
-    return leases
+    leases = [_lease(prefix) for prefix in prefixes.dictionary.to_pylist()]
+    offsets = numbers.to_numpy()
+    if len(leases) > 1:
+        codes = prefixes.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        groups = np.split(offsets[order], np.searchsorted(codes[order], np.arange(1, len(leases))))
+    else:
+        groups = [offsets] * len(leases)
+    return {
+        lease: BitMap64(array("Q", group.tobytes()))
+        for lease, group in zip(leases, groups, strict=True)
+    }
 
 
-def _lease(text: str) -> bytes:
+def _lease(prefix: bytes) -> bytes:
+    """The lease of a receipt, from what is before the offset."""
+    text = prefix.decode(errors="replace")
     try:
-        lease = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        lease = base64.b64decode(f"{text[:-1]}=", altchars=b"-_", validate=True)
     except ValueError:
         lease = b""
-    if len(lease) != LEASE_BYTES or lease_text(lease) != text:
-        raise InvalidReceipt(f"not a receipt: {text[:80]!r}")
+    if len(lease) != LEASE_BYTES or f"{lease_text(lease)}." != text:
+        raise InvalidReceipt(f"not a receipt: {text!r}")
     return lease

@@ -1,0 +1,1 @@
+"""What ``quiver doctor`` looks at: each check is a small function that says what it found."""

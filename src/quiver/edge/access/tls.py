@@ -1,0 +1,108 @@
+"""TLS for whatever listens: certificates from files, renewed without a restart.
+
+Listeners keep one context for good. Each handshake is handed to the newest context behind it, so that
+a certificate, its key or the clients' authority that changes on disk counts for the next connection;
+those that are open stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from typing import Any
+
+import structlog
+
+from quiver.config import Security
+from quiver.errors import InvalidSetting
+from quiver.model.clock import Clock
+
+_LOOK_S = 2.0
+"""How often the files are looked at."""
+
+logger = structlog.get_logger()
+
+
+class ServerTls:
+    """Give ``context`` to listeners; ``watch`` follows the files until it is cancelled."""
+
+    def __init__(self, security: Security) -> None:
+        assert security.tls_certificate
+        self._security = security
+        self._stamp = self._stamps()
+        self._current = self._made()
+        self.context = self._made()
+        self.context.sni_callback = self._choose
+
+    def reload(self) -> bool:
+        """Use the files as they are now, if they have changed; whether that was so.
+
+        Files that do not fit together, because they are being written, change nothing: they are
+        looked at again.
+        """
+        stamp = self._stamps()
+        if stamp == self._stamp:
+            return False
+        try:
+            self._current = self._made()
+        except InvalidSetting as error:
+            logger.warning("the new certificate is not used", reason=error.message)
+            return False
+        self._stamp = stamp
+        logger.info("certificate reloaded", certificate=self._security.tls_certificate)
+        return True
+
+    async def watch(self, clock: Clock) -> None:
+        while True:
+            await clock.sleep(_LOOK_S)
+            await asyncio.to_thread(self.reload)
+
+    def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _made(self) -> ssl.SSLContext:
+        security = self._security
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(security.tls_certificate, security.tls_key, _no_password)
+            if security.tls_client_ca:
+                context.load_verify_locations(security.tls_client_ca)
+                context.verify_mode = (
+                    ssl.CERT_REQUIRED if security.tls_client_required else ssl.CERT_OPTIONAL
+                )
+                # A session taken up again would not be asked for its certificate anew.
+                context.num_tickets = 0
+                context.options |= ssl.OP_NO_TICKET
+        except (OSError, ValueError) as error:
+            files = (security.tls_certificate, security.tls_key, security.tls_client_ca)
+            raise InvalidSetting(
+                f"TLS cannot use {', '.join(filter(None, files))}: {_reason(error)}"
+            ) from error
+        return context
+
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """What tells one version of the files from the next."""
+        security = self._security
+        files = (security.tls_certificate, security.tls_key, security.tls_client_ca)
+        return tuple(_stamp(file) for file in files if file)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _no_password() -> str:
+    """Asked for if the key is encrypted: nobody is there to type it."""
+    raise ValueError("the key is encrypted; a node needs one that is not")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError) or not isinstance(error, OSError):
+        return str(error)
+    return error.strerror or str(error)

@@ -1,0 +1,146 @@
+"""Every call, by callers of every sort, on every edge: nobody gets further than their grants."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from quiver.config import Security
+from quiver.edge.access.principal import INTERNAL
+from quiver.edge.access.tokens import TokenStore
+from quiver.edge.in_process import InProcessChannel
+from quiver.model import wire
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.testing.clock import ManualClock
+from tests.integration.access_calls import (
+    DONE,
+    EDGES,
+    FOR_ANYBODY_KNOWN,
+    FOR_READERS,
+    NO_SUCH_MESSAGE,
+    REFUSALS,
+    SAMPLES,
+    Edge,
+)
+from tests.integration.edge_node import Running, edge_test, running
+
+CALLS = typing.get_args(wire.AnyRequest)
+
+
+def tokens_of(run: Running) -> TokenStore:
+    assert run.node.services is not None
+    return run.node.services.authority.tokens
+
+
+async def token(run: Running, *grants: str, name: str = "somebody") -> str:
+    _, text = await tokens_of(run).create(name, list(grants))
+    assert text is not None
+    return text
+
+
+@asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[Running]:
+    """A node with authentication and team a's things on it."""
+    async with running(folder, clock=ManualClock(), security=Security(authentication=True)) as run:
+        assert run.node.services is not None
+        inside = InProcessChannel(run.node.services, INTERNAL)
+        for name in ("a.orders", "a.spare-topic"):
+            await inside.call(wire.CreateTopic(name=name, settings=TopicSettings()))
+        await inside.call(wire.CreateQueue(name="a.emails", topic=TopicSettings()))
+        for name in ("a.billing", "a.spare"):
+            settings = SubscriptionSettings(topics=["a.orders"])
+            await inside.call(wire.CreateSubscription(name=name, settings=settings))
+        settings = SubscriptionSettings(topics=["a.orders"], ordering="partition")
+        await inside.call(wire.CreateSubscription(name="a.group", settings=settings))
+        await inside.close()
+        yield run
+
+
+def test_there_is_a_sample_of_every_call() -> None:
+    assert set(SAMPLES) == set(CALLS)
+
+
+async def walk(run: Running, edge: Edge, text: str | None) -> dict[type, str]:
+    return {call: await edge(run, text, SAMPLES[call]()) for call in SAMPLES}
+
+
+@pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES)
+class TestEveryCall:
+    @edge_test
+    async def test_without_a_token_nothing_is_answered(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            assert set((await walk(run, edge, None)).values()) == {"unauthenticated"}
+
+    @pytest.mark.parametrize("wrong", ["qv_0000000000000000_" + "0" * 64, "nonsense", ""])
+    @edge_test
+    async def test_a_wrong_token_is_as_good_as_none(
+        self, edge: Edge, wrong: str, tmp_path: Path
+    ) -> None:
+        async with guarded(tmp_path) as run:
+            assert set((await walk(run, edge, wrong)).values()) == {"unauthenticated"}
+
+    @edge_test
+    async def test_an_expired_token_is_as_good_as_none(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            _, text = await tokens_of(run).create("a", ["admin:*"], expires_s=60)
+            clock = run.node._clock
+            assert isinstance(clock, ManualClock)
+            await clock.advance(60)
+            assert set((await walk(run, edge, text)).values()) == {"unauthenticated"}
+
+    @edge_test
+    async def test_a_revoked_token_is_as_good_as_none(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            info, text = await tokens_of(run).create("a", ["admin:*", "publish:*", "consume:*"])
+            assert await edge(run, text, SAMPLES[wire.ListTokens]()) == DONE
+            await tokens_of(run).revoke(info.id)
+            assert set((await walk(run, edge, text)).values()) == {"unauthenticated"}
+
+    @edge_test
+    async def test_a_reader_only_reads(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            answers = await walk(run, edge, await token(run, "consume:a.*"))
+            assert {call for call, code in answers.items() if code not in REFUSALS} == FOR_READERS
+            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+
+    @edge_test
+    async def test_another_team_gets_at_nothing(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            theirs = await token(run, "publish:b.*", "consume:b.*", "admin:b.*")
+            answers = await walk(run, edge, theirs)
+            assert {
+                call for call, code in answers.items() if code not in REFUSALS
+            } == FOR_ANYBODY_KNOWN
+            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+
+    @edge_test
+    async def test_a_team_may_do_everything_with_its_own(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            ours = await token(run, "publish:a.*", "consume:a.*", "admin:a.*")
+            answers = await walk(run, edge, ours)
+            refused = {call for call, code in answers.items() if code == "permission_denied"}
+            assert refused == {wire.CreateToken, wire.ListTokens, wire.RevokeToken}
+            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+
+    @edge_test
+    async def test_an_administrator_manages_tokens(self, edge: Edge, tmp_path: Path) -> None:
+        async with guarded(tmp_path) as run:
+            answers = await walk(run, edge, await token(run, "admin:*"))
+            assert answers[wire.CreateToken] == answers[wire.ListTokens] == DONE
+            assert answers[wire.RevokeToken] == "token_not_found"
+            assert answers[wire.Publish] == answers[wire.Receive] == "permission_denied"
+
+    @edge_test
+    async def test_what_is_not_there_is_refused_like_what_is(
+        self, edge: Edge, tmp_path: Path
+    ) -> None:
+        async with guarded(tmp_path) as run:
+            theirs = await token(run, "consume:b.*")
+            for name in ("a.orders", "a.nothing"):
+                request = wire.DescribeTopic(name=name)
+                assert await edge(run, theirs, request) == "permission_denied"
