@@ -31,6 +31,7 @@ Sample = Callable[[], wire.AnyRequest]
 SAMPLES: dict[type, Sample] = {
     wire.Hello: lambda: wire.Hello(versions=[1]),
     wire.Ping: wire.Ping,
+    wire.Abandon: lambda: wire.Abandon(request=0),
     wire.DescribeNode: wire.DescribeNode,
     wire.ListTopics: wire.ListTopics,
     wire.ListSubscriptions: wire.ListSubscriptions,
@@ -74,6 +75,7 @@ SAMPLES: dict[type, Sample] = {
 FOR_ANYBODY_KNOWN = {
     wire.Hello,
     wire.Ping,
+    wire.Abandon,
     wire.DescribeNode,
     wire.ListTopics,
     wire.ListSubscriptions,
