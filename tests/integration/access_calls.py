@@ -31,7 +31,7 @@ Sample = Callable[[], wire.AnyRequest]
 SAMPLES: dict[type, Sample] = {
     wire.Hello: lambda: wire.Hello(versions=[1]),
     wire.Ping: wire.Ping,
-    wire.Abandon: lambda: wire.Abandon(request=1_000_000),
+    wire.Abandon: lambda: wire.Abandon(request=0),
     wire.DescribeNode: wire.DescribeNode,
     wire.ListTopics: wire.ListTopics,
     wire.ListSubscriptions: wire.ListSubscriptions,

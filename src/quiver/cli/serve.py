@@ -175,24 +175,27 @@ def _say(lines: list[str]) -> None:
 
 def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -> list[str]:
     """Where the node listens, and something to try."""
-    lines, is_encrypted = [], bool(config.security.tls_certificate)
-    if native is not None:
-        scheme = "quivers" if is_encrypted else "quiver"
-        at_default = native.port == NodeConfig().native.port and not is_encrypted
-        url = "" if at_default else f"--url {scheme}://{native} "
-        token = Path(config.data, "admin.token")
-        needs_token = config.security.authentication and token.exists()
-        lines = [
-            f"Quiver listens on {scheme}://{native} (stop it with Ctrl-C). Try:",
-            *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
-            f"  quiver {url}topic create orders --partitions 4",
-            f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
-            f"  quiver {url}tail orders --follow",
-        ]
+    is_secure = bool(config.security.tls_certificate)
+    lines = [] if native is None else _native_examples(native, config, is_secure)
     if http is not None:
-        where = f"{'https' if is_encrypted else 'http'}://{http}"
-        lines.append(f"HTTP is at {where}, with a page to try it at {where}/docs")
+        url = f"{'https' if is_secure else 'http'}://{http}"
+        lines.append(f"HTTP is at {url}, with a page to try it at {url}/docs")
     return lines
+
+
+def _native_examples(address: Address, config: NodeConfig, is_secure: bool) -> list[str]:
+    at_default = address.port == NodeConfig().native.port
+    scheme = "quivers" if is_secure else "quiver"
+    url = "" if at_default and not is_secure else f"--url {scheme}://{address} "
+    token = Path(config.data, "admin.token")
+    needs_token = config.security.authentication and token.exists()
+    return [
+        f"Quiver listens on {scheme}://{address} (stop it with Ctrl-C). Try:",
+        *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
+        f"  quiver {url}topic create orders --partitions 4",
+        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+        f"  quiver {url}tail orders --follow",
+    ]
 
 
 def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:

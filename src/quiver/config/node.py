@@ -195,9 +195,9 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     ] = Address("127.0.0.1", 7401)
     logging: Logging = Logging()
     limits: Limits = Limits()
+    web: Web = Web()
     security: Security = Security()
     quotas: Quotas = Quotas()
-    web: Web = Web()
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from quiver.config import Address, Limits, NodeConfig, Web
+from quiver.config import Address, Limits, NodeConfig, Security, Web
 from quiver.edge.node import Node
 from quiver.model.clock import Clock
 from tests.integration.edge_node import until
@@ -49,7 +50,13 @@ class HttpNode:
 
 @asynccontextmanager
 async def http_node(
-    folder: Path, *, clock: Clock | None = None, web: Web | None = None, **limits: Any
+    folder: Path,
+    *,
+    clock: Clock | None = None,
+    web: Web | None = None,
+    security: Security | None = None,
+    trusted: ssl.SSLContext | None = None,
+    **limits: Any,
 ) -> AsyncIterator[HttpNode]:
     limits.setdefault("free_bytes_min", 0)
     config = NodeConfig(
@@ -58,12 +65,16 @@ async def http_node(
         native=LOOPBACK,
         limits=Limits(**limits),
         web=web or Web(),
+        security=security or Security(),
     )
     node = Node(config, clock=clock)
     await node.start()
     try:
         async with httpx.AsyncClient(
-            base_url=f"http://{node.http_address}", timeout=30, trust_env=False
+            base_url=f"{'https' if trusted else 'http'}://{node.http_address}",
+            timeout=30,
+            trust_env=False,
+            verify=trusted or False,
         ) as http:
             yield HttpNode(node, http)
     finally:

@@ -1,251 +1,180 @@
-"""Every operation over HTTP, by callers of every sort: nobody gets further than their grants."""
+"""Who may do what over HTTP and WebSocket: every operation asks, with TLS and without."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
-from websockets.typing import Subprotocol
 
-from quiver.config import Limits, NodeConfig, Quotas, Security
-from quiver.edge.access.principal import INTERNAL
-from quiver.edge.access.tokens import TokenStore
-from quiver.edge.http.app import edge_of
-from quiver.edge.http.clients import Credentials, OneClient
-from quiver.edge.http.operation import Operation
-from quiver.edge.in_process import InProcessChannel
-from quiver.edge.node import Node
-from quiver.model import wire
-from quiver.model.ids import Microseconds, Offset, PartitionIndex
-from quiver.model.message_id import MessageId
-from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import TopicSettings
-from quiver.testing.clock import ManualClock
+from quiver import AsyncClient
+from quiver.config import NodeConfig, Security
+from quiver.edge.forwarder import Forwarder
+from quiver.edge.http.app import OPERATIONS
+from quiver.edge.http.examples import EXAMPLES
+from quiver.edge.http.operation import JSON, Operation
 from tests.integration.certificates import Authority
 from tests.integration.edge_node import edge_test
-from tests.integration.http.http_node import LOOPBACK, problem
+from tests.integration.http.http_node import LOOPBACK, HttpNode, http_node, problem
 
-JSON = Subprotocol("quiver.json.v1")
 ASKED = Security(authentication=True)
-RECEIPT = "AQAAAAEAAAAAAAEAAABWyXxCb1dvZC2ngxA.0"
-ID = str(MessageId(Microseconds(1), 1, PartitionIndex(0), Offset(0)))
-BODIES: dict[str, Any] = {
-    "publish_to_queue": {"message": 1},
-    "publish_to_topic": {"message": 1},
-    "alter_queue": {},
-    "alter_topic": {},
-    "alter_subscription": {},
-    "create_queue": {},
-    "create_topic": {},
-    "create_subscription": {"topics": ["a.orders"]},
-    "acknowledge": {"receipts": [RECEIPT]},
-    "give_back": {"receipts": [RECEIPT]},
-    "extend": {"receipts": [RECEIPT], "visibility": 30},
-    "seek": {"to": "latest"},
-    "purge": {},
-    "redrive": {},
-}
-FOR_ANYBODY_KNOWN = {"list_queues", "list_topics", "list_subscriptions", "describe_cluster"}
-FOR_READERS = FOR_ANYBODY_KNOWN | {
-    *("receive_from_queue", "delete_message", "describe_queue", "describe_topic"),
-    *("receive_messages", "acknowledge", "give_back", "extend", "describe_subscription"),
-    *("peek", "find_message"),
-}
-LAST = {"delete_queue": 1, "delete_topic": 1, "delete_subscription": 1}
+GUARDED = [operation for operation in OPERATIONS if not operation.is_open]
+FOR_ANYBODY_KNOWN = {"list_topics", "list_queues", "list_subscriptions", "describe_cluster"}
 
 
-class Guarded:
-    def __init__(self, node: Node, http: httpx.AsyncClient) -> None:
-        self.http = http
-        assert node.services is not None
-        self.tokens: TokenStore = node.services.authority.tokens
-        edge = edge_of(node.config, OneClient(None))  # type: ignore[arg-type]
-        self.operations = sorted(
-            (one for one in edge.operations if not one.is_open), key=lambda one: LAST.get(one.id, 0)
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def admin_token(folder: Path) -> str:
+    return (folder / "data" / "admin.token").read_text().strip()
+
+
+async def made_token(node: HttpNode, folder: Path, *grants: str, is_revoked: bool = False) -> str:
+    native = node.node._native
+    assert native is not None
+    host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+    async with AsyncClient(f"quiver://{host}:{port}", token=admin_token(folder)) as client:
+        info, token = await client.create_token("someone", list(grants))
+        if is_revoked:
+            await client.revoke_token(info.id)
+    assert token is not None
+    return token
+
+
+async def asked(node: HttpNode, operation: Operation, headers: dict[str, str]) -> Any:
+    """A valid request for the operation, about the queue ``emails``."""
+    path = operation.path.replace("{receipt_handle}", EXAMPLES["Ack"]["receipts"][0])
+    path = path.replace("{id}", EXAMPLES["Stored"]["id"])
+    for name in ("{queue}", "{topic}", "{name}"):
+        path = path.replace(name, "emails")
+    body = operation.body.get(JSON)
+    kind = body[0] if isinstance(body, tuple) else body
+    content = b"" if kind is None else json.dumps(EXAMPLES[kind.__name__]).encode()
+    if content:
+        headers = {**headers, "Content-Type": JSON}
+    return await node.http.request(operation.method, path, content=content, headers=headers)
+
+
+@edge_test
+async def test_every_operation_refuses_whoever_is_not_known(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        over = await made_token(node, tmp_path, "admin:*", is_revoked=True)
+        for operation in GUARDED:
+            reply = await asked(node, operation, {})
+            problem(reply, 401, "unauthenticated")
+            assert reply.headers["www-authenticate"].startswith("Bearer")
+        for headers in ({"Authorization": "Basic YTpi"}, bearer("qv_wrong"), bearer(over)):
+            problem(await asked(node, GUARDED[0], headers), 401, "unauthenticated")
+
+
+@edge_test
+async def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        for number in range(100):
+            reply = await node.http.get("/queues", headers=bearer(f"qv_guess{number}"))
+            if reply.status_code == 429:
+                assert int(reply.headers["retry-after"]) >= 1
+                return
+            problem(reply, 401, "unauthenticated")
+        raise AssertionError("it was never slowed down")
+
+
+@edge_test
+async def test_every_operation_refuses_whoever_may_do_other_things(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        created = await node.http.put("/queues/emails", headers=bearer(admin_token(tmp_path)))
+        assert created.status_code == 201
+        other = await made_token(
+            node, tmp_path, "admin:other.*", "publish:other.*", "consume:other.*"
         )
-
-    async def ask(self, operation: Operation, token: str | None) -> httpx.Response:
-        path = operation.path.format(
-            queue="a.emails", topic="a.orders", name="a.billing", receipt_handle=RECEIPT, id=ID
-        )
-        return await self.http.request(
-            operation.method,
-            path,
-            json=BODIES.get(operation.id),
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
-        )
-
-    async def walk(self, token: str | None) -> dict[str, int]:
-        answers = {}
-        for operation in self.operations:
-            reply = await self.ask(operation, token)
-            answers[operation.id] = reply.status_code
-            if reply.status_code == 401:
-                problem(reply, 401, "unauthenticated")
-                assert reply.headers["www-authenticate"].startswith("Bearer")
-            if reply.status_code == 403:
+        for operation in GUARDED:
+            reply = await asked(node, operation, bearer(other))
+            if operation.id in FOR_ANYBODY_KNOWN:
+                assert reply.status_code == 200
+                assert "emails" not in reply.text
+            else:
                 problem(reply, 403, "permission_denied")
-        return answers
-
-    async def token(self, *grants: str, name: str = "somebody") -> str:
-        _, text = await self.tokens.create(name, list(grants))
-        assert text is not None
-        return text
-
-
-@asynccontextmanager
-async def guarded(
-    folder: Path,
-    *,
-    security: Security = ASKED,
-    quotas: Quotas = Quotas(),  # noqa: B008 - frozen
-    clock: ManualClock | None = None,
-    **client: Any,
-) -> AsyncIterator[Guarded]:
-    """A node with authentication, and team a's things on it."""
-    node = Node(
-        NodeConfig(
-            data=str(folder / "data"),
-            http=LOOPBACK,
-            native=LOOPBACK,
-            limits=Limits(free_bytes_min=0),
-            security=security,
-            quotas=quotas,
-        ),
-        clock=clock,
-    )
-    await node.start()
-    assert node.services is not None
-    inside = InProcessChannel(node.services, INTERNAL)
-    await inside.call(wire.CreateTopic(name="a.orders", settings=TopicSettings()))
-    await inside.call(wire.CreateQueue(name="a.emails", topic=TopicSettings()))
-    settings = SubscriptionSettings(topics=["a.orders"])
-    await inside.call(wire.CreateSubscription(name="a.billing", settings=settings))
-    await inside.close()
-    scheme = "https" if security.tls_certificate else "http"
-    try:
-        async with httpx.AsyncClient(
-            base_url=f"{scheme}://{node.http_address}", timeout=30, trust_env=False, **client
-        ) as http:
-            yield Guarded(node, http)
-    finally:
-        await node.stop()
+        described = await node.http.get("/queues/emails", headers=bearer(admin_token(tmp_path)))
+        assert described.json()["unseen"] == 0
 
 
 @edge_test
-async def test_without_a_token_or_with_a_wrong_one_nothing_is_answered(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        for wrong in (None, "qv_0000000000000000_" + "0" * 64):
-            # Who tries again and again is told to wait.
-            assert set((await run.walk(wrong)).values()) <= {401, 429}
-        assert (await run.http.get("/healthz")).status_code == 200
-
-
-@edge_test
-async def test_an_expired_token_is_as_good_as_none(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with guarded(tmp_path, clock=clock) as run:
-        _, text = await run.tokens.create("a", ["admin:*"], expires_s=60)
-        await clock.advance(60)
-        assert set((await run.walk(text)).values()) == {401}
-
-
-@edge_test
-async def test_a_revoked_token_is_as_good_as_none(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        info, text = await run.tokens.create("a", ["admin:*"])
-        headers = {"Authorization": f"Bearer {text}"}
-        assert (await run.http.get("/topics", headers=headers)).status_code == 200
-        await run.tokens.revoke(info.id)
-        assert set((await run.walk(text)).values()) == {401}
-
-
-@edge_test
-async def test_a_reader_only_reads(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        answers = await run.walk(await run.token("consume:a.*"))
-        assert {one for one, status in answers.items() if status != 403} == FOR_READERS
-
-
-@edge_test
-async def test_another_team_gets_at_nothing(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        theirs = await run.token("publish:b.*", "consume:b.*", "admin:b.*")
-        answers = await run.walk(theirs)
-        assert {one for one, status in answers.items() if status != 403} == FOR_ANYBODY_KNOWN
-
-
-@edge_test
-async def test_a_team_may_do_everything_with_its_own(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        ours = await run.token("publish:a.*", "consume:a.*", "admin:a.*")
-        assert not {401, 403} & set((await run.walk(ours)).values())
-
-
-@edge_test
-async def test_who_is_over_a_rate_is_told_429_and_when_to_come_back(tmp_path: Path) -> None:
-    async with guarded(tmp_path, quotas=Quotas(bytes_per_second=1000)) as run:
-        headers = {"Authorization": f"Bearer {await run.token('publish:a.*')}"}
-        sent = await run.http.post(
-            "/topics/a.orders/messages", json={"message": "x" * 5000}, headers=headers
+async def test_whoever_may_publish_may_not_consume(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        await node.http.put("/queues/emails", headers=bearer(admin_token(tmp_path)))
+        publisher = bearer(await made_token(node, tmp_path, "publish:emails"))
+        consumer = bearer(await made_token(node, tmp_path, "consume:emails"))
+        url = "/queues/emails/messages"
+        sent = await node.http.post(url, json={"message": 1}, headers=publisher)
+        assert sent.status_code == 201
+        problem(await node.http.get(url, headers=publisher), 403, "permission_denied")
+        problem(
+            await node.http.post(url, json={"message": 1}, headers=consumer),
+            403,
+            "permission_denied",
         )
-        assert sent.status_code == 201, sent.text
-        refused = await run.http.post(
-            "/topics/a.orders/messages", json={"message": "y"}, headers=headers
-        )
-        problem(refused, 429, "quota_exceeded")
-        assert int(refused.headers["retry-after"]) >= 1
+        got = await node.http.get(url, headers=consumer)
+        [message] = got.json()["messages"]
+        gone = await node.http.delete(f"{url}/{message['receipt_handle']}", headers=consumer)
+        assert gone.status_code == 204
 
 
 @edge_test
-async def test_a_certificate_is_as_good_as_a_token_over_https(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "ca")
-    security = authority.node(
-        authentication=True, tls_client_ca=authority.file, admins="root.example"
-    )
-    tls = authority.trusting("root", "root.example").context()
-    async with guarded(tmp_path, security=security, verify=tls) as run:
-        assert (await run.http.put("/topics/made", json={})).status_code == 201
-        assert (await run.http.get("/topics")).status_code == 200
-
-
-def test_credentials_do_not_show_themselves() -> None:
-    assert "qv_secret" not in repr(Credentials("Bearer qv_secret"))
-
-
-def stream(run: Guarded, token: str | None) -> connect:
-    base = str(run.http.base_url).replace("http", "ws", 1).rstrip("/")
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    path = "/subscriptions/a.billing/stream"
-    return connect(base + path, additional_headers=headers, proxy=None, subprotocols=[JSON])
+async def test_what_is_open_to_anybody_stays_open(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
+            assert (await node.http.get(path)).status_code == 200
 
 
 @edge_test
-async def test_a_stream_is_for_those_who_may_consume(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        theirs = await run.token("consume:b.*")
-        for token, status in ((None, 401), ("qv_wrong", 401), (theirs, 403)):
+async def test_a_stream_asks_too(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        await node.http.put("/queues/emails", headers=bearer(admin_token(tmp_path)))
+        url = f"ws://{node.address}/subscriptions/emails/stream"
+        publisher = await made_token(node, tmp_path, "publish:emails")
+        for headers, status in (({}, 401), (bearer("qv_wrong"), 401), (bearer(publisher), 403)):
             with pytest.raises(InvalidStatus) as refused:
-                async with stream(run, token):
+                async with connect(url, proxy=None, additional_headers=headers):
                     pass
             assert refused.value.response.status_code == status
-        async with stream(run, await run.token("consume:a.*")) as socket:
-            await socket.ping()
+        token = bearer(admin_token(tmp_path))
+        async with connect(url, proxy=None, additional_headers=token) as socket:
+            await socket.send('{"type": "ping"}')
+            assert json.loads(await socket.recv()) == {"type": "pong"}
 
 
 @edge_test
-async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as run:
-        info, text = await run.tokens.create("a", ["consume:a.*"])
-        async with stream(run, text) as socket:
-            await socket.send('{"type": "credit", "messages": 10}')
-            await run.tokens.revoke(info.id)
-            async with asyncio.timeout(10):
-                await socket.wait_closed()
+async def test_http_and_streams_go_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trusted = authority.trusting().context()
+    async with http_node(tmp_path, security=authority.node(), trusted=trusted) as node:
+        await node.queue()
+        await node.http.post("/queues/emails/messages", json={"message": "secret"})
+        [message] = await node.received()
+        assert message["body"] == "secret"
+        url = f"wss://{node.address}/subscriptions/emails/stream"
+        async with connect(url, proxy=None, ssl=trusted) as socket:
+            await socket.send('{"type": "ping"}')
+            assert json.loads(await socket.recv()) == {"type": "pong"}
+
+
+@edge_test
+async def test_a_forwarder_passes_tokens_on_and_adds_none(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        native = node.node._native
+        assert native is not None
+        host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+        config = NodeConfig(role="forwarder", upstream=f"quiver://{host}:{port}", http=LOOPBACK)
+        forwarder = Forwarder(config)
+        url = f"http://{await forwarder.start()}/queues/emails"
+        try:
+            problem(await node.http.put(url), 401, "unauthenticated")
+            made = await node.http.put(url, headers=bearer(admin_token(tmp_path)))
+            assert made.status_code == 201
+            problem(await node.http.get(url), 401, "unauthenticated")
+        finally:
+            await forwarder.stop()

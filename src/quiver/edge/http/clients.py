@@ -33,16 +33,3 @@ class Clients(Protocol):
 
     async def close(self) -> None:
         """Flush and close every client that was given out."""
-
-
-class OneClient:
-    """``Clients`` for a node without authentication: everybody acts through the same client."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    async def of(self, credentials: Credentials) -> AsyncClient:
-        return self._client
-
-    async def close(self) -> None:
-        await self._client.close()

@@ -91,6 +91,7 @@ class StreamEndpoint:
             await call.authenticate()
             query = call.query(StreamQuery)
             info = await call.client.describe_subscription(call.path["name"])
+            await call.client.peek(info.name, 1)  # whoever may not consume is told so before 101
             protocol = _chosen(scope["subprotocols"])
         except QuiverError as error:
             await send_problem(send, error, prefix="websocket.http.response")
