@@ -144,17 +144,19 @@ class GuardedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_in_head:
             self._head_bytes += len(data)
-            if self._head_timer is None:
-                self._expect_head()
         super().data_received(data)
-        if self._is_in_head and self._head_bytes > self._header_bytes_max:
-            self._refuse(self._too_large())
-        elif len(self.pipeline) > PIPELINE_MAX:
+        if self._is_in_head:
+            if self._head_bytes > self._header_bytes_max:
+                self._refuse(self._too_large())
+            elif self._head_bytes and self._head_timer is None:
+                self._expect_head()  # most heads come in one piece and need no timer
+        if len(self.pipeline) > PIPELINE_MAX:
             self._refuse(Overloaded(f"at most {PIPELINE_MAX} requests wait on one connection"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_size = 0
+        self._head_bytes = max(1, self._head_bytes)
 
     def on_url(self, url: bytes) -> None:
         self._head_size += len(url)
