@@ -1,0 +1,121 @@
+"""The receiving behind ``quiver consume``.
+
+A message is settled only after it was printed and the output took it. However it ends, the consumer
+leaves: what it received and did not settle is ready for others at once, as if never delivered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from quiver.cli.message_text import json_line, text_line
+from quiver.cli.session import connected
+from quiver.errors import QuiverError
+
+if TYPE_CHECKING:
+    from quiver import Client
+    from quiver.client.received import ReceivedMessage
+
+PORTION = 100
+"""How many messages are received, printed and settled at a time."""
+_WAIT_S = 20.0
+
+
+class Settling(Enum):
+    """What becomes of a message that was printed."""
+
+    ACK = "ack"
+    NACK = "nack"
+    NONE = "none"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What to receive, and what to do with it."""
+
+    name: str
+    limit: int | None
+    wait_s: float | None
+    """``None``: for ever, or with ``Settling.NONE`` not at all."""
+    visibility_s: float | None
+    settling: Settling
+    error: str | None
+    delay_s: float | None
+    json: bool
+
+
+def run(context: typer.Context, url: str | None, wanted: Wanted) -> None:
+    """Receive, print and settle, to the last that is wanted or until interrupted."""
+    with connected(context, url) as client:
+        visibility_s = client.describe_subscription(wanted.name).settings.visibility_s
+        consuming = _Consuming(client, wanted, wanted.visibility_s or visibility_s)
+        try:
+            while messages := consuming.receive():
+                consuming.show(messages)
+        finally:
+            with contextlib.suppress(QuiverError):
+                client.leave(wanted.name)
+
+
+class _Consuming:
+    def __init__(self, client: Client, wanted: Wanted, visibility_s: float) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._visibility_s = visibility_s
+        self._received = 0
+        self._hold_until: float | None = None
+
+    def receive(self) -> list[ReceivedMessage]:
+        """The next messages; none if that is all."""
+        wanted = self._wanted
+        count = PORTION if wanted.limit is None else min(PORTION, wanted.limit - self._received)
+        if not count:
+            return []
+        until = self._until()
+        while True:
+            left_s = _WAIT_S if until is None else max(0.0, until - time.monotonic())
+            messages = self._client.receive(
+                wanted.name, count, wait=min(left_s, _WAIT_S), visibility=wanted.visibility_s
+            )
+            if messages or not left_s:
+                self._received += len(messages)
+                return messages
+
+    def _until(self) -> float | None:
+        """How long to wait for more; of what is held, no lease ends before that."""
+        now, wait_s = time.monotonic(), self._wanted.wait_s
+        if self._wanted.settling is not Settling.NONE:
+            return None if wait_s is None else now + wait_s
+        if self._hold_until is None:
+            self._hold_until = now + (wait_s or 0.0) + self._visibility_s / 2
+        return min(self._hold_until, now + (wait_s or 0.0))
+
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Print them, and settle those that were printed."""
+        printed = 0
+        try:
+            for message in messages:
+                sys.stdout.write(self._line(message) + "\n")
+                printed += 1
+        finally:
+            sys.stdout.flush()
+            self._settle(messages[:printed])
+
+    def _line(self, message: ReceivedMessage) -> str:
+        if self._wanted.json:
+            return json_line(message, topic=message.topic, deliveries=message.deliveries)
+        return text_line(message, names_topic=True)
+
+    def _settle(self, messages: Sequence[ReceivedMessage]) -> None:
+        wanted = self._wanted
+        if wanted.settling is Settling.ACK:
+            self._client.ack(wanted.name, messages)
+        elif wanted.settling is Settling.NACK:
+            self._client.nack(wanted.name, messages, delay=wanted.delay_s, error=wanted.error)
