@@ -30,5 +30,8 @@ def cancel(
     if json:
         print_json({"messages": count})
         return
-    late = len(set(message_ids)) - count
-    tell(f"cancelled {plural(count, 'message')}" + (f"; {late:,} came too late" if late else ""))
+    others = len(set(message_ids)) - count
+    tell(
+        f"cancelled {plural(count, 'message')}"
+        + (f"; {others:,} not scheduled any more" if others else "")
+    )

@@ -1,7 +1,8 @@
 """The receiving behind ``quiver consume``.
 
-A message is settled only after it was printed and the output took it. However it ends, the consumer
-leaves: what it received and did not settle is ready for others at once, as if never delivered.
+Messages are settled only once the output has taken them, so an interruption may show some twice and
+loses none. However it ends, the consumer leaves: what it received and did not settle is ready for
+others at once, as if never delivered.
 """
 
 from __future__ import annotations
@@ -98,15 +99,11 @@ class _Consuming:
         return min(self._hold_until, now + (wait_s or 0.0))
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Print them, and settle those that were printed."""
-        printed = 0
-        try:
-            for message in messages:
-                sys.stdout.write(self._line(message) + "\n")
-                printed += 1
-        finally:
-            sys.stdout.flush()
-            self._settle(messages[:printed])
+        """Print them, and settle them once the output has them all."""
+        for message in messages:
+            sys.stdout.write(self._line(message) + "\n")
+        sys.stdout.flush()
+        self._settle(messages)
 
     def _line(self, message: ReceivedMessage) -> str:
         if self._wanted.json:

@@ -55,7 +55,7 @@ HINTS: tuple[tuple[type[QuiverError], str], ...] = (
     (Unauthenticated, "set QUIVER_TOKEN; a node's first token is in its data folder: admin.token"),
     (PermissionDenied, "ask for a token with that grant: quiver token create NAME --grant GRANT"),
     (TokenNotFound, "see which there are with: quiver token list"),
-    (OffsetOutOfRange, "--from earliest begins at the first message that is still there"),
+    (OffsetOutOfRange, "earliest is the first message that is still there, latest the end"),
 )
 
 

@@ -90,9 +90,6 @@ def create(
 def alter(
     context: typer.Context,
     name: Name,
-    partitions: Annotated[
-        int | None, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
-    ] = None,
     visibility: subscription_options.VisibilityFlag = None,
     max_deliveries: subscription_options.MaxDeliveriesFlag = None,
     dead_letter: subscription_options.DeadLetterFlag = None,
@@ -119,8 +116,6 @@ def alter(
 ) -> None:
     """Change the settings of a queue; what is not given stays as it is."""
     of_topic = topic_options.settings_from(context.params)
-    if partitions is not None:
-        of_topic["partitions"] = partitions
     settings = subscription_options.settings_from(context.params)
     if not of_topic and not settings:
         raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)

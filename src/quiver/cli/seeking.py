@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quiver.cli.text import parse_pairs, parse_position
+from quiver.cli.text import parse_position
 from quiver.errors import InvalidSetting
 
 ToFlag = Annotated[
@@ -37,14 +37,14 @@ def goal_of(context: typer.Context, to: str | None, places: list[str] | None) ->
     if to is not None:
         return parse_position(to, "--to")
     goal = {}
-    for place, offset in parse_pairs(places or [], "place").items():
-        topic, _, partition = place.rpartition("/")
-        if not (topic and _is_number(partition) and _is_number(offset)):
+    for place in places or []:
+        partition, _, offset = place.partition("=")
+        topic, _, index = partition.rpartition("/")
+        if not (topic and _is_number(index) and _is_number(offset)):
             raise InvalidSetting(
-                f"--place: not an offset of a partition: {f'{place}={offset}'!r}; "
-                "write it as orders/0=42"
+                f"--place: not an offset of a partition: {place!r}; write it as orders/0=42"
             )
-        goal[topic, int(partition)] = int(offset)
+        goal[topic, int(index)] = int(offset)
     return goal
 
 

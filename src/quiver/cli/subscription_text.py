@@ -64,10 +64,8 @@ def print_depth(info: SubscriptionInfo) -> None:
     if info.members is None:
         return
     print_line("")
-    print_table(
-        ("MEMBER", "PARTITIONS"),
-        [(member, ", ".join(reads) or "none") for member, reads in sorted(info.members.items())],
-    )
+    members = [(name, ", ".join(reads) or "none") for name, reads in sorted(info.members.items())]
+    print_table(("MEMBER", "PARTITIONS"), members or [("none", "")])
 
 
 def _shown_backoff(backoff: Backoff) -> str:
