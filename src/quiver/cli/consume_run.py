@@ -8,6 +8,7 @@ others at once, as if never delivered.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -69,34 +70,35 @@ class _Consuming:
     def __init__(self, client: Client, wanted: Wanted, visibility_s: float) -> None:
         self._client = client
         self._wanted = wanted
-        self._visibility_s = visibility_s
+        self._hold_s = visibility_s / 2 if wanted.settling is Settling.NONE else math.inf
+        """For how long messages are held at most: less than their leases last."""
+        self._hold_until = math.inf
         self._received = 0
-        self._hold_until: float | None = None
 
     def receive(self) -> list[ReceivedMessage]:
         """The next messages; none if that is all."""
         wanted = self._wanted
         count = PORTION if wanted.limit is None else min(PORTION, wanted.limit - self._received)
-        if not count:
+        if not count or time.monotonic() >= self._hold_until:
             return []
         until = self._until()
         while True:
-            left_s = _WAIT_S if until is None else max(0.0, until - time.monotonic())
+            left_s = max(0.0, until - time.monotonic())
             messages = self._client.receive(
                 wanted.name, count, wait=min(left_s, _WAIT_S), visibility=wanted.visibility_s
             )
             if messages or not left_s:
-                self._received += len(messages)
-                return messages
+                break
+        self._received += len(messages)
+        self._hold_until = min(self._hold_until, time.monotonic() + self._hold_s)
+        return messages
 
-    def _until(self) -> float | None:
-        """How long to wait for more; of what is held, no lease ends before that."""
-        now, wait_s = time.monotonic(), self._wanted.wait_s
-        if self._wanted.settling is not Settling.NONE:
-            return None if wait_s is None else now + wait_s
-        if self._hold_until is None:
-            self._hold_until = now + (wait_s or 0.0) + self._visibility_s / 2
-        return min(self._hold_until, now + (wait_s or 0.0))
+    def _until(self) -> float:
+        """How long to wait for more."""
+        wait_s = self._wanted.wait_s
+        if wait_s is None:
+            wait_s = 0.0 if self._wanted.settling is Settling.NONE else math.inf
+        return min(time.monotonic() + wait_s, self._hold_until)
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
         """Print them, and settle them once the output has them all."""
