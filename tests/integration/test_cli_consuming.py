@@ -177,21 +177,32 @@ class TestInterruption:
         assert pending(quiver) == 50
         assert quiver("consume", "emails", "-n", "1", "--json").json["deliveries"] == 1
 
+    @pytest.mark.parametrize("lines_read", [0, 1])
     def test_a_reader_that_has_seen_enough_is_no_error_and_loses_nothing(
-        self, quiver: Commands, node: Served
+        self,
+        quiver: Commands,
+        node: Served,
+        monkeypatch: pytest.MonkeyPatch,
+        lines_read: int,
     ) -> None:
-        publish_large(node)
+        """Also if all that is to be printed still fits into the buffer of the output."""
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+        if lines_read:
+            publish_large(node)
+        else:
+            quiver("publish", "emails", "x")
         child = quiver.start(
             "consume", "emails", *NOW, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert child.stdout is not None
         assert child.stderr is not None
-        child.stdout.readline()
+        for _ in range(lines_read):
+            child.stdout.readline()
         child.stdout.close()
         error = child.stderr.read()
         child.stderr.close()
         assert (child.wait(WAIT_S), error) == (0, b"")
-        assert pending(quiver) == 50
+        assert pending(quiver) == (50 if lines_read else 1)
 
     def test_a_lease_that_ended_meanwhile_is_one_clear_line(
         self, quiver: Commands, node: Served
