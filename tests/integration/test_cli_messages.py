@@ -203,7 +203,7 @@ class TestTail:
     def test_an_offset_that_is_not_there(self, quiver: Commands) -> None:
         told = quiver("tail", "orders", "--from", "9")
         assert told.code == 1
-        assert told.err.splitlines()[1].startswith("hint: --from earliest")
+        assert told.err.splitlines()[1].startswith("hint: earliest is the first")
 
     def test_following_shows_messages_as_they_come(self, quiver: Commands) -> None:
         quiver("publish", "orders", "before")

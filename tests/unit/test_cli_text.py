@@ -19,6 +19,8 @@ from quiver.cli.text import (
     harmless,
     parse_moment,
     parse_pairs,
+    parse_position,
+    plural,
     shown_bytes,
     shown_duration,
     shown_size,
@@ -138,6 +140,11 @@ class TestMessagesForPeople:
         assert all(character == "\t" or ord(character) >= 32 for character in shown)
         assert "\x9b" not in shown
 
+    def test_a_line_may_name_the_topic_and_say_more(self) -> None:
+        line = text_line(a_message(b"x", headers={"n": "v"}), "ready", names_topic=True)
+        assert line.split("  ")[1:] == ["a/1:2", "ready", "-", "x", "[n=v]"]
+        assert json.loads(json_line(a_message(b"x"), state="ready"))["state"] == "ready"
+
     def test_escapes_are_written_out(self) -> None:
         assert harmless("\x1b[31mred\x9b") == "\\x1b[31mred\\x9b"
 
@@ -192,3 +199,33 @@ class TestValues:
     def test_what_is_no_pair_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidSetting, match="not a header"):
             parse_pairs([text], "header")
+
+    @pytest.mark.parametrize(
+        ("text", "position"),
+        [
+            ("earliest", "earliest"),
+            ("latest", "latest"),
+            ("42", 42),
+            ("-1h", "-1h"),
+            ("2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
+        ],
+    )
+    def test_a_position_is_as_the_client_takes_it(self, text: str, position: object) -> None:
+        assert parse_position(text, "--to") == position
+
+    @pytest.mark.parametrize("text", ["1h", "soon", "", "-", "+5", "\u0663"])
+    def test_what_is_no_position_is_refused_with_its_flag(self, text: str) -> None:
+        with pytest.raises(InvalidSetting, match="--to: not a place in a topic"):
+            parse_position(text, "--to")
+
+    @pytest.mark.parametrize(
+        ("count", "noun", "text"),
+        [
+            (0, "message", "0 messages"),
+            (1, "message", "1 message"),
+            (1, "delivery", "1 delivery"),
+            (2000, "delivery", "2,000 deliveries"),
+        ],
+    )
+    def test_counts_agree_with_their_nouns(self, count: int, noun: str, text: str) -> None:
+        assert plural(count, noun) == text

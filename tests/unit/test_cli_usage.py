@@ -70,8 +70,28 @@ class TestHelp:
         ["topic", "describe"],
         ["topic", "alter"],
         ["topic", "delete"],
+        ["queue"],
+        ["queue", "create"],
+        ["queue", "list"],
+        ["queue", "describe"],
+        ["queue", "alter"],
+        ["queue", "seek"],
+        ["queue", "delete"],
+        ["subscription"],
+        ["subscription", "create"],
+        ["subscription", "list"],
+        ["subscription", "describe"],
+        ["subscription", "alter"],
+        ["subscription", "seek"],
+        ["subscription", "delete"],
         ["publish"],
         ["tail"],
+        ["consume"],
+        ["peek"],
+        ["message"],
+        ["cancel"],
+        ["purge"],
+        ["redrive"],
         ["bench"],
         ["bench", "publish"],
         ["bench", "read"],
@@ -89,10 +109,11 @@ class TestHelp:
         assert run(app, command) == ExitCode.OK
         assert capsys.readouterr().out == f"quiver {__version__}\n"
 
-    def test_help_loads_neither_client_nor_server(self) -> None:
+    @pytest.mark.parametrize("command", ["topic", "consume", "redrive"])
+    def test_help_loads_neither_client_nor_server(self, command: str) -> None:
         check = (
             "import sys; from quiver.cli.exits import run; from quiver.cli.main import app; "
-            "assert run(app, ['topic', '--help']) == 0; "
+            f"assert run(app, ['{command}', '--help']) == 0; "
             "slow = {'pyarrow', 'quiver.client', 'quiver.edge', 'asyncio', 'structlog'}; "
             "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
         )
@@ -152,6 +173,42 @@ class TestUsage:
             (["publish", "a", "x", "--delay", "soon"], "not a duration: 'soon'"),
             (["tail", "a", "--from", "yesterday"], "--from"),
             (["tail", "a", "--limit", "0"], "'--limit'"),
+            (["topic", "create", "a", "--dedup-window", "x"], "--dedup-window: not a duration"),
+            (["queue", "create"], "Missing argument 'name'."),
+            (["queue", "create", "a", "--visibility", "x"], "--visibility: not a duration: 'x'"),
+            (["queue", "create", "a", "--visibility", "13h"], "visibility must be between"),
+            (["queue", "create", "a", "--ordering", "x"], "'none', 'key', 'partition'"),
+            (["queue", "create", "a", "--guarantee", "x"], "'at-most-once', 'at-least-once'"),
+            (["queue", "create", "a", "--max-deliveries", "-1"], "'--max-deliveries'"),
+            (["queue", "create", "a", "--backoff-max", "x"], "--backoff-max: not a duration"),
+            (["queue", "create", "a", "--backoff-min", "1h"], "backoff.max must not be below"),
+            (["queue", "create", "a", "--fairness", "x"], "fairness is 'key' or 'headers.NAME'"),
+            (["queue", "create", "a", "--dedup-window", "2d"], "dedup_window must be between"),
+            (["queue", "create", "a", "--segment-age", "x"], "--segment-age: not a duration"),
+            (["queue", "alter", "a"], "nothing to change"),
+            (["queue", "seek", "a"], "say where to"),
+            (["queue", "seek", "a", "--to", "1", "--place", "a/0=1"], "say where to"),
+            (["queue", "seek", "a", "--to", "soon"], "--to: not a place in a topic: 'soon'"),
+            (["subscription", "create", "a"], "Missing option '--topic'"),
+            (["subscription", "create", "a", "-t", "b*!"], "not a topic pattern: 'b*!'"),
+            (["subscription", "create", "a", "-t", "b", "--from", "x"], "--from"),
+            (["subscription", "create", "a", "-t", "b", "--ageing", "x"], "--ageing"),
+            (["subscription", "alter", "a"], "nothing to change"),
+            (["subscription", "alter", "a", "--session-timeout", "x"], "--session-timeout"),
+            (["subscription", "seek", "a", "--place", "b=1"], "--place: not an offset"),
+            (["subscription", "seek", "a", "--place", "b/0=x"], "write it as orders/0=42"),
+            (["consume", "a", "--limit", "0"], "'--limit'"),
+            (["consume", "a", "--wait", "x"], "--wait: not a duration: 'x'"),
+            (["consume", "a", "--nack", "--no-ack"], "--nack and --no-ack exclude each other"),
+            (["consume", "a", "--error", "x"], "--error and --delay are for --nack"),
+            (["consume", "a", "--delay", "1s"], "--error and --delay are for --nack"),
+            (["peek", "a", "--state", "x"], "'ready', 'delayed', 'leased'"),
+            (["peek", "a", "--limit", "10001"], "'--limit'"),
+            (["message", "a", "x"], "not a message id: 'x'"),
+            (["cancel", "a"], "Missing argument"),
+            (["cancel", "a", "x"], "not a message id: 'x'"),
+            (["redrive", "a", "--rate", "0"], "'--rate'"),
+            (["redrive", "a", "--limit", "0"], "'--limit'"),
             (["bench", "publish", "--messages", "0"], "'--messages'"),
             (["--wat"], "No such option: --wat"),
         ],
@@ -168,6 +225,27 @@ class TestUsage:
         assert error in lines[0]
         assert all(line.startswith("hint: ") for line in lines[1:])
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["queue", "create", "a"],
+            ["subscription", "create", "a", "-t", "b"],
+            ["purge", "a"],
+            ["redrive", "a"],
+        ],
+        ids=" ".join,
+    )
+    def test_a_mistake_in_a_filter_is_shown_in_its_place(
+        self, command: list[str], capsys: Capture
+    ) -> None:
+        assert run(app, [*command, "--filter", "key = 'a' and priority >= 'x'"]) == ExitCode.USAGE
+        told = capsys.readouterr()
+        assert told.out == ""
+        error, text, caret = told.err.splitlines()
+        assert error.startswith("error: --filter: priority is a whole number")
+        assert text == "  key = 'a' and priority >= 'x'"
+        assert caret.index("^") == text.index("'x'")
+
     def test_without_arguments_the_help_is_shown(self, capsys: Capture) -> None:
         assert run(app, []) == ExitCode.USAGE
         told = capsys.readouterr()
@@ -179,7 +257,12 @@ class TestEndings:
     def test_success(self) -> None:
         assert ending_of(lambda: None) == ExitCode.OK
 
-    @pytest.mark.parametrize("kind", errors.error_classes().values(), ids=lambda kind: kind.code)
+    ONE_LINE = tuple({*errors.error_classes().values()} - {errors.InvalidFilter})
+    """A filter's shows its place instead, see ``TestUsage``."""
+
+    @pytest.mark.parametrize(
+        "kind", sorted(ONE_LINE, key=lambda kind: kind.code), ids=lambda kind: kind.code
+    )
     def test_every_quiver_error_is_one_line(
         self, kind: type[errors.QuiverError], capsys: Capture
     ) -> None:

@@ -16,10 +16,14 @@ import typer
 
 from quiver.errors import (
     FolderInUse,
+    InvalidFilter,
     InvalidSetting,
     OffsetOutOfRange,
     PermissionDenied,
     QuiverError,
+    StaleReceipt,
+    SubscriptionExists,
+    SubscriptionNotFound,
     TokenNotFound,
     TopicExists,
     TopicNotFound,
@@ -44,11 +48,14 @@ class Unreachable(Exception):
 HINTS: tuple[tuple[type[QuiverError], str], ...] = (
     (TopicNotFound, "see which there are with: quiver topic list"),
     (TopicExists, "--if-not-exists accepts a topic that is there already"),
+    (SubscriptionNotFound, "see which there are with: quiver queue list; quiver subscription list"),
+    (SubscriptionExists, "--if-not-exists accepts one that has the same settings"),
+    (StaleReceipt, "a longer --visibility holds messages for longer"),
     (FolderInUse, "stop the other node, or choose another folder with --data"),
     (Unauthenticated, "set QUIVER_TOKEN; a node's first token is in its data folder: admin.token"),
     (PermissionDenied, "ask for a token with that grant: quiver token create NAME --grant GRANT"),
     (TokenNotFound, "see which there are with: quiver token list"),
-    (OffsetOutOfRange, "--from earliest begins at the first message that is still there"),
+    (OffsetOutOfRange, "earliest is the first message that is still there, latest the end"),
 )
 
 
@@ -120,6 +127,10 @@ def _told_quiver_error(error: QuiverError) -> ExitCode:
     if isinstance(error, InvalidSetting):
         first, *rest = error.message.splitlines()
         tell(f"error: {first}", *(f"error: {line}" for line in rest))
+        return ExitCode.USAGE
+    if isinstance(error, InvalidFilter):
+        first, *place = error.message.splitlines()
+        tell(f"error: --filter: {first}", *place)
         return ExitCode.USAGE
     tell(f"error: {_one_line(error.message)}")
     for kind, hint in HINTS:

@@ -11,7 +11,23 @@ from typing import Annotated
 
 import typer
 
-from quiver.cli import bench, doctor, publish, serve, tail, token, topic
+from quiver.cli import (
+    bench,
+    cancel,
+    consume,
+    doctor,
+    message,
+    peek,
+    publish,
+    purge,
+    queue,
+    redrive,
+    serve,
+    subscription,
+    tail,
+    token,
+    topic,
+)
 from quiver.cli.exits import run
 from quiver.cli.output import print_line
 from quiver.cli.session import DEFAULT_URL
@@ -52,8 +68,16 @@ def options(
 
 app.command()(serve.serve)
 app.add_typer(topic.app, name="topic")
+app.add_typer(queue.app, name="queue")
+app.add_typer(subscription.app, name="subscription")
 app.command()(publish.publish)
 app.command()(tail.tail)
+app.command()(consume.consume)
+app.command()(peek.peek)
+app.command()(message.message)
+app.command()(cancel.cancel)
+app.command()(purge.purge)
+app.command()(redrive.redrive)
 app.add_typer(token.app, name="token")
 app.command()(doctor.doctor)
 app.add_typer(bench.app, name="bench")

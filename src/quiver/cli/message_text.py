@@ -15,8 +15,13 @@ from quiver.cli.text import harmless, shown_time
 from quiver.model.message import PRIORITY_DEFAULT, Message
 
 
-def json_line(message: Message) -> str:
-    """One JSON object without line breaks; what is seldom set is in it only where it is."""
+def json_line(message: Message, **more: Any) -> str:
+    """One JSON object without line breaks, which begins with whatever ``more`` there is to say."""
+    return msgspec.json.encode(more | json_object(message)).decode()
+
+
+def json_object(message: Message) -> dict[str, Any]:
+    """The message as values for JSON; what is seldom set is in it only where it is."""
     payload, encoding = _json_payload(message.payload)
     line: dict[str, Any] = {
         "partition": message.partition,
@@ -32,21 +37,32 @@ def json_line(message: Message) -> str:
         line["key"], key_encoding = _text_or_base64(message.key)
         if key_encoding != "text":
             line["key_encoding"] = key_encoding
-    return msgspec.json.encode(line | _seldom_set(message)).decode()
+    return line | _seldom_set(message)
 
 
-def text_line(message: Message) -> str:
-    """Time, place, key, payload and headers, two spaces apart."""
+def text_line(message: Message, *more: str, names_topic: bool = False) -> str:
+    """Time, place, ``more``, key, payload and headers, two spaces apart."""
+    place = f"{message.partition}:{message.offset}"
     parts = [
         shown_time(message.timestamp_us),
-        f"{message.partition}:{message.offset}",
-        "-" if message.key is None else _shown(message.key),
-        _shown(message.payload),
+        f"{message.topic}/{place}" if names_topic else place,
+        *more,
+        "-" if message.key is None else shown_content(message.key),
+        shown_content(message.payload),
     ]
     if message.headers:
-        pairs = " ".join(f"{name}={value}" for name, value in message.headers.items())
-        parts.append(harmless(f"[{pairs}]"))
+        parts.append(f"[{shown_headers(message)}]")
     return "  ".join(parts)
+
+
+def shown_headers(message: Message) -> str:
+    return harmless(" ".join(f"{name}={value}" for name, value in message.headers.items()))
+
+
+def shown_content(content: bytes) -> str:
+    """A payload or key on one line."""
+    text, encoding = _text_or_base64(content)
+    return harmless(text) if encoding == "text" else f"base64:{text}"
 
 
 def _seldom_set(message: Message) -> dict[str, Any]:
@@ -65,11 +81,6 @@ def _json_payload(payload: bytes) -> tuple[Any, str]:
         return msgspec.Raw(msgspec.json.format(payload, indent=-1)), "json"
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _text_or_base64(payload)
-
-
-def _shown(content: bytes) -> str:
-    text, encoding = _text_or_base64(content)
-    return harmless(text) if encoding == "text" else f"base64:{text}"
 
 
 def _text_or_base64(content: bytes) -> tuple[str, str]:

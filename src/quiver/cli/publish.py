@@ -18,7 +18,7 @@ from quiver.cli.exits import tell
 from quiver.cli.message_lines import Line, key_of, lines_of, opened
 from quiver.cli.output import print_json, progress
 from quiver.cli.session import UrlFlag, connected
-from quiver.cli.text import parse_pairs, shown_time
+from quiver.cli.text import parse_pairs, plural, shown_time
 from quiver.model.topic import Acks
 from quiver.model.units import seconds
 
@@ -170,7 +170,7 @@ class _Publishing:
 
     def _summary(self) -> str:
         total = self._stored + self._duplicates
-        text = f"published {self._stored:,} message{'' if self._stored == 1 else 's'}"
+        text = f"published {plural(self._stored, 'message')}"
         text += f" to {self._topic}"
         if self._duplicates:
             text += f"; {self._duplicates:,} had been stored before"

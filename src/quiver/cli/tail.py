@@ -5,15 +5,12 @@ It reads the log and changes nothing. The reading is in ``tail_run``; here are t
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from quiver.cli.session import UrlFlag
-from quiver.cli.text import parse_moment
-from quiver.errors import InvalidSetting
-from quiver.model.units import seconds
+from quiver.cli.text import parse_position
 
 
 def tail(
@@ -45,29 +42,10 @@ def tail(
 
     wanted = Wanted(
         topic=topic,
-        start=None if from_ is None else parse_start(from_),
+        start=None if from_ is None else parse_position(from_, "--from"),
         partition=partition,
         key=None if key is None else key.encode(),
         follow=follow,
         limit=limit,
     )
     show(context, url, wanted, json=json)
-
-
-def parse_start(text: str) -> int | str | datetime:
-    """Where to begin, as the client understands it."""
-    if text in ("earliest", "latest"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    if (moment := parse_moment(text)) is not None:
-        return moment
-    try:
-        if text.startswith("-") and seconds(text) <= 0:
-            return text
-    except InvalidSetting:
-        pass
-    raise InvalidSetting(
-        f"--from: not a place to begin: {text!r}; write earliest, latest, a time ago (-1h), "
-        "a time (2026-01-01T00:00) or an offset (42)"
-    )

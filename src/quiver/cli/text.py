@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime
 
 from quiver.errors import InvalidSetting
+from quiver.model.units import seconds
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _DAY_S = 86_400
@@ -39,13 +40,17 @@ def shown_size(size: int | None) -> str:
     return min([*written, str(size)], key=len)
 
 
-def shown_duration(seconds: float | None) -> str:
+def shown_count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def shown_duration(duration_s: float | None) -> str:
     """``5400`` as ``1h30m``; none as ``none``."""
-    if seconds is None:
+    if duration_s is None:
         return "none"
-    if seconds < 60:
-        return f"{seconds:g}s"
-    parts, left = [], round(seconds)
+    if duration_s < 60:
+        return f"{duration_s:g}s"
+    parts, left = [], round(duration_s)
     for unit, length in (("d", _DAY_S), ("h", 3600), ("m", 60), ("s", 1)):
         count, left = divmod(left, length)
         if count:
@@ -77,6 +82,32 @@ def parse_moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def parse_position(text: str, flag: str) -> int | str | datetime:
+    """A place in a topic, as the client understands it."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if (moment := parse_moment(text)) is not None:
+        return moment
+    try:
+        if text.startswith("-") and seconds(text) <= 0:
+            return text
+    except InvalidSetting:
+        pass
+    raise InvalidSetting(
+        f"{flag}: not a place in a topic: {text!r}; write earliest, latest, a time ago (-1h), "
+        "a time (2026-01-01T00:00) or an offset (42)"
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 message``, ``2 messages``, ``3 deliveries``."""
+    if count != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{count:,} {noun}"
 
 
 def parse_pairs(texts: list[str], what: str) -> dict[str, str]:

@@ -8,16 +8,22 @@ import typer
 
 from quiver.cli import topic_options as flags
 from quiver.cli.exits import tell
-from quiver.cli.output import print_json, print_line, print_table
+from quiver.cli.output import Json, Yes, print_json, print_line, print_table
 from quiver.cli.session import UrlFlag, connected
-from quiver.cli.text import shown_bytes, shown_duration, shown_size, shown_time
+from quiver.cli.text import (
+    plural,
+    shown_bytes,
+    shown_count,
+    shown_duration,
+    shown_size,
+    shown_time,
+)
 from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
 from quiver.model.wire import TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
 Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -38,6 +44,7 @@ def create(
     acks: flags.AcksFlag = None,
     segment_bytes: flags.SegmentBytesFlag = None,
     segment_age: flags.SegmentAgeFlag = None,
+    dedup_window: flags.DedupWindowFlag = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
     ] = False,
@@ -72,6 +79,7 @@ def alter(
     acks: flags.AcksFlag = None,
     segment_bytes: flags.SegmentBytesFlag = None,
     segment_age: flags.SegmentAgeFlag = None,
+    dedup_window: flags.DedupWindowFlag = None,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -121,7 +129,7 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
     if json:
         print_json(topic)
         return
-    print_table(("TOPIC", topic.name), _setting_rows(topic))
+    print_table(("TOPIC", topic.name), setting_rows(topic))
     print_line("")
     print_table(
         (">PARTITION", "LEADER", ">FIRST OFFSET", ">NEXT OFFSET", ">MESSAGES", ">BYTES"),
@@ -129,9 +137,9 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
             (
                 partition.index,
                 partition.leader or "this node",
-                _shown_count(partition.start_offset),
-                _shown_count(partition.next_offset),
-                _shown_count(_span(partition.start_offset, partition.next_offset)),
+                shown_count(partition.start_offset),
+                shown_count(partition.next_offset),
+                shown_count(_span(partition.start_offset, partition.next_offset)),
                 shown_bytes(partition.bytes),
             )
             for partition in topic.partitions
@@ -143,13 +151,13 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 def delete(
     context: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    yes: Yes = False,
     url: UrlFlag = None,
 ) -> None:
     """Delete a topic and every message in it."""
     with connected(context, url) as client:
         if not yes:
-            held = _shown_count(_messages_in(client.describe_topic(name)))
+            held = shown_count(messages_in(client.describe_topic(name)))
             typer.confirm(
                 f"Delete topic {name} and its messages ({held})? This cannot be undone",
                 abort=True,
@@ -163,11 +171,10 @@ def _print_changed(topic: TopicInfo, verb: str, *, json: bool) -> None:
     if json:
         print_json(topic)
         return
-    count = len(topic.partitions)
-    tell(f"{verb} topic {topic.name} with {count} partition{'s' if count != 1 else ''}")
+    tell(f"{verb} topic {topic.name} with {plural(len(topic.partitions), 'partition')}")
 
 
-def _setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
+def setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
     settings = topic.settings
     return [
         ("number", str(topic.number)),
@@ -180,6 +187,7 @@ def _setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
         ("message_bytes_max", shown_size(settings.message_bytes_max)),
         ("segment_bytes", shown_size(settings.segment_bytes)),
         ("segment_age", shown_duration(settings.segment_age_s)),
+        ("dedup_window", shown_duration(float(settings.dedup_window))),
     ]
 
 
@@ -202,14 +210,10 @@ def _shown_retention(retention: Retention) -> str:
     return ", ".join(limits) or "forever"
 
 
-def _messages_in(topic: TopicInfo) -> int | None:
+def messages_in(topic: TopicInfo) -> int | None:
     spans = [_span(each.start_offset, each.next_offset) for each in topic.partitions]
     return None if None in spans else sum(span for span in spans if span is not None)
 
 
 def _span(start: int | None, end: int | None) -> int | None:
     return None if start is None or end is None else end - start
-
-
-def _shown_count(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"

@@ -1,4 +1,4 @@
-"""The flags of ``topic create`` and ``topic alter``, defined once, and what they mean as settings.
+"""The flags that set something about a topic, defined once, and what they mean as settings.
 
 A flag that is not given changes nothing. Times and sizes are written as people do; ``none`` takes a
 limit away. Bounds are checked where the settings are defined, in ``quiver.model.topic``.
@@ -6,12 +6,19 @@ limit away. Bounds are checked where the settings are defined, in ``quiver.model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from quiver.errors import InvalidSetting
+from quiver.cli.option_values import (
+    MISSING,
+    given,
+    milliseconds,
+    read,
+    whole_number,
+    whole_seconds,
+)
 from quiver.model.topic import Acks, Compression, Durability
 from quiver.model.units import seconds, size_bytes
 
@@ -68,6 +75,12 @@ SegmentAgeFlag = Annotated[
     str | None,
     typer.Option("--segment-age", metavar="TIME", help="Age at which a new file is begun."),
 ]
+DedupWindowFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--dedup-window", metavar="TIME", help="How long a dedup id is remembered, as in 5m."
+    ),
+]
 
 
 def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,55 +88,20 @@ def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Only what was given is in it, of ``retention`` too.
     """
-    retention = _given(
-        age=_read(values, "retention_age", seconds, clears=True),
-        bytes=_read(values, "retention_bytes", size_bytes, clears=True),
-        messages=_read(values, "retention_messages", _count, clears=True),
-        acked=_read(values, "retention_acked", bool),
+    retention = given(
+        age=read(values, "retention_age", seconds, clears=True),
+        bytes=read(values, "retention_bytes", size_bytes, clears=True),
+        messages=read(values, "retention_messages", whole_number, clears=True),
+        acked=read(values, "retention_acked", bool),
     )
-    return _given(
-        durability=_read(values, "durability", Durability),
-        sync_interval_ms=_read(values, "sync_interval", _milliseconds),
-        retention=retention or _MISSING,
-        compression=_read(values, "compression", Compression),
-        message_bytes_max=_read(values, "message_bytes_max", size_bytes),
-        acks=_read(values, "acks", Acks),
-        segment_bytes=_read(values, "segment_bytes", size_bytes),
-        segment_age_s=_read(values, "segment_age", _whole_seconds),
+    return given(
+        durability=read(values, "durability", Durability),
+        sync_interval_ms=read(values, "sync_interval", milliseconds),
+        retention=retention or MISSING,
+        compression=read(values, "compression", Compression),
+        message_bytes_max=read(values, "message_bytes_max", size_bytes),
+        acks=read(values, "acks", Acks),
+        segment_bytes=read(values, "segment_bytes", size_bytes),
+        segment_age_s=read(values, "segment_age", whole_seconds),
+        dedup_window=read(values, "dedup_window", seconds),
     )
-
-
-_MISSING = object()
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not _MISSING}
-
-
-def _read(
-    values: Mapping[str, Any], name: str, parse: Callable[[Any], Any], *, clears: bool = False
-) -> Any:
-    value = values[name]
-    if value is None:
-        return _MISSING
-    if clears and value.lower() == "none":
-        return None
-    try:
-        return parse(value)
-    except InvalidSetting as error:
-        raise InvalidSetting(f"--{name.replace('_', '-')}: {error.message}") from None
-
-
-def _count(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidSetting(f"not a whole number: {text!r}") from None
-
-
-def _milliseconds(text: str) -> int:
-    return round(seconds(text) * 1000)
-
-
-def _whole_seconds(text: str) -> int:
-    return round(seconds(text))

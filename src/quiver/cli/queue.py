@@ -1,0 +1,219 @@
+"""``quiver queue``: topics with a built-in subscription of the same name, which workers share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from quiver.cli import subscription_options, topic_options
+from quiver.cli.exits import tell
+from quiver.cli.output import Json, Yes, print_json, print_line, print_table
+from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
+from quiver.cli.session import UrlFlag, connected
+from quiver.cli.subscription_text import (
+    dead_letter_of,
+    described,
+    print_depth,
+    setting_rows,
+)
+from quiver.cli.text import shown_count, shown_duration, shown_time
+from quiver.cli.topic import messages_in
+from quiver.cli.topic import setting_rows as topic_rows
+from quiver.model.subscription import Backoff, SubscriptionSettings
+from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
+from quiver.model.wire import SubscriptionInfo
+
+app = typer.Typer(
+    no_args_is_help=True, help="Create, list, describe, alter, seek and delete queues."
+)
+
+Name = Annotated[str, typer.Argument(help="The queue.", show_default=False)]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+    ] = 1,
+    ordering: subscription_options.OrderingFlag = None,
+    guarantee: subscription_options.GuaranteeFlag = None,
+    visibility: subscription_options.VisibilityFlag = None,
+    max_deliveries: subscription_options.MaxDeliveriesFlag = None,
+    dead_letter: subscription_options.DeadLetterFlag = None,
+    backoff_min: subscription_options.BackoffMinFlag = None,
+    backoff_max: subscription_options.BackoffMaxFlag = None,
+    backoff_factor: subscription_options.BackoffFactorFlag = None,
+    ageing: subscription_options.AgeingFlag = None,
+    fairness: subscription_options.FairnessFlag = None,
+    session_timeout: subscription_options.SessionTimeoutFlag = None,
+    filter: subscription_options.FilterFlag = None,
+    durability: topic_options.DurabilityFlag = None,
+    sync_interval: topic_options.SyncIntervalFlag = None,
+    retention_age: topic_options.RetentionAgeFlag = None,
+    retention_bytes: topic_options.RetentionBytesFlag = None,
+    retention_messages: topic_options.RetentionMessagesFlag = None,
+    retention_acked: topic_options.RetentionAckedFlag = None,
+    compression: topic_options.CompressionFlag = None,
+    message_bytes_max: topic_options.MessageBytesMaxFlag = None,
+    acks: topic_options.AcksFlag = None,
+    segment_bytes: topic_options.SegmentBytesFlag = None,
+    segment_age: topic_options.SegmentAgeFlag = None,
+    dedup_window: topic_options.DedupWindowFlag = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+    ] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Create a queue."""
+    of_topic = topic_options.settings_from(context.params)
+    if "retention" in of_topic:
+        of_topic["retention"] = Retention(**of_topic["retention"])
+    settings = subscription_options.settings_from(context.params)
+    if "backoff" in settings:
+        settings["backoff"] = Backoff(**settings["backoff"])
+    # a mistake is told before connecting
+    TopicSettings(partitions=partitions, **of_topic)
+    SubscriptionSettings(topics=[name], **settings)
+    with connected(context, url) as client:
+        info = client.create_queue(
+            name, partitions=partitions, exist_ok=if_not_exists, **of_topic, **settings
+        )
+    _print_changed(info, "there is a" if if_not_exists else "created", json=json)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    visibility: subscription_options.VisibilityFlag = None,
+    max_deliveries: subscription_options.MaxDeliveriesFlag = None,
+    dead_letter: subscription_options.DeadLetterFlag = None,
+    backoff_min: subscription_options.BackoffMinFlag = None,
+    backoff_max: subscription_options.BackoffMaxFlag = None,
+    backoff_factor: subscription_options.BackoffFactorFlag = None,
+    ageing: subscription_options.AgeingFlag = None,
+    session_timeout: subscription_options.SessionTimeoutFlag = None,
+    filter: subscription_options.FilterFlag = None,
+    durability: topic_options.DurabilityFlag = None,
+    sync_interval: topic_options.SyncIntervalFlag = None,
+    retention_age: topic_options.RetentionAgeFlag = None,
+    retention_bytes: topic_options.RetentionBytesFlag = None,
+    retention_messages: topic_options.RetentionMessagesFlag = None,
+    retention_acked: topic_options.RetentionAckedFlag = None,
+    compression: topic_options.CompressionFlag = None,
+    message_bytes_max: topic_options.MessageBytesMaxFlag = None,
+    acks: topic_options.AcksFlag = None,
+    segment_bytes: topic_options.SegmentBytesFlag = None,
+    segment_age: topic_options.SegmentAgeFlag = None,
+    dedup_window: topic_options.DedupWindowFlag = None,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Change the settings of a queue; what is not given stays as it is."""
+    of_topic = topic_options.settings_from(context.params)
+    settings = subscription_options.settings_from(context.params)
+    if not of_topic and not settings:
+        raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=True)
+        _check(info, settings)  # so that a mistake there does not leave the topic altered alone
+        if of_topic:
+            client.alter_topic(name, **of_topic)
+        if settings:
+            info = client.alter_subscription(name, **settings)
+    _print_changed(info, "altered", json=json)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+    """List the queues."""
+    with connected(context, url) as client:
+        infos = [info for info in client.list_subscriptions() if info.is_queue]
+    if json:
+        print_json(infos)
+        return
+    if not infos:
+        tell("there are no queues yet; create one with: quiver queue create NAME")
+        return
+    print_table(
+        ("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY", ">DELIVERIES", "DEAD LETTERS", "CREATED"),
+        [
+            (
+                info.name,
+                info.settings.ordering,
+                info.settings.guarantee,
+                shown_duration(info.settings.visibility_s),
+                info.settings.max_deliveries or "any",
+                dead_letter_of(info) if info.settings.max_deliveries else "none",
+                shown_time(info.created_us)[:19] + "Z",
+            )
+            for info in infos
+        ],
+    )
+
+
+@app.command()
+def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
+    """Show settings, how many messages are in which state, and the members of the group."""
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=True)
+        topic = client.describe_topic(name)
+    if json:
+        print_json(msgspec.to_builtins(info) | {"topic": topic})
+        return
+    print_table(("QUEUE", info.name), setting_rows(info))
+    print_line("")
+    print_table(("TOPIC", topic.name), topic_rows(topic))
+    print_depth(info)
+
+
+@app.command()
+def seek(
+    context: typer.Context,
+    name: Name,
+    to: ToFlag = None,
+    places: PlacesFlag = None,
+    url: UrlFlag = None,
+) -> None:
+    """Go on at another place: what is before is done with, what is after is delivered (again)."""
+    goal = goal_of(context, to, places)
+    with connected(context, url) as client:
+        described(client, name, is_queue=True)
+        client.seek(name, goal)
+    tell(f"queue {name} goes on from {to or ', '.join(places or [])}")
+
+
+@app.command()
+def delete(context: typer.Context, name: Name, yes: Yes = False, url: UrlFlag = None) -> None:
+    """Delete a queue and every message in it; its dead letters stay."""
+    with connected(context, url) as client:
+        described(client, name, is_queue=True)
+        if not yes:
+            held = shown_count(messages_in(client.describe_topic(name)))
+            typer.confirm(
+                f"Delete queue {name} and its messages ({held})? This cannot be undone",
+                abort=True,
+                err=True,
+            )
+        client.delete_subscription(name)
+    tell(f"deleted queue {name}")
+
+
+def _check(info: SubscriptionInfo, changes: dict[str, object]) -> None:
+    """Whether the queue could have these settings."""
+    changes = dict(changes)
+    if isinstance(backoff := changes.get("backoff"), dict):
+        changes["backoff"] = Backoff(**msgspec.structs.asdict(info.settings.backoff) | backoff)
+    SubscriptionSettings(**msgspec.structs.asdict(info.settings) | changes)
+
+
+def _print_changed(info: SubscriptionInfo, verb: str, *, json: bool) -> None:
+    if json:
+        print_json(info)
+        return
+    tell(f"{verb} queue {info.name}")

@@ -1,0 +1,186 @@
+"""``quiver subscription``: named readers of topics, each with its own progress."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quiver.cli import subscription_options as flags
+from quiver.cli.exits import tell
+from quiver.cli.output import Json, Yes, print_json, print_table
+from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
+from quiver.cli.session import UrlFlag, connected
+from quiver.cli.subscription_text import described, pending, print_depth, setting_rows
+from quiver.cli.text import parse_position, plural, shown_duration, shown_time
+from quiver.model.subscription import Backoff, SubscriptionSettings
+from quiver.model.wire import SubscriptionInfo
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create, list, describe, alter, seek and delete subscriptions.",
+)
+
+Name = Annotated[str, typer.Argument(help="The subscription.", show_default=False)]
+_TOPIC_HELP = "A topic to read, or a pattern such as 'orders.*'; may be repeated."
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    topic: Annotated[list[str], typer.Option("--topic", "-t", metavar="TOPIC", help=_TOPIC_HELP)],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Begin at earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
+        ),
+    ] = "latest",
+    ordering: flags.OrderingFlag = None,
+    guarantee: flags.GuaranteeFlag = None,
+    visibility: flags.VisibilityFlag = None,
+    max_deliveries: flags.MaxDeliveriesFlag = None,
+    dead_letter: flags.DeadLetterFlag = None,
+    backoff_min: flags.BackoffMinFlag = None,
+    backoff_max: flags.BackoffMaxFlag = None,
+    backoff_factor: flags.BackoffFactorFlag = None,
+    ageing: flags.AgeingFlag = None,
+    fairness: flags.FairnessFlag = None,
+    session_timeout: flags.SessionTimeoutFlag = None,
+    filter: flags.FilterFlag = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+    ] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Create a subscription."""
+    settings = flags.settings_from(context.params)
+    if "backoff" in settings:
+        settings["backoff"] = Backoff(**settings["backoff"])
+    SubscriptionSettings(topics=topic, **settings)  # a mistake is told before connecting
+    start = parse_position(from_, "--from")
+    with connected(context, url) as client:
+        info = client.create_subscription(
+            name, topic, start=start, exist_ok=if_not_exists, **settings
+        )
+    _print_changed(info, "there is a" if if_not_exists else "created", json=json)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help=_TOPIC_HELP)
+    ] = None,
+    visibility: flags.VisibilityFlag = None,
+    max_deliveries: flags.MaxDeliveriesFlag = None,
+    dead_letter: flags.DeadLetterFlag = None,
+    backoff_min: flags.BackoffMinFlag = None,
+    backoff_max: flags.BackoffMaxFlag = None,
+    backoff_factor: flags.BackoffFactorFlag = None,
+    ageing: flags.AgeingFlag = None,
+    session_timeout: flags.SessionTimeoutFlag = None,
+    filter: flags.FilterFlag = None,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Change the settings of a subscription; what is not given stays as it is."""
+    changes = flags.settings_from(context.params)
+    if topic:
+        changes["topics"] = topic
+    if not changes:
+        raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
+    with connected(context, url) as client:
+        described(client, name, is_queue=False)
+        info = client.alter_subscription(name, **changes)
+    _print_changed(info, "altered", json=json)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+    """List the subscriptions; queues are listed by `quiver queue list`."""
+    with connected(context, url) as client:
+        infos = [info for info in client.list_subscriptions() if not info.is_queue]
+    if json:
+        print_json(infos)
+        return
+    if not infos:
+        tell(
+            "there are no subscriptions; create one with: quiver subscription create NAME -t TOPIC"
+        )
+        return
+    print_table(
+        ("SUBSCRIPTION", "TOPICS", "ORDERING", "GUARANTEE", "VISIBILITY", "FILTER", "CREATED"),
+        [
+            (
+                info.name,
+                ", ".join(info.settings.topics),
+                info.settings.ordering,
+                info.settings.guarantee,
+                shown_duration(info.settings.visibility_s),
+                info.settings.filter or "none",
+                shown_time(info.created_us)[:19] + "Z",
+            )
+            for info in infos
+        ],
+    )
+
+
+@app.command()
+def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
+    """Show settings, how many messages are in which state, and the members of the group."""
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=False)
+    if json:
+        print_json(info)
+        return
+    print_table(("SUBSCRIPTION", info.name), setting_rows(info))
+    print_depth(info)
+
+
+@app.command()
+def seek(
+    context: typer.Context,
+    name: Name,
+    to: ToFlag = None,
+    places: PlacesFlag = None,
+    url: UrlFlag = None,
+) -> None:
+    """Go on at another place: what is before is done with, what is after is delivered (again)."""
+    goal = goal_of(context, to, places)
+    with connected(context, url) as client:
+        described(client, name, is_queue=False)
+        client.seek(name, goal)
+    tell(f"subscription {name} goes on from {to or ', '.join(places or [])}")
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    name: Name,
+    yes: Yes = False,
+    url: UrlFlag = None,
+) -> None:
+    """Delete a subscription and its progress; the messages stay in their topics."""
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=False)
+        if not yes:
+            left = plural(pending(info), "pending message")
+            typer.confirm(
+                f"Delete subscription {name}, which has {left}? This cannot be undone",
+                abort=True,
+                err=True,
+            )
+        client.delete_subscription(name)
+    tell(f"deleted subscription {name}")
+
+
+def _print_changed(info: SubscriptionInfo, verb: str, *, json: bool) -> None:
+    if json:
+        print_json(info)
+        return
+    tell(f"{verb} subscription {info.name} of {', '.join(info.settings.topics)}")
