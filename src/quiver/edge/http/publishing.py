@@ -30,7 +30,7 @@ from quiver.edge.http.structs import (
     Stored,
 )
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
-from quiver.model.message_id import message_ids
+from quiver.model.message_ids import message_ids
 
 STORED, PARTLY = 201, 207
 _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(

@@ -33,7 +33,7 @@ from quiver.edge.http.structs import (
 )
 from quiver.errors import InvalidRequest, QuiverError, StaleReceipt
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
-from quiver.model.message_id import message_ids
+from quiver.model.message_ids import message_ids
 from quiver.model.receipt import receipt
 
 _acks = msgspec.json.Decoder(Ack)

@@ -34,7 +34,7 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from quiver.model.message_id import message_ids
+from quiver.model.message_ids import message_ids
 
 _seeks = msgspec.json.Decoder(Seek)
 _purges = msgspec.json.Decoder(PurgeOptions)
