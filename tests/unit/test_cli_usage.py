@@ -114,7 +114,7 @@ class TestHelp:
         check = (
             "import sys; from quiver.cli.exits import run; from quiver.cli.main import app; "
             f"assert run(app, ['{command}', '--help']) == 0; "
-            "slow = {'pyarrow', 'quiver.client', 'quiver.edge', 'asyncio', 'structlog'}; "
+            "slow = {'pyarrow', 'numpy', 'quiver.client', 'quiver.edge', 'asyncio', 'structlog'}; "
             "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
         )
         told = subprocess.run(

@@ -29,6 +29,7 @@ from quiver.cli import (
     topic,
 )
 from quiver.cli.exits import run
+from quiver.cli.noun import add_noun
 from quiver.cli.output import print_line
 from quiver.cli.session import DEFAULT_URL
 from quiver.version import __version__
@@ -67,9 +68,9 @@ def options(
 
 
 app.command()(serve.serve)
-app.add_typer(topic.app, name="topic")
-app.add_typer(queue.app, name="queue")
-app.add_typer(subscription.app, name="subscription")
+add_noun(app, topic.app, "topic")
+add_noun(app, queue.app, "queue")
+add_noun(app, subscription.app, "subscription")
 app.command()(publish.publish)
 app.command()(tail.tail)
 app.command()(consume.consume)
@@ -78,9 +79,9 @@ app.command()(message.message)
 app.command()(cancel.cancel)
 app.command()(purge.purge)
 app.command()(redrive.redrive)
-app.add_typer(token.app, name="token")
+add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
-app.add_typer(bench.app, name="bench")
+add_noun(app, bench.app, "bench")
 
 
 @app.command()

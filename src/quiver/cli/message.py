@@ -11,7 +11,6 @@ from quiver.cli.output import Json, print_json, print_line, print_table
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.text import shown_time
 from quiver.errors import InvalidRequest, InvalidSetting
-from quiver.model.message_id import parse_message_id
 
 if TYPE_CHECKING:
     from quiver.client.glance import MessageStatus, SubscriptionStatus
@@ -38,6 +37,8 @@ def message(
 
 def check_id(text: str) -> None:
     """Whether this can be a message's id: it is wrong usage if it cannot."""
+    from quiver.model.message_id import parse_message_id  # noqa: PLC0415 - it loads numpy
+
     try:
         parse_message_id(text)
     except InvalidRequest as error:

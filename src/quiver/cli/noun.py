@@ -1,0 +1,36 @@
+"""Nouns whose verbs are put together only when one of them is asked for.
+
+Typer makes every flag of every command before it looks at the command line; with some hundred flags
+that takes longer than anything else that ``quiver --help`` does.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
+    """Like ``app.add_typer(noun, name=name)``, but later."""
+
+    class Noun(TyperGroup):
+        @cached_property
+        def _verbs(self) -> TyperGroup:
+            made = typer.main.get_command(noun)
+            assert isinstance(made, TyperGroup), "a noun has several verbs"
+            return made
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return self._verbs.list_commands(ctx)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            self.commands = self._verbs.commands
+            return self._verbs.get_command(ctx, cmd_name)
+
+    app.add_typer(
+        typer.Typer(cls=Noun, no_args_is_help=True, help=noun.info.help, add_completion=False),
+        name=name,
+    )
