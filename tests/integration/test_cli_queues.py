@@ -53,6 +53,8 @@ DELIVERED: dict[str, Any] = {
     "ageing": 0.0,
     "session_timeout": 20.0,
     "filter": "headers.region = 'eu'",
+    "push": None,
+    "on_disconnect": "return",
 }
 
 
