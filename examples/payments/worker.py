@@ -55,7 +55,8 @@ def main(url: str, path: str) -> None:
             try:
                 pay(message)
             except Exception as error:
-                print(f"worker: try {message.deliveries} of {message.key.decode()}: {error}")
+                name = message.key.decode()
+                print(f"worker: try {message.deliveries} of {name}: {error}", flush=True)
                 message.nack(error=str(error))  # again after the back-off, or a dead letter
             else:
                 message.ack()

@@ -51,7 +51,7 @@ SAID = {
         ),
         r"total: 10000 lines in \d+ batches",
     ],
-    "task-queue": [r"done: 210 tasks by 8 workers", r"urgent: all 10 among the first \d\d\b"],
+    "task-queue": [r"done: 210 tasks by 8 workers", r"urgent: all 10 among the first [12]\d\b"],
 }
 
 
@@ -68,7 +68,9 @@ def run(name: str, node: Served) -> str:
     done = subprocess.run(
         ["bash", "-euc", command],
         cwd=ROOT,
-        env=environment(QUIVER_URL=node.url, PATH=path, PYTHONWARNINGS="error::ResourceWarning"),
+        env=environment(
+            QUIVER_URL=node.url, PATH=path, PYTHONUNBUFFERED="", PYTHONWARNINGS="error"
+        ),
         capture_output=True,
         text=True,
         timeout=_SECONDS_MAX,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,6 +21,8 @@ from quiver.client.idempotent import Idempotent, Work
 from quiver.client.received import ReceivedMessage
 from quiver.errors import InvalidRequest, InvalidSetting, Unavailable
 from quiver.testing.clock import ManualClock
+
+ROOT = Path(__file__).parents[2]
 
 
 def message(offset: int = 0, *, subscription: str = "payments", **fields: Any) -> ReceivedMessage:
@@ -91,6 +96,9 @@ class TestHandler:
         handle(message())
         handle(message())
         assert effects(path) == 1
+
+    def test_a_second_argument_that_has_a_value_is_the_handlers_own(self, once: Idempotent) -> None:
+        assert once(lambda one, tries=3: tries)(message()) == 3
 
     def test_it_remembers_after_a_restart(self, path: Path) -> None:
         for expected in (True, False):
@@ -181,7 +189,8 @@ class TestTwoConsumers:
                 assert slow.is_new
                 with other(message()) as quick:
                     quick.begin().execute("INSERT INTO effects VALUES ('quick')")
-                slow.begin().execute("INSERT INTO effects VALUES ('slow')")
+                with contextlib.suppress(Exception):  # as a handler that forgives everything
+                    slow.begin().execute("INSERT INTO effects VALUES ('slow')")
                 pytest.fail("the block ends where it turns out that the work is done")
             assert not slow.is_new
             assert effects(path) == 1
@@ -256,6 +265,87 @@ class TestAsync:
 
         asyncio.run(cancelled())
         assert effects(path) == 1
+
+    def test_what_a_cancelled_handler_had_begun_is_taken_back(
+        self, once: Idempotent, path: Path
+    ) -> None:
+        @once
+        async def handle(one: ReceivedMessage, work: Work) -> None:
+            (await work.begin()).execute("INSERT INTO effects VALUES ('a')")
+
+        async def cancelled(other: sqlite3.Connection) -> None:
+            other.execute("BEGIN IMMEDIATE")  # another process has its turn
+            handling = asyncio.create_task(handle(message()))
+            async with asyncio.timeout(30):
+                while not once.turn.locked():  # noqa: ASYNC110 - a lock tells nobody
+                    await asyncio.sleep(0)
+            handling.cancel()
+            await asyncio.sleep(0)
+            other.execute("ROLLBACK")
+            await asyncio.wait([handling])
+            assert handling.cancelled()
+            await handle(message())
+
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+            asyncio.run(cancelled(other))
+        assert effects(path) == 1
+
+
+class TestStores:
+    def test_a_child_process_uses_the_store_of_its_parent(self, path: Path) -> None:
+        program = """
+import os, sys, quiver
+from tests.unit.test_idempotent import message
+once = quiver.idempotent(sys.argv[1])
+handle = once(lambda one: "new")
+assert handle(message(0)) == "new"
+child = os.fork()
+said = handle(message(0)), handle(message(1) if child else message(2))
+if not child:
+    os._exit(0 if said == (None, "new") else 1)
+assert said == (None, "new")
+_, status = os.waitpid(child, 0)
+assert once.is_handled(message(2))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(path)], cwd=ROOT, timeout=60, check=False
+        )
+        assert done.returncode == 0
+
+    def test_a_store_of_ones_own_is_used_the_same_way(self) -> None:
+        store = MemoryStore()
+        handle = quiver.idempotent(store)(lambda one: "done")
+        assert [handle(message()), handle(message())] == ["done", None]
+        assert len(store.kept) == 1
+
+
+class MemoryStore:
+    """What somebody might write for another database; here a set."""
+
+    def __init__(self) -> None:
+        self.kept: set[tuple[str, str]] = set()
+        self.connection = None
+        self._begun: tuple[str, str] | None = None
+
+    def has(self, scope: str, key: str) -> bool:
+        return (scope, key) in self.kept
+
+    def begin(self, scope: str, key: str, now_us: int, forget_before_us: int) -> MemoryStore | None:
+        if self.has(scope, key):
+            return None
+        self._begun = (scope, key)
+        return self
+
+    def commit(self) -> None:
+        assert self._begun is not None
+        self.kept.add(self._begun)
+
+    def roll_back(self) -> None:
+        self._begun = None
+
+    def close(self) -> None:
+        self.kept.clear()
 
 
 class TestMistakes:

@@ -27,8 +27,11 @@ from quiver.model.units import Duration
 _YEAR_S = 365 * 86_400.0
 
 
-class _HandledMeanwhile(Exception):
-    """Another consumer was quicker: leaves the ``with`` block, and goes no further."""
+class _HandledMeanwhile(BaseException):
+    """Another consumer was quicker: leaves the ``with`` block, and goes no further.
+
+    Not an error, so that a handler that catches all errors does not go on with it.
+    """
 
 
 def idempotent(
@@ -52,7 +55,7 @@ def idempotent(
 class Idempotent:
     """What ``quiver.idempotent`` gives; a decorator for handlers, and a block around a message.
 
-    ``@once`` makes a handler that does nothing with a message that was handled before. If it takes a
+    ``@once`` makes a handler that does nothing with a message that was handled before. If it needs a
     second argument, that is the ``Work``. ``with once(message) as work`` (or ``async with``) is the
     same without a function: do the work if ``work.is_new``.
     """
@@ -103,7 +106,7 @@ class Idempotent:
         )
 
     def _decorated(self, handler: Callable[..., Any]) -> Callable[[Any], Any]:
-        wants_work = len(inspect.signature(handler).parameters) > 1
+        wants_work = _arguments_needed(handler) > 1
 
         @functools.wraps(handler)
         def handle(message: Any) -> Any:
@@ -239,6 +242,15 @@ async def _in_thread(call: Callable[[], Any], abandon: Callable[[Any], None] | N
         if not running.cancelled() and running.exception() is None and abandon is not None:
             abandon(running.result())
         raise
+
+
+def _arguments_needed(handler: Callable[..., Any]) -> int:
+    """How many arguments a call must have by place."""
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(
+        one.kind in by_place and one.default is inspect.Parameter.empty
+        for one in inspect.signature(handler).parameters.values()
+    )
 
 
 def _scope(message: Message) -> str:

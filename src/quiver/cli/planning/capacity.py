@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One resource: how many nodes it asks for, and how much of it is used at the peak then."""
+    """One resource: how many nodes it asks for, and how much of it is used then."""
 
     resource: str
     nodes: int
@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def breaks_at_per_s(self) -> float:
-        """The peak at which it is used up."""
+        """The peak at which it is used up, if the workload grows as it is."""
         return self.peak_per_s / self.first_to_break.utilisation
 
 

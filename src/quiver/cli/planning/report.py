@@ -90,8 +90,9 @@ def cost_drivers(workload: Workload, plan: Plan) -> list[str]:
 def breaks_first(plan: Plan) -> list[str]:
     first = plan.first_to_break
     lines = [
-        f"{first.resource}: {first.utilisation:.0%} used at the peak, all of it at "
-        f"{plan.breaks_at_per_s:,.0f}/s; then {_REMEDY[first.resource]}"
+        f"{first.resource}: {first.utilisation:.0%} used; all of it when the workload is "
+        f"{1 / first.utilisation:,.1f} times as large ({plan.breaks_at_per_s:,.0f}/s at the peak); "
+        f"then {_REMEDY[first.resource]}"
     ]
     if plan.utilisation_with_a_node_lost is not None:
         lost = plan.utilisation_with_a_node_lost
