@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 import quiver
 
+URL = os.environ.get("QUIVER_URL", "quiver://127.0.0.1:7401")
 QUEUE = "payments"
-BODY_BYTES_MAX = 10_000
 
 
-def create_queue(q: quiver.Client) -> None:
+@asynccontextmanager
+async def connected(app: Starlette) -> AsyncIterator[None]:
     """Three tries, a moment apart; what fails three times goes to the dead letters."""
-    q.create_queue(
-        QUEUE,
-        visibility="10s",
-        max_deliveries=3,
-        backoff={"min": "100ms", "max": "1s"},
-        exist_ok=True,
+    async with quiver.AsyncClient(URL) as q:
+        retries = {"max_deliveries": 3, "backoff": {"min": "100ms", "max": "1s"}}
+        await q.create_queue(QUEUE, visibility="10s", exist_ok=True, **retries)
+        app.state.q = q
+        yield
+
+
+async def take_payment(request: Request) -> JSONResponse:
+    """``POST /payments`` with ``{"id": …, "amount": …, "currency": …}``."""
+    try:
+        payment = json.loads(await request.body())
+        payment_id = str(payment["id"])
+    except (ValueError, KeyError, TypeError):
+        return JSONResponse({"error": "a payment is JSON with an id"}, 400)
+    # Stored on disk when this returns. A form that is sent twice is stored once.
+    published = await request.app.state.q.publish(
+        QUEUE, payment, key=payment_id, dedup_id=payment_id
     )
+    return JSONResponse({"payment": payment_id, "message": published.id}, 202)
 
 
-def web_app(q: quiver.Client, port: int = 0) -> ThreadingHTTPServer:
-    """A server for ``POST /payments`` with ``{"id": …, "amount": …, "currency": …}``."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            if self.path != "/payments" or size > BODY_BYTES_MAX:
-                self.answer(404, {"error": "POST /payments, and not much"})
-                return
-            try:
-                payment = json.loads(self.rfile.read(size))
-                payment_id = str(payment["id"])
-            except (ValueError, KeyError, TypeError):
-                self.answer(400, {"error": "a payment is JSON with an id"})
-                return
-            # Stored on disk when this returns. A form that is sent twice is stored once.
-            published = q.publish(QUEUE, payment, key=payment_id, dedup_id=payment_id)
-            self.answer(202, {"payment": payment_id, "message": published.id})
-
-        def answer(self, status: int, document: dict[str, str]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """The example says itself what happens."""
-
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+app = Starlette(routes=[Route("/payments", take_payment, methods=["POST"])], lifespan=connected)

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from urllib.request import Request, urlopen
 
-from app import QUEUE, create_queue, web_app
+import uvicorn
+from app import QUEUE, app
 from worker import open_ledger
 
 import quiver
@@ -36,25 +38,36 @@ def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline:
-            sys.exit("the worker does not get on; is it running?")
+            sys.exit("nothing happens; is the node running? (make run)")
         time.sleep(0.05)
 
 
-def run(q: quiver.Client, path: str) -> None:
-    ledger = open_ledger(path)
-    ledger.execute("INSERT INTO rates VALUES ('EUR', 1.0), ('USD', 0.9)")
-    ledger.commit()
-    app = web_app(q)
-    Thread(target=app.serve_forever, daemon=True).start()
-    worker = subprocess.Popen([sys.executable, Path(__file__).with_name("worker.py"), path])
+@contextmanager
+def web_app() -> Iterator[int]:
+    """The web app on a free port, as ``uvicorn app:app`` would serve it."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = Thread(target=server.run)
+    thread.start()
     try:
-        pay(q, ledger, app.server_port)
+        wait_for(lambda: server.started or not thread.is_alive())
+        if not server.started:
+            sys.exit("the web app did not start; is the node running? (make run)")
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
-        worker.kill()
-        worker.wait()
-        app.shutdown()
-        app.server_close()
-        ledger.close()
+        server.should_exit = True
+        thread.join(WAIT_S)
+
+
+def run(q: quiver.Client, path: str) -> None:
+    with web_app() as port, closing(open_ledger(path)) as ledger:
+        ledger.execute("INSERT INTO rates VALUES ('EUR', 1.0), ('USD', 0.9)")
+        ledger.commit()
+        worker = subprocess.Popen([sys.executable, Path(__file__).with_name("worker.py"), path])
+        try:
+            pay(q, ledger, port)
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 def pay(q: quiver.Client, ledger, port: int) -> None:
@@ -88,5 +101,4 @@ def pay(q: quiver.Client, ledger, port: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, quiver.Client(URL) as q:
-        create_queue(q)
         run(q, str(Path(folder) / "ledger.db"))

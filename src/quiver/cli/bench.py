@@ -20,12 +20,6 @@ from quiver.model.units import size_bytes
 if TYPE_CHECKING:
     from quiver.cli.bench_run import BenchOptions
 
-app = typer.Typer(
-    no_args_is_help=True,
-    invoke_without_command=True,
-    help="Measure how fast a node publishes and reads, and how long it takes.",
-)
-
 MESSAGES_MAX = 100_000_000
 SECONDS_MAX = 3600.0
 SIZE_MAX = 1 << 20
@@ -59,7 +53,6 @@ SecondsFlag = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.callback()
 def everything(
     context: typer.Context,
     save: Annotated[
@@ -97,6 +90,14 @@ def everything(
         print_line(
             f"saved as {save}; plan with: quiver plan --measurement {save} --rate … --size …"
         )
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    callback=everything,
+    invoke_without_command=True,
+    help="Measure how fast a node publishes and reads, and how long it takes.",
+)
 
 
 @app.command()
