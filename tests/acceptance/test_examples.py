@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -64,13 +63,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def run(name: str, node: Served) -> str:
     """What the example says when it is started as its README has it."""
     (command,) = _COMMAND.findall((EXAMPLES / name / "README.md").read_text())
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    program, _, arguments = command.partition(" ")
+    assert program == ".venv/bin/python"
     done = subprocess.run(
-        ["bash", "-euc", command],
+        [sys.executable, *arguments.split()],
         cwd=ROOT,
-        env=environment(
-            QUIVER_URL=node.url, PATH=path, PYTHONUNBUFFERED="", PYTHONWARNINGS="error"
-        ),
+        env=environment(QUIVER_URL=node.url, PYTHONUNBUFFERED="", PYTHONWARNINGS="error"),
         capture_output=True,
         text=True,
         timeout=_SECONDS_MAX,
@@ -86,6 +84,11 @@ def test_an_example_does_what_it_says(name: str, node: Served) -> None:
     said = run(name, node)
     for line in SAID[name]:
         assert re.search(rf"^{line}", said, re.MULTILINE), f"{line!r} is not in:\n{said}"
+
+
+def test_the_payments_can_be_run_again(node: Served) -> None:
+    for _ in range(2):
+        assert "ledger: 9 payments booked, 132.80 euro" in run("payments", node)
 
 
 def test_the_tip_for_somebody_who_left_is_not_sent(node: Served) -> None:
