@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Reader,
         Tls,
     )
+    from quiver.client.idempotent import idempotent
     from quiver.embedded import open, open_async
     from quiver.model.message import Message
     from quiver.model.topic import Acks, Compression, Durability, Retention, TopicSettings
@@ -44,6 +45,7 @@ __all__ = [
     "TopicSettings",
     "__version__",
     "errors",
+    "idempotent",
     "open",
     "open_async",
 ]
@@ -61,6 +63,7 @@ _HOMES = {
         "Reader",
         "Tls",
     ),
+    "quiver.client.idempotent": ("idempotent",),
     "quiver.embedded": ("open", "open_async"),
     "quiver.model.message": ("Message",),
     "quiver.model.topic": ("Acks", "Compression", "Durability", "Retention", "TopicSettings"),

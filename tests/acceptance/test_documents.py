@@ -39,6 +39,20 @@ def test_the_readme_has_blocks_to_run() -> None:
     assert {kind for kind, _ in blocks(PAGES[0])} == {"bash", "python"}
 
 
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("*.md"),
+]
+_LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_are_there(page: Path) -> None:
+    links = _LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[list[str]]:
     """Where a page's own node listens, if it starts one. It is gone afterwards."""

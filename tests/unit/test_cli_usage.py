@@ -96,6 +96,7 @@ class TestHelp:
         ["bench", "publish"],
         ["bench", "read"],
         ["bench", "latency"],
+        ["plan"],
         ["version"],
     )
 

@@ -34,6 +34,7 @@ SURFACE = {
     "TopicSettings",
     "__version__",
     "errors",
+    "idempotent",
 }
 
 

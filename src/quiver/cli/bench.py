@@ -1,15 +1,17 @@
 """``quiver bench``: how fast a node publishes and reads, and how long a message takes.
 
 The runs are in ``bench_run``; here are their flags. Every run is bounded by ``--messages`` and by
-``--seconds``.
+``--seconds``. ``quiver bench --save FILE`` takes the measurement that ``quiver plan`` begins with.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quiver.cli.output import print_json, print_line
 from quiver.cli.session import UrlFlag
 from quiver.errors import InvalidSetting
 from quiver.model.topic import PARTITIONS_MAX, Acks
@@ -17,10 +19,6 @@ from quiver.model.units import size_bytes
 
 if TYPE_CHECKING:
     from quiver.cli.bench_run import BenchOptions
-
-app = typer.Typer(
-    no_args_is_help=True, help="Measure how fast a node publishes and reads, and how long it takes."
-)
 
 MESSAGES_MAX = 100_000_000
 SECONDS_MAX = 3600.0
@@ -53,6 +51,53 @@ SecondsFlag = Annotated[
     float, typer.Option("--seconds", min=0.1, max=SECONDS_MAX, help="End after so long.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def everything(
+    context: typer.Context,
+    save: Annotated[
+        str | None,
+        typer.Option("--save", metavar="FILE", help="Measure all, and keep it for quiver plan."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, max=60, help="Of --save: how long each run is.")
+    ] = 2.0,
+    disk: Annotated[
+        str | None,
+        typer.Option("--disk", metavar="DIR", help="Of --save: on the disk to measure."),
+    ] = None,
+    json: JsonFlag = False,
+    url: UrlFlag = None,
+) -> None:
+    """Measure how fast a node publishes and reads, and how long it takes."""
+    if context.invoked_subcommand is not None:
+        if save is not None or disk is not None:
+            raise InvalidSetting("--save measures everything: give it without another command")
+        if json or url is not None:
+            raise InvalidSetting("give --json and --url after the name of what is measured")
+        return
+    if save is None:
+        raise InvalidSetting("what shall be measured? publish, read, latency, or all with --save")
+    from quiver.cli.bench_save import take_measurement  # noqa: PLC0415 - not for help
+    from quiver.cli.planning.measurement import save as save_measurement  # noqa: PLC0415
+
+    folder = disk or os.path.dirname(os.path.abspath(save))
+    measured = take_measurement(context, folder, seconds)
+    save_measurement(measured, save)
+    if json:
+        print_json(measured)
+    else:
+        print_line(
+            f"saved as {save}; plan with: quiver plan --measurement {save} --rate … --size …"
+        )
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    callback=everything,
+    invoke_without_command=True,
+    help="Measure how fast a node publishes and reads, and how long it takes.",
+)
 
 
 @app.command()

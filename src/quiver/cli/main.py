@@ -18,6 +18,7 @@ from quiver.cli import (
     doctor,
     message,
     peek,
+    plan,
     publish,
     purge,
     queue,
@@ -82,6 +83,7 @@ app.command()(redrive.redrive)
 add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
+app.command()(plan.plan)
 
 
 @app.command()

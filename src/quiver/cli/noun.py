@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 
 def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
-    """Like ``app.add_typer(noun, name=name)``, but later."""
+    """Like ``app.add_typer(noun, name=name)``, but later. What the noun does by itself goes with it."""
 
     class Noun(TyperGroup):
         @cached_property
@@ -31,6 +31,13 @@ def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
             return self._verbs.get_command(ctx, cmd_name)
 
     app.add_typer(
-        typer.Typer(cls=Noun, no_args_is_help=True, help=noun.info.help, add_completion=False),
+        typer.Typer(
+            cls=Noun,
+            no_args_is_help=True,
+            help=noun.info.help,
+            callback=noun.info.callback,
+            invoke_without_command=noun.info.invoke_without_command,
+            add_completion=False,
+        ),
         name=name,
     )
