@@ -6,7 +6,7 @@ columns each of them carries: no row becomes a Python object, and of a large ent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -78,21 +78,47 @@ def spark_schema(names: tuple[str, ...]) -> StructType:
 def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The messages of a chunk as record batches of Spark's schema."""
     for run in _runs(chunk):
-        parts = [rows_in(entry, chunk) for entry in run]
-        lengths = [len(part) for part in parts]
-        first = max(int(run[0].base_offset), chunk.begin)
-        count = sum(lengths)
-        derived: dict[str, Callable[[], pa.Array]] = {
-            "topic": lambda: _repeated(chunk.topic, "string", count),
-            "partition": lambda: _repeated(chunk.partition, "int32", count),
-            "offset": lambda: pa.array(np.arange(first, first + count)),
-            "timestamp": lambda: _times(run, lengths),
-        }
+        rows = _Rows(chunk, run)
+        yield pa.RecordBatch.from_arrays([rows.column(field) for field in schema], schema=schema)
+
+
+class _Rows:
+    """The messages of consecutive entries, and what the envelope says of them, as columns."""
+
+    def __init__(self, chunk: Chunk, run: list[StoredBatch]) -> None:
+        self._chunk = chunk
+        self._run = run
+        self._parts = [rows_in(entry, chunk) for entry in run]
+        self._lengths = [len(part) for part in self._parts]
+        self._count = sum(self._lengths)
+
+    def column(self, field: pa.Field) -> pa.Array:
+        match field.name:
+            case "topic":
+                return _repeated(self._chunk.topic, "string", self._count)
+            case "partition":
+                return _repeated(self._chunk.partition, "int32", self._count)
+            case "offset":
+                first = max(int(self._run[0].base_offset), self._chunk.begin)
+                return pa.array(np.arange(first, first + self._count))
+            case "timestamp":
+                times = np.array([entry.append_time for entry in self._run], np.int64)
+                return pa.array(np.repeat(times, self._lengths)).view(field.type)
+            case name:
+                return self._stored(_STORED_AS.get(name, name), field.type)
+
+    def _stored(self, name: str, kind: pa.DataType) -> pa.Array:
+        """A column of the entries, with nulls for those that do not carry it."""
+        found = [part.column(name) if name in part.schema.names else None for part in self._parts]
+        stored = next((array.type for array in found if array is not None), None)
+        if stored is None:
+            return _nulls(kind, self._count)
         arrays = [
-            derived[field.name]() if field.name in derived else _stored(field, parts, count)
-            for field in schema
+            pa.nulls(length, stored) if array is None else array
+            for array, length in zip(found, self._lengths, strict=True)
         ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return whole if whole.type == kind else whole.cast(kind)
 
 
 def _runs(chunk: Chunk) -> Iterator[list[StoredBatch]]:
@@ -111,28 +137,6 @@ def _runs(chunk: Chunk) -> Iterator[list[StoredBatch]]:
         yield run
 
 
-def _stored(field: pa.Field, parts: list[pa.RecordBatch], count: int) -> pa.Array:
-    name = _STORED_AS.get(field.name, field.name)
-    present = [name in part.schema.names for part in parts]
-    if not any(present):
-        return _nulls(field.type, count) if count <= _REPEATED else pa.nulls(count, field.type)
-    arrays = [
-        part.column(name) if here else None for part, here in zip(parts, present, strict=True)
-    ]
-    kind = next(array.type for array in arrays if array is not None)
-    filled = [
-        pa.nulls(len(part), kind) if array is None else array
-        for part, array in zip(parts, arrays, strict=True)
-    ]
-    whole = filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
-    return whole if whole.type == field.type else whole.cast(field.type)
-
-
-def _times(run: list[StoredBatch], lengths: list[int]) -> pa.Array:
-    times = np.repeat(np.array([entry.append_time for entry in run], np.int64), lengths)
-    return pa.array(times).view(pa.timestamp("us", tz="UTC"))
-
-
 def _repeated(value: str | int, kind: str, count: int) -> pa.Array:
     if count > _REPEATED:
         return pa.repeat(pa.scalar(value, pa.type_for_alias(kind)), count)
@@ -145,7 +149,7 @@ def _many(value: str | int, kind: str) -> pa.Array:
 
 
 def _nulls(kind: pa.DataType, count: int) -> pa.Array:
-    return _all_null(kind).slice(0, count)
+    return pa.nulls(count, kind) if count > _REPEATED else _all_null(kind).slice(0, count)
 
 
 @cache

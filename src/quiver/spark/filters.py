@@ -6,7 +6,7 @@ care itself. The bounds hold for every row that can pass, so leaving out the res
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -36,9 +36,9 @@ class Pushed:
         self._last: int | None = None
         self._among: dict[str, set[Any]] = {}
         for one in filters:
-            column = getattr(one, "attribute", ())
-            if len(column) == 1:
-                self._take(column[0], one)
+            column = getattr(one, "attribute", None)
+            if isinstance(column, tuple) and len(column) == 1:
+                self._take(str(column[0]), one)
 
     def offsets_within(self, one: Range) -> tuple[int, int]:
         """The offsets of the range that can pass, its end not included."""
@@ -67,7 +67,7 @@ class Pushed:
         self._among[column] = values & self._among.get(column, values)
 
     def _take_offset(self, one: Filter) -> None:
-        low, high = _bounds(one, lambda value: int(value))
+        low, high = _bounds(one, int)
         self._first = _later(self._first, low)
         self._last = _sooner(self._last, high)
 
@@ -78,22 +78,23 @@ class Pushed:
             self.until_us = _sooner(self.until_us, None if high is None else high + 1)
 
 
-def _bounds(one: Filter, number: Any) -> tuple[int | None, int | None]:
+def _bounds(one: Filter, number: Callable[[Any], int]) -> tuple[int | None, int | None]:
     """The lowest and the highest whole number that passes, where there is one."""
-    if isinstance(one, EqualTo | EqualNullSafe):
-        return (None, None) if one.value is None else (number(one.value), number(one.value))
-    if isinstance(one, GreaterThan):
-        return number(one.value) + 1, None
-    if isinstance(one, GreaterThanOrEqual):
-        return number(one.value), None
-    if isinstance(one, LessThan):
-        return None, number(one.value) - 1
-    if isinstance(one, LessThanOrEqual):
-        return None, number(one.value)
-    if isinstance(one, In) and one.value and all(value is not None for value in one.value):
-        numbers = [number(value) for value in one.value]
-        return min(numbers), max(numbers)
-    return None, None
+    low: int | None = None
+    high: int | None = None
+    if isinstance(one, In):
+        if one.value and all(value is not None for value in one.value):
+            numbers = [number(value) for value in one.value]
+            low, high = min(numbers), max(numbers)
+    elif getattr(one, "value", None) is not None:
+        value = number(getattr(one, "value"))  # noqa: B009 - only some filters have one
+        if isinstance(one, EqualTo | EqualNullSafe):
+            low = high = value
+        elif isinstance(one, GreaterThan | GreaterThanOrEqual):
+            low = value + isinstance(one, GreaterThan)
+        elif isinstance(one, LessThan | LessThanOrEqual):
+            high = value - isinstance(one, LessThan)
+    return low, high
 
 
 def _later(known: int | None, new: int | None) -> int | None:

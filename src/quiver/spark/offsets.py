@@ -7,6 +7,7 @@ form that the Kafka connector uses; -2 stands for the earliest offset and -1 for
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -99,10 +100,7 @@ def split(ranges: list[Range], count_min: int) -> list[Range]:
     for one in ranges:
         parts = max(1, min(len(one), -(-len(one) * count_min // total)))
         cuts = [one.start + len(one) * part // parts for part in range(parts + 1)]
-        pieces += [
-            Range(one.topic, one.partition, begin, end)
-            for begin, end in zip(cuts, cuts[1:], strict=False)
-        ]
+        pieces += [Range(one.topic, one.partition, begin, end) for begin, end in pairwise(cuts)]
     return pieces
 
 

@@ -45,11 +45,12 @@ class Positions:
         return found
 
     def _topics(self) -> list[TopicInfo]:
-        choice = self._options.topics
-        if choice.pattern is None:
-            return [self._client.describe_topic(name) for name in choice.names]
-        pattern = re.compile(choice.pattern)
-        return [info for info in self._client.list_topics() if pattern.fullmatch(info.name)]
+        choice, names = self._options.topics, self._options.topics.names
+        if choice.pattern is not None:
+            pattern = re.compile(choice.pattern)
+            known = (info.name for info in self._client.list_topics())
+            names = tuple(name for name in known if pattern.fullmatch(name))
+        return [self._client.describe_topic(name) for name in names]
 
     def offsets(self, setting: str, bound: Bound, extents: Extents) -> Offsets:
         """The offsets that a bound means now; each is within what its partition holds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import defaultdict, deque
+from collections import deque
 from itertools import groupby
 
 import msgspec
@@ -37,7 +37,9 @@ async def publish_staged(client: AsyncClient, staging: str, decision: Decision) 
         for one in decision.targets
     }
     try:
-        ordered = sorted(decision.entries, key=lambda entry: (entry.staging_partition, entry.offset))
+        ordered = sorted(
+            decision.entries, key=lambda entry: (entry.staging_partition, entry.offset)
+        )
         for partition, group in groupby(ordered, key=lambda entry: entry.staging_partition):
             wanted = {entry.offset: entry for entry in group}
             await _publish_partition(client, staging, partition, wanted, lanes, decision)
@@ -86,9 +88,7 @@ class _Lane:
 
     def stamped(self, stored: StoredBatch, producer_id: int) -> UnstoredBatch:
         """The entry's bytes with the next sequences of this partition."""
-        stamp = ProducerStamp(
-            ProducerId(producer_id), ProducerEpoch(0), Sequence(self._sequence)
-        )
+        stamp = ProducerStamp(ProducerId(producer_id), ProducerEpoch(0), Sequence(self._sequence))
         self._sequence += stored.count
         return seal_batch(stored.body, stored.count, stored.columns, stamp)
 

@@ -47,6 +47,7 @@ _SINK_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "event_time": (TimestampType,),
 }
 _HEADERS = next(field.type for field in COLUMNS if field.name == "headers")
+_ANY = -1
 Partitioner = Callable[[str, bytes], int]
 """The partition of a topic in which a key belongs."""
 
@@ -91,26 +92,25 @@ def messages_of(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def destinations(
-    rows: pa.RecordBatch, topic: str | None, spare: int, partition_of: Partitioner
+    rows: pa.RecordBatch, topic: str | None, partition_of: Partitioner
 ) -> Iterator[tuple[str, int | None, pa.Array | None]]:
-    """Topic, partition and row numbers of the rows that go there; no numbers means all.
+    """Topic, partition and row numbers of the rows that go there.
 
-    A row without key and partition goes where ``spare`` says, together with all such rows.
+    No partition means that any will do, and no numbers that it is all rows.
     """
     for name, numbers in _by_topic(rows, topic):
         some = rows if numbers is None else rows.take(numbers)
-        places = _places(some, name, spare, partition_of)
+        places = _places(some, name, partition_of)
         if places is None:
             yield name, None, numbers
             continue
         order = np.argsort(places, kind="stable")
         found, starts = np.unique(places[order], return_index=True)
-        if len(found) == 1:
-            yield name, int(found[0]), numbers
-            continue
         for place, some_rows in zip(found, np.split(order, starts[1:]), strict=True):
-            chosen = pa.array(some_rows)
-            yield name, int(place), chosen if numbers is None else numbers.take(chosen)
+            chosen = pa.array(some_rows) if len(found) > 1 else None
+            if chosen is not None and numbers is not None:
+                chosen = numbers.take(chosen)
+            yield name, None if place == _ANY else int(place), numbers if chosen is None else chosen
 
 
 def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.Array | None]]:
@@ -126,7 +126,7 @@ def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
 
 
 def _places(
-    rows: pa.RecordBatch, topic: str, spare: int, partition_of: Partitioner
+    rows: pa.RecordBatch, topic: str, partition_of: Partitioner
 ) -> np.ndarray[Any, Any] | None:
     """The partition of each row; ``None`` if any will do for all of them."""
     names = rows.schema.names
@@ -135,11 +135,12 @@ def _places(
         encoded = rows.column("key").cast(pa.binary()).dictionary_encode()
         of_key = [partition_of(topic, key) for key in encoded.dictionary.to_pylist()]
         indices = encoded.indices.fill_null(len(of_key)).to_numpy(zero_copy_only=False)
-        places = np.array([*of_key, spare])[indices]
+        places = np.array([*of_key, _ANY])[indices]
     if "partition" in names and rows.column("partition").null_count < len(rows):
         told = rows.column("partition").cast(pa.int64())
-        if places is None:
-            places = np.full(len(rows), spare)
+        if pc.min(told).as_py() < 0:
+            raise InvalidBatch("column 'partition' has a negative number")
+        places = np.full(len(rows), _ANY) if places is None else places
         chosen = told.is_valid().to_numpy(zero_copy_only=False)
         places = np.where(chosen, told.fill_null(0).to_numpy(zero_copy_only=False), places)
     return places

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,7 +27,7 @@ from quiver.spark.decisions import Decision, Decisions
 from quiver.spark.options import WriteOptions
 from quiver.spark.publishing import publish_staged
 from quiver.spark.rows import check_columns
-from quiver.spark.staging import StagedEntry, StagedRows, Staging, staging_topic
+from quiver.spark.staging import StagedRows, Staging, staging_topic
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 Messages = list[WriterCommitMessage | None]
@@ -78,9 +77,7 @@ class _Writing:
         staging = staging_topic(sink, decision.batch)
         if decision.staging_number is not None:
             try:
-                is_there = (
-                    self._client.describe_topic(staging).number == decision.staging_number
-                )
+                is_there = self._client.describe_topic(staging).number == decision.staging_number
             except TopicNotFound:
                 is_there = False
             if is_there:  # else it was all published: only then is the staging topic removed
@@ -90,9 +87,6 @@ class _Writing:
     def _remove(self, topic: str) -> None:
         with contextlib.suppress(TopicNotFound):
             self._client.delete_topic(topic)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 def _number(staged: list[StagedRows]) -> int | None:
@@ -145,6 +139,3 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
                 if last is None or last.batch < batchId:
                     self._remove(staging_topic(message.sink, batchId))
                 return
-
-
-__all__ = ["BatchWriter", "StagedEntry", "StreamWriter", "sink_name"]

@@ -68,4 +68,7 @@ def register(spark: SparkSession) -> None:
     allowed = spark.conf.get(PUSHDOWN, "true") != "false"
     if allowed:
         spark.conf.set(PUSHDOWN, "true")
+    java_session = getattr(spark, "_jsparkSession", None)
+    if java_session is not None:  # it looks for a source of this name in the active session
+        java_session.setActiveSession(java_session)
     spark.dataSource.register(FilteringDataSource if allowed else QuiverDataSource)

@@ -91,22 +91,26 @@ class Staging:
     def _take(self, rows: pa.RecordBatch, producer: Producer) -> None:
         messages = messages_of(rows)
         topic = self._options.topic
-        for name, place, numbers in destinations(rows, topic, -1, self._partition_of):
-            partitions = self._layout(name).partitions
-            if place is None or place == -1:
-                self._turn += 1
-                place = partitions[self._turn % len(partitions)]
-            elif place not in partitions:
-                raise InvalidRequest(
-                    f"column 'partition' has {place}; topic {name!r} has partitions "
-                    f"{partitions[0]} to {partitions[-1]}"
-                )
-            target = name, place
+        for name, place, numbers in destinations(rows, topic, self._partition_of):
+            target = name, self._checked(name, place)
             chosen = messages if numbers is None else messages.take(numbers)
             self._waiting.setdefault(target, []).append(chosen)
             self._sizes[target] = self._sizes.get(target, 0) + chosen.nbytes
             if self._sizes[target] >= _PIECE_BYTES:
                 self._send(target, producer)
+
+    def _checked(self, topic: str, place: int | None) -> int:
+        """A partition that the topic has; rows that may go anywhere take turns."""
+        partitions = self._layout(topic).partitions
+        if place is None:
+            self._turn += 1
+            return partitions[self._turn % len(partitions)]
+        if place not in partitions:
+            raise InvalidRequest(
+                f"column 'partition' has {place}; topic {topic!r} has partitions "
+                f"{partitions[0]} to {partitions[-1]}"
+            )
+        return place
 
     def _send(self, target: tuple[str, int], producer: Producer) -> None:
         parts = self._waiting.pop(target, [])

@@ -1,0 +1,140 @@
+"""Stream reads: batches of bounded size, resumed exactly, through new partitions and lost data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from quiver.client import OutgoingMessage
+
+
+def numbered(numbers: range, partition: int | None = None) -> list[OutgoingMessage]:
+    return [OutgoingMessage(payload=str(number), partition=partition) for number in numbers]
+
+
+def collect(frame, name: str, checkpoint, **trigger) -> tuple[list[int], list[dict]]:
+    """Run what is available into memory: the numbers in the payloads, and each batch's progress."""
+    seen: list[int] = []
+
+    def take(batch, _) -> None:
+        seen.extend(int(row.value) for row in batch.select("value").collect())
+
+    query = (
+        frame.writeStream.foreachBatch(take)
+        .queryName(name)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(**(trigger or {"availableNow": True}))
+        .start()
+    )
+    query.awaitTermination()
+    return seen, [one for one in query.recentProgress if one["numInputRows"]]
+
+
+def test_batches_are_bounded_and_a_checkpoint_is_resumed_exactly(
+    client, topic, stream, tmp_path
+) -> None:
+    client.publish_many(topic, numbered(range(100)))
+    frame = stream(topic, maxOffsetsPerTrigger=40)
+    first, batches = collect(frame, "first", tmp_path / "checkpoint")
+    assert sorted(first) == list(range(100))
+    assert [one["numInputRows"] <= 42 for one in batches] == [True] * 3
+    client.publish_many(topic, numbered(range(100, 130)))
+    again, _ = collect(stream(topic), "again", tmp_path / "checkpoint")
+    assert sorted(again) == list(range(100, 130))
+
+
+def test_bytes_bound_a_batch_too(client, topic, stream, tmp_path) -> None:
+    payload = "7".rjust(4_000, "0")
+    client.publish_many(topic, [OutgoingMessage(payload=payload, partition=0)] * 30)
+    frame = stream(topic, maxBytesPerTrigger="40KB")
+    seen, batches = collect(frame, "bytes", tmp_path / "checkpoint")
+    assert len(seen) == 30
+    assert 3 <= len(batches) <= 5
+
+
+def test_progress_shows_how_far_the_source_is_behind(client, topic, stream, tmp_path) -> None:
+    client.publish_many(topic, numbered(range(10), partition=1))
+    frame = stream(topic, maxOffsetsPerTrigger=4)
+    _, batches = collect(frame, "behind", tmp_path / "checkpoint")
+    source = batches[0]["sources"][0]
+    as_offsets = lambda text: json.loads(text) if isinstance(text, str) else text  # noqa: E731
+    assert as_offsets(source["endOffset"])[topic]["1"] == 4
+    assert as_offsets(source["latestOffset"])[topic]["1"] == 10
+
+
+def test_topics_that_appear_later_are_read_from_their_beginning(
+    client, topic, stream, tmp_path
+) -> None:
+    client.publish_many(topic, numbered(range(5)))
+    frame = stream(subscribePattern=f"{topic}.*", startingOffsets="latest")
+    first, _ = collect(frame, "before", tmp_path / "checkpoint")
+    client.create_topic(f"{topic}-late", partitions=2)
+    client.publish_many(f"{topic}-late", numbered(range(5, 9)))
+    later, _ = collect(frame, "after", tmp_path / "checkpoint")
+    assert (first, sorted(later)) == ([], [5, 6, 7, 8])
+
+
+def test_a_topic_made_anew_is_data_loss(client, topic, stream, tmp_path) -> None:
+    client.publish_many(topic, numbered(range(9), partition=0))
+    collect(stream(topic), "old", tmp_path / "checkpoint")
+    client.delete_topic(topic)
+    client.create_topic(topic, partitions=3)
+    client.publish_many(topic, numbered(range(2), partition=0))
+    with pytest.raises(StreamingQueryException, match="ends at offset 2, before 9"):
+        collect(stream(topic), "new", tmp_path / "checkpoint")
+    seen, _ = collect(stream(topic, failOnDataLoss="false"), "go-on", tmp_path / "checkpoint")
+    assert seen == []
+
+
+def test_a_node_restarted_in_the_middle_only_delays_the_query(
+    spark, tmp_path
+) -> None:
+    import signal
+
+    import quiver
+    from tests.serving import served, unused_address
+
+    address = unused_address()
+    with served(tmp_path / "one", "--native", address) as node:
+        with quiver.Client(node.url) as client:
+            client.create_topic("t")
+            client.publish_many("t", numbered(range(50)))
+        url = node.url
+        frame = (
+            spark.readStream.format("quiver")
+            .option("url", url)
+            .option("topic", "t")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 10)
+            .load()
+        )
+        seen: list[int] = []
+
+        def take(batch, number) -> None:
+            if number == 1:
+                node.stop(signal.SIGKILL)
+                successor.append(restarted(node))
+            seen.extend(int(row.value) for row in batch.select("value").collect())
+
+        from tests.serving import Served
+
+        successor: list[Served] = []
+
+        def restarted(old: Served) -> Served:
+            new = Served(tmp_path / "one", "--native", address)
+            return new
+
+        try:
+            query = (
+                frame.writeStream.foreachBatch(take)
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+        finally:
+            for one in successor:
+                one.close()
+        assert seen == list(range(50))
