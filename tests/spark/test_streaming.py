@@ -88,9 +88,7 @@ def test_a_topic_made_anew_is_data_loss(client, topic, stream, tmp_path) -> None
     assert seen == []
 
 
-def test_a_node_restarted_in_the_middle_only_delays_the_query(
-    spark, tmp_path
-) -> None:
+def test_a_node_restarted_in_the_middle_only_delays_the_query(spark, tmp_path) -> None:
     import signal
 
     import quiver

@@ -18,6 +18,7 @@ from quiver.cli import (
     doctor,
     message,
     peek,
+    pipeline,
     publish,
     purge,
     queue,
@@ -82,6 +83,7 @@ app.command()(redrive.redrive)
 add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
+add_noun(app, pipeline.app, "pipeline")
 
 
 @app.command()

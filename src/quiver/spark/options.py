@@ -15,6 +15,7 @@ import msgspec
 
 from quiver.client.addresses import DEFAULT_URL, addresses_in
 from quiver.errors import InvalidSetting
+from quiver.model.topic import checked_name
 from quiver.model.units import seconds, size_bytes
 from quiver.spark.columns import DEFAULT_COLUMNS, column_names
 from quiver.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
@@ -26,7 +27,7 @@ _READING = {
     "maxoffsetspertrigger", "maxbytespertrigger", "failondataloss", "columns", "subscription",
     "view",
 }  # fmt: skip
-_WRITING = {"url", "timeout", "topic", "compression"}
+_WRITING = {"url", "timeout", "topic", "compression", "txnappid", "txnversion"}
 
 
 class TopicChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: str = "30s"
     topic: str | None = None
     compression: str | None = None
+    job: tuple[str, int] | None = None
+    """A batch write that is done once, whoever repeats it: what it belongs to, and its number."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -99,7 +102,19 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     compression = options.get("compression")
     if compression not in (None, "none", "lz4", "zstd"):
         raise InvalidSetting(f"compression is none, lz4 or zstd, not {compression!r}")
-    return WriteOptions(**_address(options), topic=options.get("topic"), compression=compression)
+    return WriteOptions(
+        **_address(options),
+        topic=options.get("topic"),
+        compression=compression,
+        job=_job(options),
+    )
+
+
+def _job(options: Mapping[str, str]) -> tuple[str, int] | None:
+    name, version = options.get("txnappid"), options.get("txnversion")
+    if (name is None) != (version is None) or (version is not None and not version.isdigit()):
+        raise InvalidSetting("txnAppId and txnVersion, a number from 0 on, are given together")
+    return None if name is None or version is None else (checked_name(name, "job"), int(version))
 
 
 def _known(given: Mapping[str, str], names: set[str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     PUSHDOWN: "true",
 }
 """With the two about sockets and checkpoints a small micro-batch takes a third of the time."""

@@ -38,6 +38,18 @@ def sink_name(owner: str) -> str:
     return f"spark-sink.{owner}"
 
 
+def query_and_batch(task: TaskContext | None) -> tuple[str, int]:
+    """The streaming query that a task is part of, and the batch."""
+    query = None if task is None else task.getLocalProperty(_QUERY)
+    batch = None if task is None else task.getLocalProperty(_BATCH)
+    if not query or not batch:
+        raise InvalidRequest(
+            f"this version of Spark does not tell a task its query and batch ({_QUERY}, "
+            f"{_BATCH}): exactly once cannot be had with it"
+        )
+    return query, int(batch)
+
+
 class _Writing:
     """What both writers share: where to, and how a batch is carried out."""
 
@@ -84,6 +96,12 @@ class _Writing:
                 self._client.run(lambda client: publish_staged(client, staging, decision))
         self._remove(staging)
 
+    def _abandon(self, sink: str, batch: int) -> None:
+        """Remove what was staged, unless it is decided that it will be published."""
+        last = Decisions(self._client, sink).last()
+        if last is None or last.batch < batch:
+            self._remove(staging_topic(sink, batch))
+
     def _remove(self, topic: str) -> None:
         with contextlib.suppress(TopicNotFound):
             self._client.delete_topic(topic)
@@ -98,36 +116,34 @@ def _number(staged: list[StagedRows]) -> int | None:
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
-    """``df.write``: all rows of the job are published when all tasks are done."""
+    """``df.write``: all rows of the job are published when all tasks are done.
+
+    With the options ``txnAppId`` and ``txnVersion`` a write that is repeated adds nothing.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._sink = sink_name(f"batch.{uuid.uuid4()}")
+        job, self._batch = options.job or (str(uuid.uuid4()), 0)
+        self._sink = sink_name(f"batch.{job}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator, self._sink, 0)
+        return self._stage(iterator, self._sink, self._batch)
 
     def commit(self, messages: Messages) -> None:
-        self._publish(messages, 0)
-        self._remove(self._sink)
+        self._publish(messages, self._batch)
+        if self.options.job is None:
+            self._remove(self._sink)
 
     def abort(self, messages: Messages) -> None:
-        self._remove(staging_topic(self._sink, 0))
+        self._abandon(self._sink, self._batch)
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
     """``df.writeStream``: exactly once by query and batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = TaskContext.get()
-        query = task.getLocalProperty(_QUERY) if task is not None else None
-        batch = task.getLocalProperty(_BATCH) if task is not None else None
-        if not query or not batch:
-            raise InvalidRequest(
-                f"this version of Spark does not tell a task its query and batch ({_QUERY}, "
-                f"{_BATCH}): exactly once cannot be had with it"
-            )
-        return self._stage(iterator, sink_name(query), int(batch))
+        query, batch = query_and_batch(TaskContext.get())
+        return self._stage(iterator, sink_name(query), batch)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         self._publish(messages, batchId)
@@ -135,7 +151,5 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         for message in messages:
             if isinstance(message, StagedRows):
-                last = Decisions(self._client, message.sink).last()
-                if last is None or last.batch < batchId:
-                    self._remove(staging_topic(message.sink, batchId))
+                self._abandon(message.sink, batchId)
                 return

@@ -1,0 +1,101 @@
+"""A driver that is killed with SIGKILL at a chosen point of a streaming query.
+
+Run as a program: copies one topic to another with Spark and dies where ``KILL_AT`` says, in the
+second batch. The point is reached in one of Spark's Python processes; what is killed is the JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from quiver.spark.decisions import Decision
+from quiver.spark.options import read_options, write_options
+from quiver.spark.publishing import publish_staged
+from quiver.spark.session import session
+from quiver.spark.sink import StreamWriter
+from quiver.spark.source import QuiverDataSource
+from quiver.spark.staging import staging_topic
+from quiver.spark.stream_reader import StreamReader
+
+BATCH = 100
+
+
+def kill_driver() -> None:
+    with open(os.environ["KILL_PID"]) as file:
+        os.kill(int(file.read()), signal.SIGKILL)
+    signal.pause()  # until Spark ends this process too
+
+
+class KillingReader(StreamReader):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            yield batch
+            if os.environ["KILL_AT"] == "reading" and partition.range.start > 0:
+                kill_driver()
+
+
+class KillingWriter(StreamWriter):
+    def _carry_out(self, sink: str, decision: Decision) -> None:
+        if decision.batch == 1 and os.environ["KILL_AT"] == "half published":
+            half = msgspec.structs.replace(
+                decision, entries=decision.entries[: len(decision.entries) // 2]
+            )
+            staging = staging_topic(sink, decision.batch)
+            self._client.run(lambda client: publish_staged(client, staging, half))
+            kill_driver()
+        super()._carry_out(sink, decision)
+        if decision.batch == 1 and os.environ["KILL_AT"] == "published":
+            kill_driver()
+
+
+class KillingDataSource(QuiverDataSource):
+    def streamReader(self, schema):
+        return KillingReader(read_options(self.options))
+
+    def streamWriter(self, schema, overwrite):
+        return KillingWriter(write_options(self.options), schema)
+
+
+def main(url: str, origin: str, copy: str, checkpoint: str) -> None:
+    spark = session(
+        "killed",
+        master="local[2]",
+        settings={
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.memory": "512m",
+        },
+    )
+    with open(os.environ["KILL_PID"], "w") as file:
+        file.write(str(spark.sparkContext._gateway.proc.pid))
+    spark.dataSource.register(KillingDataSource)
+    frame = (
+        spark.readStream.format("quiver")
+        .option("url", url)
+        .option("topic", origin)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", BATCH)
+        .load()
+    )
+    (
+        frame.select("key", "value")
+        .writeStream.format("quiver")
+        .option("url", url)
+        .option("topic", copy)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
+if __name__ == "__main__":
+    from tests.spark import killing  # as the workers will find it, not as __main__
+
+    killing.main(*sys.argv[1:])
