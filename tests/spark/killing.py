@@ -1,6 +1,6 @@
 """A driver that is killed with SIGKILL at a chosen point of a streaming query.
 
-Run as a program: copies one topic to another with Spark and dies where ``KILL_AT`` says, in the
+``main`` copies one topic to another with Spark and dies where ``KILL_AT`` says, in the
 second batch. The point is reached in one of Spark's Python processes; what is killed is the JVM.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -56,10 +55,10 @@ class KillingWriter(StreamWriter):
 
 
 class KillingDataSource(QuiverDataSource):
-    def streamReader(self, schema):
+    def streamReader(self, schema):  # noqa: N802 - Spark's name
         return KillingReader(read_options(self.options))
 
-    def streamWriter(self, schema, overwrite):
+    def streamWriter(self, schema, overwrite):  # noqa: N802
         return KillingWriter(write_options(self.options), schema)
 
 
@@ -93,9 +92,3 @@ def main(url: str, origin: str, copy: str, checkpoint: str) -> None:
         .start()
         .awaitTermination()
     )
-
-
-if __name__ == "__main__":
-    from tests.spark import killing  # as the workers will find it, not as __main__
-
-    killing.main(*sys.argv[1:])

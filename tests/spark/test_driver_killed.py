@@ -12,6 +12,7 @@ import pytest
 from quiver.client import OutgoingMessage
 from tests.serving import environment
 
+PROGRAM = "import sys; from tests.spark.killing import main; main(*sys.argv[1:])"
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,7 +27,7 @@ def test_every_message_is_copied_once_through_sigkill(
     )
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.spark.killing"),
+            *(sys.executable, "-c", PROGRAM),
             *(node.url, topic, copy, str(tmp_path / "checkpoint")),
         ],
         env=environment(

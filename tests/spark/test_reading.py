@@ -187,7 +187,7 @@ def test_a_node_that_is_not_there_is_told_at_once(spark) -> None:
     from tests.serving import unused_address
 
     frame = spark.read.format("quiver").option("url", f"quiver://{unused_address()}")
-    with pytest.raises(PySparkException, match="could not be reached|refused|cannot connect"):
+    with pytest.raises(PySparkException, match=r"could not be reached|refused|cannot connect"):
         frame.option("topic", "orders").load().collect()
 
 

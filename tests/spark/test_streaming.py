@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import quiver
 from quiver.client import OutgoingMessage
+from tests.serving import Served, unused_address
 
 
 def numbered(numbers: range, partition: int | None = None) -> list[OutgoingMessage]:
@@ -54,12 +57,15 @@ def test_bytes_bound_a_batch_too(client, topic, stream, tmp_path) -> None:
     assert 3 <= len(batches) <= 5
 
 
+def as_offsets(told):
+    return json.loads(told) if isinstance(told, str) else told
+
+
 def test_progress_shows_how_far_the_source_is_behind(client, topic, stream, tmp_path) -> None:
     client.publish_many(topic, numbered(range(10), partition=1))
     frame = stream(topic, maxOffsetsPerTrigger=4)
     _, batches = collect(frame, "behind", tmp_path / "checkpoint")
     source = batches[0]["sources"][0]
-    as_offsets = lambda text: json.loads(text) if isinstance(text, str) else text  # noqa: E731
     assert as_offsets(source["endOffset"])[topic]["1"] == 4
     assert as_offsets(source["latestOffset"])[topic]["1"] == 10
 
@@ -89,50 +95,37 @@ def test_a_topic_made_anew_is_data_loss(client, topic, stream, tmp_path) -> None
 
 
 def test_a_node_restarted_in_the_middle_only_delays_the_query(spark, tmp_path) -> None:
-    import signal
-
-    import quiver
-    from tests.serving import served, unused_address
-
     address = unused_address()
-    with served(tmp_path / "one", "--native", address) as node:
-        with quiver.Client(node.url) as client:
+    nodes = [Served(tmp_path / "node", "--native", address)]
+    seen: list[int] = []
+
+    def take(batch, number) -> None:
+        if number == 1:
+            nodes[-1].stop(signal.SIGKILL)
+            nodes.append(Served(tmp_path / "node", "--native", address))
+        seen.extend(int(row.value) for row in batch.select("value").collect())
+
+    try:
+        nodes[0].wait_ready()
+        with quiver.Client(nodes[0].url) as client:
             client.create_topic("t")
             client.publish_many("t", numbered(range(50)))
-        url = node.url
+        reader = spark.readStream.format("quiver").option("url", nodes[0].url)
         frame = (
-            spark.readStream.format("quiver")
-            .option("url", url)
-            .option("topic", "t")
+            reader.option("topic", "t")
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", 10)
+            .option("maxOffsetsPerTrigger", 20)
             .load()
         )
-        seen: list[int] = []
-
-        def take(batch, number) -> None:
-            if number == 1:
-                node.stop(signal.SIGKILL)
-                successor.append(restarted(node))
-            seen.extend(int(row.value) for row in batch.select("value").collect())
-
-        from tests.serving import Served
-
-        successor: list[Served] = []
-
-        def restarted(old: Served) -> Served:
-            new = Served(tmp_path / "one", "--native", address)
-            return new
-
-        try:
-            query = (
-                frame.writeStream.foreachBatch(take)
-                .option("checkpointLocation", str(tmp_path / "checkpoint"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
-        finally:
-            for one in successor:
-                one.close()
-        assert seen == list(range(50))
+        query = (
+            frame.writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    finally:
+        for node in nodes:
+            node.close()
+    assert len(nodes) == 2
+    assert seen == list(range(50))

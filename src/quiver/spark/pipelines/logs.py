@@ -71,14 +71,19 @@ def alerts(
     lines: DataFrame, *, window: str = "1 minute", watermark: str = "1 minute", least: int = 5
 ) -> DataFrame:
     """Messages for a topic of alerts: each shape of error that came so often in a window."""
+    # All lines are grouped, errors by shape and the rest together: time goes on with every line,
+    # and a filter in front would keep Spark from seeing it.
+    is_error = f.col("level").isin(*ERRORS)
     grouped = (
-        lines.where(f.col("level").isin(*ERRORS))
-        .withWatermark("timestamp", watermark)
-        .groupBy(f.window("timestamp", window), "shape")
+        lines.withWatermark("timestamp", watermark)
+        .groupBy(
+            f.window("timestamp", window),
+            f.when(is_error, f.col("shape")).otherwise("").alias("shape"),
+        )
         .agg(
-            f.count("*").alias("count"),
+            f.count_if(is_error).alias("count"),
             f.first("message").alias("example"),
-            f.slice(f.collect_set("source"), 1, 10).alias("sources"),
+            f.slice(f.collect_set(f.when(is_error, f.col("source"))), 1, 10).alias("sources"),
         )
         .where(f.col("count") >= least)
     )

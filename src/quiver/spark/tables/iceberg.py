@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
-from pyiceberg.expressions import And, EqualTo, Reference
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import Table
 
 from quiver.spark.tables.files import WrittenFile
@@ -59,11 +59,7 @@ class IcebergFolder:
         for values, files in small.items():
             if len([file for file in files if file.file_size_in_bytes < SMALL_BYTES]) < SMALL_COUNT:
                 continue
-            conditions = [
-                EqualTo(Reference(name), value=value)
-                for name, value in zip(self._partition_by, values, strict=True)
-            ]
-            where: Any = conditions[0] if len(conditions) == 1 else And(*conditions)
+            where = _all_equal(dict(zip(self._partition_by, values, strict=True)))
             rows = pa.concat_tables(
                 [pq.ParquetFile(file.file_path.removeprefix("file://")).read() for file in files]
             )
@@ -97,6 +93,15 @@ class IcebergFolder:
             for name in self._partition_by:
                 update.add_identity(name)
         return catalog.load_table(NAME)
+
+
+def _all_equal(values: dict[str, Any]) -> BooleanExpression:
+    """The condition that columns have these values."""
+    equal: Any = EqualTo  # its signature is hidden by a decorator
+    conditions = [equal(name, value) for name, value in values.items()]
+    return (
+        And(*conditions) if len(conditions) > 1 else conditions[0] if conditions else AlwaysTrue()
+    )
 
 
 def _tasks(table: Table) -> list[Any]:
