@@ -54,7 +54,7 @@ def rows_of(kind: str, path: Path) -> list[dict]:
         )
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("check", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
+    catalog = SqlCatalog("quiver", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
     return catalog.load_table("quiver.archive").scan().to_arrow().to_pylist()
 
 
