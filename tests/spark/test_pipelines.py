@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -201,7 +202,10 @@ def test_dead_letters_are_grouped_with_the_command_to_send_them_back(
                "--report", str(report))  # fmt: skip
     (group,) = json.loads(done.out)
     assert (group["origin"], group["error"], group["count"]) == (queue, "timeout after # ms", "4")
-    assert group["send back with"] == f"quiver redrive {queue}"
+    *command, condition = shlex.split(group["send back with"])
+    assert command == ["quiver", "redrive", queue, "--filter"]
+    assert condition == f"origin_topic = '{queue}' and last_error like 'timeout after % ms'"
+    assert client.redrive(queue, filter=condition, dry_run=True) == 4
     assert pq.read_table(tmp_path / "t").column("count").to_pylist() == [4]
     assert "timeout after # ms" in report.read_text()
 

@@ -70,6 +70,21 @@ def test_progress_shows_how_far_the_source_is_behind(client, topic, stream, tmp_
     assert as_offsets(source["latestOffset"])[topic]["1"] == 10
 
 
+def test_a_subscription_shows_the_lag_of_the_query(client, topic, stream, tmp_path) -> None:
+    client.create_subscription(f"{topic}-spark", topics=[topic], start="earliest")
+    client.publish_many(topic, numbered(range(30)))
+
+    def waiting() -> int:
+        one = client.describe_subscription(f"{topic}-spark")
+        return sum(count or 0 for count in (one.ready, one.delayed, one.leased, one.unseen))
+
+    assert waiting() == 30
+    collect(stream(topic, subscription=f"{topic}-spark"), "lag", tmp_path / "checkpoint")
+    assert waiting() == 0
+    client.publish_many(topic, numbered(range(5)))
+    assert waiting() == 5
+
+
 def test_topics_that_appear_later_are_read_from_their_beginning(
     client, topic, stream, tmp_path
 ) -> None:

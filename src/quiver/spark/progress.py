@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quiver.errors import InvalidSetting
 from quiver.spark.connections import client_of
 from quiver.spark.offsets import Offsets
 from quiver.spark.options import ReadOptions
@@ -15,14 +14,16 @@ class Progress:
         self._options = options
         self._told: Offsets = {}
 
+    def check(self) -> None:
+        """``SubscriptionNotFound`` if there is no such subscription."""
+        if self._options.subscription is not None:
+            client = client_of(self._options.url, self._options.timeout)
+            client.describe_subscription(self._options.subscription)
+
     def reached(self, offsets: Offsets) -> None:
         """Everything below these offsets has been processed, for good."""
         name = self._options.subscription
         if name is None or offsets == self._told:
             return
-        client = client_of(self._options.url, self._options.timeout)
-        seek = getattr(client, "seek", None)
-        if seek is None:
-            raise InvalidSetting("subscription: this version of the client cannot report progress")
-        seek(name, offsets)
+        client_of(self._options.url, self._options.timeout).seek(name, offsets)
         self._told = dict(offsets)

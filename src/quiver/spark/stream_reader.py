@@ -47,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ where a batch ends
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        self._progress.check()
         extents = self._positions.extents()
         return offsets_as_json(start_offsets(self._positions, self.options, extents))
 
@@ -62,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         began = offsets_from_json(_CHECKPOINT, start)
+        self._progress.reached(began)  # the batch before is done, or there would be no next one
         extents = self._positions.extents()
         self._latest = latest_offsets(extents)
         latest = self._forward(began, self._latest if self._available is None else self._available)
@@ -105,7 +107,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         began = offsets_from_json(_CHECKPOINT, start)
         until = offsets_from_json(_CHECKPOINT, end)
-        self._progress.reached(began)
         extents = self._positions.extents()
         for place, extent in extents.items():
             if place in until:

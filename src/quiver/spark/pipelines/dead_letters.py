@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from pyspark.sql import DataFrame, Row
@@ -14,11 +15,12 @@ COLUMNS = (
     "origin_subscription,origin_time,deliveries,last_error"
 )
 """What to read for this pipeline."""
+NO_ERROR = "(no error was given)"
 
 
 def dead_letter_groups(letters: DataFrame, *, window: str = "1 hour") -> DataFrame:
     """Dead letters by shape of their last error, origin and window, the most frequent first."""
-    error = f.coalesce(f.col("last_error"), f.lit("(no error was given)"))
+    error = f.coalesce(f.col("last_error"), f.lit(NO_ERROR))
     return (
         letters.where(f.col("origin_topic").isNotNull())
         .groupBy(
@@ -52,5 +54,15 @@ def dead_letter_groups(letters: DataFrame, *, window: str = "1 hour") -> DataFra
 
 
 def redrive_command(group: Row) -> str:
-    """The command that sends the dead letters of a group's subscription back."""
-    return f"quiver redrive {shlex.quote(group.origin_subscription)}"
+    """The command that sends the dead letters of a group back."""
+    condition = f"origin_topic = '{group.origin_topic}'"
+    if group.error != NO_ERROR:
+        condition += f" and last_error like '{_pattern(group.error)}'"
+    name, condition = shlex.quote(group.origin_subscription), shlex.quote(condition)
+    return f"quiver redrive {name} --filter {condition}"
+
+
+def _pattern(shape: str) -> str:
+    """What matches every error of a shape, as a filter has it."""
+    text = re.sub(r"([%_\\])", r"\\\1", shape)
+    return re.sub("'…'|…|#", "%", text).replace("'", "''")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from quiver.client import Client
 from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, metrics, replay
@@ -33,6 +36,7 @@ def run_archive(
     table_format: str = "parquet",
     json: bool = True,
     schema: str | None = None,
+    tell: Callable[[BatchFigures], None] | None = None,
 ) -> int:
     """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages."""
     with spark_for("archive", settings) as spark:
@@ -48,7 +52,13 @@ def run_archive(
             payload = archive.schema_for(spark, sample, settings.checkpoint, schema)
         rows = archive.archived(source, payload)
         figures = _into_table(
-            rows, settings, to, table_format, archive.PARTITION_BY, has_bad=payload is not None
+            rows,
+            settings,
+            to,
+            table_format,
+            archive.PARTITION_BY,
+            has_bad=payload is not None,
+            tell=tell,
         )
         table = open_table(table_format, to, archive.PARTITION_BY)
         _finish_table(spark, table, to)
@@ -192,7 +202,7 @@ def run_dead_letters(
         return [tuple(map(str, _group(row))) for row in found]
 
 
-def _group(row) -> tuple:  # type: ignore[no-untyped-def, type-arg]
+def _group(row: Row) -> tuple[Any, ...]:
     command = dead_letters.redrive_command(row)
     return row.origin_topic, row.origin_subscription, row.error, row["count"], command
 
@@ -277,6 +287,7 @@ def _into_table(
     *,
     has_bad: bool,
     part: str = "main",
+    tell: Callable[[BatchFigures], None] | None = None,
 ) -> list[BatchFigures]:
     writer = (
         rows.writeStream.format("quiver-table")
@@ -287,10 +298,10 @@ def _into_table(
     )
     if has_bad:
         writer = writer.option("badRecordsPath", f"{to}-bad")
-    return followed(started(writer, settings, part))
+    return followed(started(writer, settings, part), tell)
 
 
-def _to_topic(rows: DataFrame, settings: PipelineSettings, topic: str):  # type: ignore[no-untyped-def]
+def _to_topic(rows: DataFrame, settings: PipelineSettings, topic: str) -> DataStreamWriter:
     return rows.writeStream.format("quiver").option("url", settings.url).option("topic", topic)
 
 
@@ -303,6 +314,4 @@ def _finish_table(spark: SparkSession, table: Table, path: str, name: str = "arc
 
 
 def _once(settings: PipelineSettings) -> PipelineSettings:
-    import msgspec  # noqa: PLC0415
-
     return msgspec.structs.replace(settings, once=True)

@@ -1,0 +1,39 @@
+"""The pipeline ``archive``, end to end: a topic into a partitioned table of plain Parquet."""
+
+from __future__ import annotations
+
+from benchmarks.harness.bench import Bench
+from benchmarks.harness.row import Row, at_least
+from benchmarks.spark.stage import TOPIC, staged
+from quiver.spark.pipelines.running import PipelineSettings
+from quiver.spark.pipelines.runs import run_archive
+
+
+def archive_a_topic(bench: Bench) -> list[Row]:
+    count = bench.pick(1_000_000, 2_000)
+    rows = []
+    for table_format in ("parquet", "delta"):
+        with staged(bench, count) as stage:
+            figures: list = []
+            settings = PipelineSettings(
+                url=stage.node.url,
+                checkpoint=f"{stage.folder}/checkpoint",
+                once=True,
+                batch_rows_max=bench.pick(250_000, 1_000),
+            )
+            to = f"{stage.folder}/lake"
+            done = run_archive(
+                settings, TOPIC, to, table_format=table_format, json=False, tell=figures.append
+            )
+            assert done == count
+        later = figures[1:] or figures
+        rows.append(
+            Row(
+                name=f"quiver pipeline archive, {table_format}",
+                value=sum(one.rows for one in later) / sum(one.seconds for one in later),
+                unit="msg/s",
+                target=at_least(100_000),
+                note="1 KB payloads as bytes, by topic, date and hour, 250,000 a batch",
+            )
+        )
+    return rows

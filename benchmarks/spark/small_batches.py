@@ -1,0 +1,45 @@
+"""The smallest micro-batch: from a message that is there to the batch that has it being done."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks.harness.bench import Bench
+from benchmarks.harness.row import Row, at_most
+from benchmarks.spark.stage import TOPIC, staged
+from quiver import Client
+
+
+def smallest_micro_batch(bench: Bench) -> list[Row]:
+    turns = bench.pick(60, 3)
+    with staged(bench, 2_000) as stage, Client(stage.node.url) as client:
+        query = (
+            stage.stream(10_000)
+            .writeStream.format("noop")
+            .option("checkpointLocation", f"{stage.folder}/checkpoint")
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            for _ in range(turns):
+                client.publish_many(TOPIC, [b"x" * 100] * 100)
+                query.processAllAvailable()
+                time.sleep(0.01)
+            took = [
+                one["durationMs"]["triggerExecution"]
+                for one in query.recentProgress
+                if one["numInputRows"]
+            ]
+        finally:
+            query.stop()
+    # The first batches warm up the JVM.
+    return [
+        Row(
+            name="Spark micro-batch of 100 messages",
+            value=statistics.median(took[len(took) // 2 :]),
+            unit="ms",
+            target=at_most(120),
+            note=f"median of the last {len(took) - len(took) // 2}, settings of quiver pipeline",
+        )
+    ]
