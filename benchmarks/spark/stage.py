@@ -52,8 +52,7 @@ def staged(bench: Bench, count: int) -> Iterator[Stage]:
             client.create_topic(TOPIC, partitions=PARTITIONS)
             size = min(BATCH, count // PARTITIONS)
             batches = [ready_batch(size, 1_000, seed) for seed in range(8)]
-            publish_pipelined(node.address, TOPIC, batches, count // PARTITIONS // size)
-            _fill_second(client, node, batches, count // PARTITIONS // size)
+            publish_pipelined(node.address, TOPIC, batches, count // size, partitions=PARTITIONS)
         spark = session(
             "benchmark",
             master="local[2]",
@@ -67,13 +66,6 @@ def staged(bench: Bench, count: int) -> Iterator[Stage]:
             yield Stage(spark, node, os.path.abspath(folder), count)
         finally:
             spark.stop()
-
-
-def _fill_second(client: Client, node: Child, batches, times: int) -> None:
-    """The other partition, by the client: the raw one writes to the first."""
-    with client.producer(TOPIC) as producer:
-        for turn in range(times):
-            producer.send_encoded(batches[turn % len(batches)], 1)
 
 
 def seconds_of(work) -> float:

@@ -6,7 +6,7 @@ import os
 import time
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from quiver.spark.tables.files import WrittenFile
@@ -35,7 +35,7 @@ class DeltaFolder:
             os.makedirs(self._path, exist_ok=True)
             create_table_with_add_actions(
                 self._path,
-                schema,
+                Schema.from_arrow(schema),
                 actions,
                 mode="append",
                 partition_by=self._partition_by,
