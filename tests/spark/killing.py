@@ -1,6 +1,6 @@
-"""A driver that is killed with SIGKILL at a chosen point of a streaming query.
+"""A driver, to be run in a process of its own, that may be killed at a point of its query.
 
-``main`` copies one topic to another with Spark and dies where ``KILL_AT`` says, in the
+``main`` copies one topic to another with Spark and dies by SIGKILL where ``KILL_AT`` says, in the
 second batch. The point is reached in one of Spark's Python processes; what is killed is the JVM.
 """
 
@@ -62,13 +62,16 @@ class KillingDataSource(QuiverDataSource):
         return KillingWriter(write_options(self.options), schema)
 
 
-def main(url: str, origin: str, copy: str, checkpoint: str) -> None:
+def main(url: str, origin: str, copy: str, checkpoint: str, master: str = "local[2]") -> None:
     spark = session(
         "killed",
-        master="local[2]",
+        master=master,
         settings={
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1",
         },
     )
     with open(os.environ["KILL_PID"], "w") as file:
