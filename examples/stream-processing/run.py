@@ -97,7 +97,9 @@ def node(url: str | None, folder: str) -> Iterator[str]:
     flags = ("--data", f"{folder}/data", "--native", "127.0.0.1:0", "--ready-file", ready)
     program = "from quiver.cli.main import main; main()"
     server = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", *flags], stderr=subprocess.DEVNULL
+        [sys.executable, "-c", program, "serve", *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         while not os.path.exists(ready):
