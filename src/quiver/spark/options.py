@@ -67,6 +67,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str | None = None
 
 
+class StateOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A read of the state of a subscription: ``view=state``."""
+
+    url: str = DEFAULT_URL
+    timeout: str = "30s"
+    subscription: str
+    columns: tuple[str, ...] | None = None
+
+
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     url: str = DEFAULT_URL
     timeout: str = "30s"
@@ -78,11 +87,6 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     options = _known(given, _READING)
-    if options.get("view") is not None:
-        raise InvalidSetting(
-            'view: the node has no call for the state of a subscription; leave "view" out',
-            setting="view",
-        )
     return ReadOptions(
         **_address(options),
         topics=_topics(options),
@@ -95,6 +99,22 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         columns=column_names(options.get("columns")),
         subscription=options.get("subscription"),
     )
+
+
+def state_options(given: Mapping[str, str]) -> StateOptions | None:
+    """The options of a read of a subscription's state; ``None`` if topics are to be read."""
+    options = {name.lower(): value for name, value in given.items()}
+    view = options.get("view", "messages")
+    if view == "messages":
+        return None
+    if view != "state":
+        raise InvalidSetting(f"view is messages or state, not {view!r}", setting="view")
+    options = _known(given, {"url", "timeout", "subscription", "columns", "view"})
+    if "subscription" not in options:
+        raise InvalidSetting("view=state needs the option subscription")
+    columns = options.get("columns")
+    names = None if columns is None else tuple(name.strip() for name in columns.split(","))
+    return StateOptions(**_address(options), subscription=options["subscription"], columns=names)
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:

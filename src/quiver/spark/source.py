@@ -18,8 +18,9 @@ from pyspark.sql.types import StructType
 from quiver.errors import InvalidSetting
 from quiver.spark.batch_reader import BatchReader, FilteringBatchReader
 from quiver.spark.columns import spark_schema
-from quiver.spark.options import read_options, write_options
+from quiver.spark.options import read_options, state_options, write_options
 from quiver.spark.sink import BatchWriter, StreamWriter
+from quiver.spark.state_reader import StateReader, state_schema
 from quiver.spark.stream_reader import StreamReader
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -33,12 +34,21 @@ class QuiverDataSource(DataSource):
         return "quiver"
 
     def schema(self) -> StructType:
+        state = state_options(self.options)
+        if state is not None:
+            return state_schema(state.columns)
         return spark_schema(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        state = state_options(self.options)
+        return self._topic_reader() if state is None else StateReader(state)
+
+    def _topic_reader(self) -> DataSourceReader:
         return BatchReader(read_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        if state_options(self.options) is not None:
+            raise InvalidSetting("view=state is read with spark.read: it is of one moment")
         return StreamReader(read_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -56,7 +66,7 @@ class QuiverDataSource(DataSource):
 class FilteringDataSource(QuiverDataSource):
     """The same, with filters pushed down: Spark refuses this where its setting forbids it."""
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def _topic_reader(self) -> DataSourceReader:
         return FilteringBatchReader(read_options(self.options))
 
 
