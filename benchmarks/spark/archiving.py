@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, at_least
-from benchmarks.spark.stage import TOPIC, staged
-from quiver.spark.pipelines.running import PipelineSettings
+from benchmarks.spark.stage import TOPIC, Stage
+from quiver.spark.pipelines.running import BatchFigures, PipelineSettings
 from quiver.spark.pipelines.runs import run_archive
 
 
-def archive_a_topic(bench: Bench) -> list[Row]:
-    count = bench.pick(1_000_000, 2_000)
+def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
     rows = []
     for table_format in ("parquet", "delta"):
-        with staged(bench, count) as stage:
-            figures: list = []
-            settings = PipelineSettings(
-                url=stage.node.url,
-                checkpoint=f"{stage.folder}/checkpoint",
-                once=True,
-                batch_rows_max=bench.pick(250_000, 1_000),
-            )
-            to = f"{stage.folder}/lake"
-            done = run_archive(
-                settings, TOPIC, to, table_format=table_format, json=False, tell=figures.append
-            )
-            assert done == count
+        figures: list[BatchFigures] = []
+        settings = PipelineSettings(
+            url=stage.node.url,
+            checkpoint=f"{stage.folder}/archiving-{table_format}",
+            once=True,
+            batch_rows_max=bench.pick(250_000, 1_000),
+        )
+        to = f"{stage.folder}/lake-{table_format}"
+        done = run_archive(
+            settings, TOPIC, to, table_format=table_format, json=False, tell=figures.append
+        )
+        assert done == stage.count
+        shutil.rmtree(to)
         later = figures[1:] or figures
         rows.append(
             Row(

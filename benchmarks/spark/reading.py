@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.rounds import compare
 from benchmarks.harness.row import Row, ratio_at_least
-from benchmarks.spark.stage import TOPIC, Stage, seconds_of, staged
+from benchmarks.spark.stage import TOPIC, Stage, seconds_of
 from benchmarks.spark.tuples import TupleSource
 
 _ROWS_PER_BATCH = 250_000
 
 
-def read_batches(bench: Bench) -> list[Row]:
-    count = bench.pick(2_000_000, 2_000)
-    some = bench.pick(200_000, 2_000)
-    with staged(bench, count) as stage:
-        files = f"{stage.folder}/parquet"
-        stage.load().write.parquet(files)
-        spark = stage.spark
+def read_batches(bench: Bench, stage: Stage) -> list[Row]:
+    count, some = stage.count, bench.pick(200_000, 1_000)
+    files, spark = f"{stage.folder}/parquet", stage.spark
+    stage.load().write.parquet(files)
 
-        def ours() -> float:
-            return count / seconds_of(lambda: _to_nowhere(stage.load()))
+    def ours() -> float:
+        return count / seconds_of(lambda: _to_nowhere(stage.load()))
 
-        def parquet() -> float:
-            return count / seconds_of(lambda: _to_nowhere(spark.read.parquet(files)))
+    def parquet() -> float:
+        return count / seconds_of(lambda: _to_nowhere(spark.read.parquet(files)))
 
-        spark.dataSource.register(TupleSource)
-        reader = spark.read.format("tuples").option("url", stage.node.url).option("topic", TOPIC)
-        slow = reader.option("rows", some // 2).load()
+    spark.dataSource.register(TupleSource)
+    reader = spark.read.format("tuples").option("url", stage.node.url).option("topic", TOPIC)
+    slow = reader.option("rows", some // 2).load()
 
-        def tuples() -> float:
-            return some / seconds_of(lambda: _to_nowhere(slow))
+    def tuples() -> float:
+        return some / seconds_of(lambda: _to_nowhere(slow))
 
-        rounds = bench.pick(3, 1)
-        by_parquet = compare(rounds, ours, parquet)
-        tuples()
-        by_tuples = compare(rounds, ours, tuples)
+    rounds = bench.pick(3, 1)
+    by_parquet = compare(rounds, ours, parquet)
+    tuples()
+    by_tuples = compare(rounds, ours, tuples)
     of = f"{count:,} messages of 1 KB, two partitions, local[2] with the node on the same cores"
     return [
         Row(
@@ -63,26 +61,21 @@ def read_batches(bench: Bench) -> list[Row]:
     ]
 
 
-def read_streams(bench: Bench) -> list[Row]:
-    count = bench.pick(1_000_000, 2_000)
-    per_batch = bench.pick(_ROWS_PER_BATCH, 1_000)
-    with staged(bench, count) as stage:
-        files = f"{stage.folder}/parquet"
-        parts = max(1, count // per_batch)
-        stage.load().repartition(parts).write.parquet(files)
-        schema = stage.spark.read.parquet(files).schema
-        numbers = itertools.count()
+def read_streams(bench: Bench, stage: Stage) -> list[Row]:
+    count, per_batch = stage.count, bench.pick(_ROWS_PER_BATCH, 1_000)
+    files, numbers = f"{stage.folder}/parts", itertools.count()
+    stage.load().repartition(max(1, count // per_batch)).write.parquet(files)
+    schema = stage.spark.read.parquet(files).schema
 
-        def ours() -> float:
-            return count / _stream_seconds(stage, stage.stream(per_batch), next(numbers))
+    def ours() -> float:
+        return count / _stream_seconds(stage, stage.stream(per_batch), next(numbers))
 
-        def parquet() -> float:
-            frame = (
-                stage.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(files)
-            )
-            return count / _stream_seconds(stage, frame, next(numbers))
+    def parquet() -> float:
+        reader = stage.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return count / _stream_seconds(stage, reader.parquet(files), next(numbers))
 
-        compared = compare(bench.pick(3, 1), ours, parquet)
+    compared = compare(bench.pick(3, 1), ours, parquet)
+    shutil.rmtree(files)
     return [
         Row(
             name="Spark stream read, AvailableNow",
@@ -105,7 +98,7 @@ def _stream_seconds(stage: Stage, frame, number: int) -> float:
     """How long the batches of a stream into nowhere take together."""
     query = (
         frame.writeStream.format("noop")
-        .option("checkpointLocation", f"{stage.folder}/checkpoint-{number}")
+        .option("checkpointLocation", f"{stage.folder}/reading-{number}")
         .trigger(availableNow=True)
         .start()
     )

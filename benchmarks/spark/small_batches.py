@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import statistics
-import time
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, at_most
-from benchmarks.spark.stage import TOPIC, staged
+from benchmarks.spark.stage import PARTITIONS, Stage
 from quiver import Client
 
 
-def smallest_micro_batch(bench: Bench) -> list[Row]:
+def smallest_micro_batch(bench: Bench, stage: Stage) -> list[Row]:
     turns = bench.pick(60, 3)
-    with staged(bench, 2_000) as stage, Client(stage.node.url) as client:
-        query = (
-            stage.stream(10_000)
-            .writeStream.format("noop")
-            .option("checkpointLocation", f"{stage.folder}/checkpoint")
-            .start()
-        )
+    with Client(stage.node.url) as client:
+        client.create_topic("small", partitions=PARTITIONS)
+        frame = stage.stream(10_000, "small")
+        writer = frame.writeStream.format("noop")
+        query = writer.option("checkpointLocation", f"{stage.folder}/small").start()
         try:
-            query.processAllAvailable()
             for _ in range(turns):
-                client.publish_many(TOPIC, [b"x" * 100] * 100)
+                client.publish_many("small", [b"x" * 100] * 100)
                 query.processAllAvailable()
-                time.sleep(0.01)
             took = [
                 one["durationMs"]["triggerExecution"]
                 for one in query.recentProgress

@@ -32,10 +32,10 @@ class Stage(msgspec.Struct):
         reader = self.spark.read.format("quiver").option("url", self.node.url)
         return reader.option("topic", TOPIC).load()
 
-    def stream(self, rows_per_batch: int) -> DataFrame:
+    def stream(self, rows_per_batch: int, topic: str = TOPIC) -> DataFrame:
         reader = self.spark.readStream.format("quiver").option("url", self.node.url)
         return (
-            reader.option("topic", TOPIC)
+            reader.option("topic", topic)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", rows_per_batch)
             .load()
@@ -53,6 +53,7 @@ def staged(bench: Bench, count: int) -> Iterator[Stage]:
             size = min(BATCH, count // PARTITIONS)
             batches = [ready_batch(size, 1_000, seed) for seed in range(8)]
             publish_pipelined(node.address, TOPIC, batches, count // size, partitions=PARTITIONS)
+        found = SparkSession.getActiveSession()
         spark = session(
             "benchmark",
             master="local[2]",
@@ -65,7 +66,8 @@ def staged(bench: Bench, count: int) -> Iterator[Stage]:
         try:
             yield Stage(spark, node, os.path.abspath(folder), count)
         finally:
-            spark.stop()
+            if found is None:
+                spark.stop()
 
 
 def seconds_of(work) -> float:

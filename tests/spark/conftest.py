@@ -6,6 +6,7 @@ Tests have topics of their own, so they run in any order. Without Java they fail
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from quiver.spark.session import session
 from tests.serving import Served, served
 
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+ROOT = str(Path(__file__).parents[2])
 MASTER = "local[2,3]"
 """Two cores, and a task may fail twice."""
 _numbers = itertools.count()
@@ -30,6 +32,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    # Spark's Python processes import what is pickled by name, from here too.
+    os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
     spark = session(
         "tests",
         master=MASTER,

@@ -50,8 +50,6 @@ class KillingWriter(StreamWriter):
             self._client.run(lambda client: publish_staged(client, staging, half))
             kill_driver()
         super()._carry_out(sink, decision)
-        if decision.batch == 1 and os.environ["KILL_AT"] == "published":
-            kill_driver()
 
 
 class KillingDataSource(QuiverDataSource):

@@ -16,7 +16,7 @@ PROGRAM = "import sys; from tests.spark.killing import main; main(*sys.argv[1:])
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("point", ["reading", "half published", "published"])
+@pytest.mark.parametrize("point", ["reading", "half published"])
 def test_every_message_is_copied_once_through_sigkill(
     client, node, topic, stream, run_into, tmp_path, point
 ) -> None:
