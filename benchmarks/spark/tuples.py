@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from quiver.spark.columns import DEFAULT_COLUMNS, spark_schema
-from quiver.spark.connections import client_of
+from quiver.spark.connections import Nodes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ class TupleReader(DataSourceReader):
 
     def read(self, partition):
         topic, place = self._topic, partition.value
-        client = client_of(self._url, "30s")
+        client = Nodes(url=self._url).client()
         with client.read(topic, partition=place, start=0, end=self._rows) as reader:
             for one in reader.messages():
                 moment = _EPOCH + timedelta(microseconds=one.timestamp_us)

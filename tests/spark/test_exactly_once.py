@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import quiver
 from quiver.errors import ProducerError
+from quiver.spark.connections import Nodes
 from quiver.spark.decisions import Decisions
 from quiver.spark.options import WriteOptions
 from quiver.spark.publishing import publish_staged
@@ -30,7 +31,7 @@ class Sink:
         self.client = client
         self.topic = topic
         self.name = sink_name(f"query-{next(_numbers)}")
-        self.options = WriteOptions(url=url, topic=topic)
+        self.options = WriteOptions(nodes=Nodes(url=url), topic=topic)
         self.decisions = Decisions(client, self.name)
 
     def staged(self, batch: int, task: int, values: range) -> StagedRows:
@@ -113,6 +114,15 @@ def test_a_driver_believed_dead_can_publish_its_decision_and_no_more(sink: Sink)
     assert sink.decisions.decide(0, old.number, old.entries).batch == 1
     assert decision.batch == 0
     assert sink.values() == list(range(80))
+
+
+def test_a_batch_that_nobody_finished_is_finished_by_the_one_after_it(sink: Sink) -> None:
+    first = sink.staged(0, 0, range(50))
+    decision = sink.decisions.decide(0, first.number, first.entries)
+    half = cut_short(decision, first.entries[:1])
+    sink.client.run(lambda client: publish_staged(client, staging_topic(sink.name, 0), half))
+    sink.commit(1, sink.staged(1, 0, range(50, 60)))
+    assert sink.values() == list(range(60))
 
 
 def test_a_batch_without_rows_is_committed_too(sink: Sink) -> None:

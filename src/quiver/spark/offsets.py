@@ -117,6 +117,6 @@ def limited(start: Offsets, latest: Offsets, messages_max: int) -> Offsets:
     return {
         place: start.get(place, 0) + min(count, max(1, count * messages_max // total))
         if count
-        else start.get(place, latest[place])
+        else latest[place]
         for place, count in waiting.items()
     }

@@ -13,21 +13,24 @@ from typing import Any
 
 import msgspec
 
+from quiver.client import Tls
 from quiver.client.addresses import DEFAULT_URL, addresses_in
 from quiver.errors import InvalidSetting
 from quiver.model.topic import checked_name
 from quiver.model.units import seconds, size_bytes
 from quiver.spark.columns import DEFAULT_COLUMNS, column_names
+from quiver.spark.connections import Nodes
 from quiver.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
 
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "outputmode", "header", "paths"}
+_NODES = {"url", "timeout", "token", "cafile", "certificatefile", "keyfile"}
 _READING = {
-    "url", "timeout", "topic", "subscribe", "subscribepattern", "assign", "startingoffsets",
+    *_NODES, "topic", "subscribe", "subscribepattern", "assign", "startingoffsets",
     "endingoffsets", "startingtimestamp", "endingtimestamp", "minpartitions",
     "maxoffsetspertrigger", "maxbytespertrigger", "failondataloss", "columns", "subscription",
     "view",
 }  # fmt: skip
-_WRITING = {"url", "timeout", "topic", "compression", "txnappid", "txnversion"}
+_WRITING = {*_NODES, "topic", "compression", "txnappid", "txnversion"}
 
 
 class TopicChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +57,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    url: str = DEFAULT_URL
-    timeout: str = "30s"
+    nodes: Nodes = Nodes()
     topics: TopicChoice
     start: Bound | None = None
     end: Bound = Bound(everywhere=LATEST)
@@ -70,15 +72,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class StateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A read of the state of a subscription: ``view=state``."""
 
-    url: str = DEFAULT_URL
-    timeout: str = "30s"
+    nodes: Nodes = Nodes()
     subscription: str
     columns: tuple[str, ...] | None = None
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    url: str = DEFAULT_URL
-    timeout: str = "30s"
+    nodes: Nodes = Nodes()
     topic: str | None = None
     compression: str | None = None
     job: tuple[str, int] | None = None
@@ -88,7 +88,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     options = _known(given, _READING)
     return ReadOptions(
-        **_address(options),
+        nodes=_nodes(options),
         topics=_topics(options),
         start=_bound(options, "starting"),
         end=_bound(options, "ending") or Bound(everywhere=LATEST),
@@ -109,12 +109,12 @@ def state_options(given: Mapping[str, str]) -> StateOptions | None:
         return None
     if view != "state":
         raise InvalidSetting(f"view is messages or state, not {view!r}", setting="view")
-    options = _known(given, {"url", "timeout", "subscription", "columns", "view"})
+    options = _known(given, {*_NODES, "subscription", "columns", "view"})
     if "subscription" not in options:
         raise InvalidSetting("view=state needs the option subscription")
     columns = options.get("columns")
     names = None if columns is None else tuple(name.strip() for name in columns.split(","))
-    return StateOptions(**_address(options), subscription=options["subscription"], columns=names)
+    return StateOptions(nodes=_nodes(options), subscription=options["subscription"], columns=names)
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -123,7 +123,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if compression not in (None, "none", "lz4", "zstd"):
         raise InvalidSetting(f"compression is none, lz4 or zstd, not {compression!r}")
     return WriteOptions(
-        **_address(options),
+        nodes=_nodes(options),
         topic=options.get("topic"),
         compression=compression,
         job=_job(options),
@@ -148,11 +148,13 @@ def _known(given: Mapping[str, str], names: set[str]) -> dict[str, str]:
     return options
 
 
-def _address(options: Mapping[str, str]) -> dict[str, str]:
+def _nodes(options: Mapping[str, str]) -> Nodes:
     url, timeout = options.get("url", DEFAULT_URL), options.get("timeout", "30s")
     addresses_in(url)
     seconds(timeout)
-    return {"url": url, "timeout": timeout}
+    files = [options.get(name) for name in ("cafile", "certificatefile", "keyfile")]
+    tls = Tls(ca=files[0], certificate=files[1], key=files[2]) if any(files) else None
+    return Nodes(url=url, timeout=timeout, token=options.get("token"), tls=tls)
 
 
 def _topics(options: Mapping[str, str]) -> TopicChoice:

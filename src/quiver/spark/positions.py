@@ -11,7 +11,6 @@ from quiver.client import Client
 from quiver.errors import InvalidSetting, OffsetOutOfRange, TopicNotFound
 from quiver.model.message import datetime_of
 from quiver.model.wire import TopicInfo
-from quiver.spark.connections import client_of
 from quiver.spark.offsets import LATEST, Extent, Offsets, Place, Range, resolved
 from quiver.spark.options import Bound, ReadOptions
 
@@ -26,7 +25,7 @@ class Positions:
 
     @property
     def _client(self) -> Client:
-        return client_of(self._options.url, self._options.timeout)
+        return self._options.nodes.client()
 
     def extents(self) -> Extents:
         """Every partition chosen, with what it holds now."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quiver.spark.connections import client_of
 from quiver.spark.offsets import Offsets
 from quiver.spark.options import ReadOptions
 
@@ -17,7 +16,7 @@ class Progress:
     def check(self) -> None:
         """``SubscriptionNotFound`` if there is no such subscription."""
         if self._options.subscription is not None:
-            client = client_of(self._options.url, self._options.timeout)
+            client = self._options.nodes.client()
             client.describe_subscription(self._options.subscription)
 
     def reached(self, offsets: Offsets) -> None:
@@ -25,5 +24,5 @@ class Progress:
         name = self._options.subscription
         if name is None or offsets == self._told:
             return
-        client_of(self._options.url, self._options.timeout).seek(name, offsets)
+        self._options.nodes.client().seek(name, offsets)
         self._told = dict(offsets)

@@ -14,7 +14,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from quiver.errors import OffsetOutOfRange
 from quiver.spark.columns import batches_of, spark_schema
-from quiver.spark.connections import client_of
 from quiver.spark.offsets import Range
 from quiver.spark.options import ReadOptions
 
@@ -59,7 +58,7 @@ def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[pa.R
 def _batches(
     wanted: Range, start: int, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    client = client_of(options.url, options.timeout)
+    client = options.nodes.client()
     with client.read(
         wanted.topic, partition=wanted.partition, start=start, end=wanted.end
     ) as reader:

@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from quiver.client import Client
 from quiver.errors import InvalidRequest, TopicNotFound
-from quiver.spark.connections import client_of
 from quiver.spark.decisions import Decision, Decisions
 from quiver.spark.options import WriteOptions
 from quiver.spark.publishing import publish_staged
@@ -61,7 +60,7 @@ class _Writing:
 
     @property
     def _client(self) -> Client:
-        return client_of(self.options.url, self.options.timeout)
+        return self.options.nodes.client()
 
     def _stage(self, rows: Iterator[pa.RecordBatch], sink: str, batch: int) -> StagedRows:
         last = Decisions(self._client, sink).last()
@@ -79,21 +78,25 @@ class _Writing:
         if not staged:
             return None
         sink = staged[0].sink
+        decisions = Decisions(self._client, sink)
+        before = decisions.last()
+        if before is not None and before.batch < batch:
+            self._carry_out(sink, before)  # as a rule it was, and nothing is left to do
         entries = [entry for message in staged for entry in message.entries]
-        decision = Decisions(self._client, sink).decide(batch, _number(staged), entries)
+        decision = decisions.decide(batch, _number(staged), entries)
         if decision.batch == batch:
             self._carry_out(sink, decision)
         return sink
 
     def _carry_out(self, sink: str, decision: Decision) -> None:
+        """Publish what was decided, unless that was done: then its staging topic is gone."""
         staging = staging_topic(sink, decision.batch)
-        if decision.staging_number is not None:
-            try:
-                is_there = self._client.describe_topic(staging).number == decision.staging_number
-            except TopicNotFound:
-                is_there = False
-            if is_there:  # else it was all published: only then is the staging topic removed
-                self._client.run(lambda client: publish_staged(client, staging, decision))
+        try:
+            number = self._client.describe_topic(staging).number
+        except TopicNotFound:
+            return
+        if number == decision.staging_number:
+            self._client.run(lambda client: publish_staged(client, staging, decision))
         self._remove(staging)
 
     def _abandon(self, sink: str, batch: int) -> None:

@@ -8,6 +8,7 @@ speculative duplicate stay behind and go when the staging topic goes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +20,6 @@ from quiver.errors import InvalidRequest
 from quiver.model.builder import encode_record_batch
 from quiver.model.guard import check_batch
 from quiver.model.topic import Compression, Retention
-from quiver.spark.connections import client_of
 from quiver.spark.options import WriteOptions
 from quiver.spark.rows import destinations, messages_of
 
@@ -59,7 +59,7 @@ class Staging:
 
     def __init__(self, options: WriteOptions, sink: str, batch: int, task: int) -> None:
         self._options = options
-        self._client: Client = client_of(options.url, options.timeout)
+        self._client: Client = options.nodes.client()
         self._name = staging_topic(sink, batch)
         self._home = task % STAGING_PARTITIONS
         self._turn = task
@@ -71,6 +71,10 @@ class Staging:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedRows:
         """Stage every row; returns once all are durable."""
+        rows = filter(len, batches)
+        first = next(rows, None)
+        if first is None:
+            return StagedRows(self._sink, self._batch, 0, [])
         info = self._client.create_topic(
             self._name,
             partitions=STAGING_PARTITIONS,
@@ -79,9 +83,8 @@ class Staging:
             exist_ok=True,
         )
         with self._client.producer(self._name) as producer:
-            for rows in batches:
-                if len(rows):
-                    self._take(rows, producer)
+            for some in chain([first], rows):
+                self._take(some, producer)
             for target in list(self._waiting):
                 self._send(target, producer)
             producer.flush()

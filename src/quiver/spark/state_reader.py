@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 from quiver.client.glance import PendingMessages
 from quiver.client.read_ahead import Chunk
 from quiver.errors import InvalidSetting
-from quiver.spark.connections import client_of
 from quiver.spark.options import StateOptions
 
 _TYPES: dict[str, DataType] = {
@@ -76,7 +75,7 @@ class StateReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         taken_us = time.time_ns() // 1000
-        pending = client_of(options.url, options.timeout).pending(options.subscription)
+        pending = options.nodes.client().pending(options.subscription)
         return [part for one in pending for part in _parts(one, taken_us)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,7 +107,7 @@ class StateReader(DataSourceReader):
         """When each message was stored, by the envelopes of the entries that hold them."""
         options = self._options
         times = np.zeros(len(offsets), np.int64)
-        with client_of(options.url, options.timeout).read(
+        with options.nodes.client().read(
             part.topic, partition=part.partition, start=int(offsets[0]), end=int(offsets[-1]) + 1
         ) as reader:
             for chunk in reader.chunks():

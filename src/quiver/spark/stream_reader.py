@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_as_json(self._limited(began, latest, extents, limit))
 
     def _forward(self, began: Offsets, latest: Offsets) -> Offsets:
-        """Ends that are not before where the batch begins."""
+        """Ends for every partition known; one before where the batch begins is data loss."""
         for place, offset in began.items():
             if latest.get(place, offset) < offset and self.options.fail_on_data_loss:
                 topic, partition = place
@@ -82,9 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"before {offset}, up to which it was read: it was made anew or has lost "
                     "messages. failOnDataLoss=false goes on from there"
                 )
-        return {
-            place: max(began.get(place, 0), latest.get(place, 0)) for place in {*began, *latest}
-        }
+        return {**began, **latest}
 
     def _limited(
         self, began: Offsets, latest: Offsets, extents: Extents, limit: ReadLimit

@@ -50,12 +50,6 @@ class BatchFigures(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class PipelineFailed(QuiverError):
-    """A pipeline's query ended with an error; started again, it goes on from its checkpoint."""
-
-    code = "pipeline_failed"
-
-
 @contextmanager
 def spark_for(name: str, settings: PipelineSettings) -> Iterator[SparkSession]:
     """A session for one pipeline; it is stopped afterwards, unless it was there before."""
@@ -112,7 +106,9 @@ def followed(
         return figures
     error = query.exception()
     if error is not None:
-        raise PipelineFailed(_cause(error))
+        raise QuiverError(
+            f"{_cause(error)}; the pipeline goes on from its checkpoint when run again"
+        )
     return figures
 
 
