@@ -21,6 +21,7 @@ from quiver.client.async_client import AsyncClient
 from quiver.client.blocking_producer import Producer
 from quiver.client.blocking_reader import Reader
 from quiver.client.channel import Dialer
+from quiver.client.cluster import Cluster
 from quiver.client.loop_thread import LoopThread, look_after
 from quiver.client.received import ReceivedMessage
 from quiver.client.wrapper import Wrapper, blocking
@@ -132,6 +133,11 @@ class Client(Wrapper[AsyncClient]):
         finally:
             if not self._closed:
                 self._end(attendance)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes, for coroutines given to ``run``."""
+        return self._wrapped().cluster
 
     def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine with the client that is wrapped, on its loop, and wait for the result."""
