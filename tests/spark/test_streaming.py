@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -111,38 +112,75 @@ def test_a_topic_made_anew_is_data_loss(client, topic, stream, tmp_path) -> None
     assert collect(lenient, "further", tmp_path / "checkpoint")[0] == [2, 3, 4]
 
 
-def test_a_node_restarted_in_the_middle_only_delays_the_query(spark, tmp_path) -> None:
-    address = unused_address()
-    nodes = [Served(tmp_path / "node", "--native", address)]
-    seen: list[int] = []
+class Copying:
+    """A query over a node of its own, which may be killed while the query runs."""
 
-    def take(batch, number) -> None:
-        if number == 1:
-            nodes[-1].stop(signal.SIGKILL)
-            nodes.append(Served(tmp_path / "node", "--native", address))
-        seen.extend(int(row.value) for row in batch.select("value").collect())
+    def __init__(self, spark, folder) -> None:
+        self._spark, self._folder = spark, folder
+        self._address = unused_address()
+        self.nodes: list[Served] = []
+        self.seen: list[int] = []
 
-    try:
-        nodes[0].wait_ready()
-        with quiver.Client(nodes[0].url) as client:
+    def serve(self) -> Served:
+        self.nodes.append(Served(self._folder / "node", "--native", self._address))
+        return self.nodes[-1]
+
+    def fill(self, messages: list[OutgoingMessage]) -> None:
+        with quiver.Client(f"quiver://{self._address}") as client:
             client.create_topic("t")
-            client.publish_many("t", numbered(range(50)))
-        reader = spark.readStream.format("quiver").option("url", nodes[0].url)
+            client.publish_many("t", messages)
+
+    def run(self, timeout: str = "30s", before_batch=lambda number: None) -> None:
+        def take(batch, number) -> None:
+            before_batch(number)
+            self.seen.extend(int(row.value) for row in batch.select("value").collect())
+
+        reader = self._spark.readStream.format("quiver").option("timeout", timeout)
         frame = (
-            reader.option("topic", "t")
+            reader.option("url", f"quiver://{self._address}")
+            .option("topic", "t")
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", 20)
             .load()
         )
         query = (
             frame.writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-    finally:
-        for node in nodes:
-            node.close()
-    assert len(nodes) == 2
-    assert seen == list(range(50))
+
+
+@pytest.fixture
+def copying(spark, tmp_path) -> Iterator[Copying]:
+    copying = Copying(spark, tmp_path)
+    copying.serve().wait_ready()
+    copying.fill(numbered(range(50)))
+    yield copying
+    for node in copying.nodes:
+        node.close()
+
+
+def test_a_node_restarted_in_the_middle_only_delays_the_query(copying: Copying) -> None:
+    def restart(number: int) -> None:
+        if number == 1:
+            copying.nodes[-1].stop(signal.SIGKILL)
+            copying.serve()
+
+    copying.run(before_batch=restart)
+    assert len(copying.nodes) == 2
+    assert copying.seen == list(range(50))
+
+
+def test_a_node_away_for_too_long_ends_the_query_which_goes_on_later(copying: Copying) -> None:
+    def stop(number: int) -> None:
+        if number == 1:
+            copying.nodes[-1].stop(signal.SIGKILL)
+
+    with pytest.raises(StreamingQueryException, match=r"ConnectionLost: .*(refused|reached)"):
+        copying.run("1s", stop)
+    assert copying.seen == list(range(20))
+    copying.serve().wait_ready()
+    copying.run()
+    assert copying.seen == list(range(50))
