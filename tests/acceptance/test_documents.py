@@ -66,7 +66,7 @@ def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) 
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=100,
+                timeout=200,
                 check=False,
             )
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"

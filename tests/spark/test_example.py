@@ -6,8 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.serving import environment
 from tests.spark.test_driver_killed import ROOT
+
+pytestmark = pytest.mark.timeout(240)  # several JVMs: on a busy machine they take their time
 
 
 def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
@@ -17,7 +21,7 @@ def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

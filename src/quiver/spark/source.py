@@ -5,6 +5,9 @@ Objects of this class travel to other processes: they hold options, and no conne
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -78,7 +81,21 @@ def register(spark: SparkSession) -> None:
     allowed = spark.conf.get(PUSHDOWN, "true") != "false"
     if allowed:
         spark.conf.set(PUSHDOWN, "true")
+    with _active(spark):  # Spark looks for a source of this name in the active session
+        spark.dataSource.register(FilteringDataSource if allowed else QuiverDataSource)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Have Spark take this session for the active one, and then the one that was it before."""
     java_session = getattr(spark, "_jsparkSession", None)
-    if java_session is not None:  # it looks for a source of this name in the active session
-        java_session.setActiveSession(java_session)
-    spark.dataSource.register(FilteringDataSource if allowed else QuiverDataSource)
+    if java_session is None:  # a session of Spark Connect, whose server has but one
+        yield
+        return
+    before = java_session.getActiveSession()
+    java_session.setActiveSession(java_session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            java_session.setActiveSession(before.get())
