@@ -94,10 +94,10 @@ def node(url: str | None, folder: str) -> Iterator[str]:
         yield url
         return
     ready = f"{folder}/ready.json"
-    flags = ("--data", f"{folder}/data", "--native", "127.0.0.1:0", "--ready-file", ready)
+    flags = ("--data", f"{folder}/data", "--native", "127.0.0.1:0", "--http", "off")
     program = "from quiver.cli.main import main; main()"
     server = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", *flags],
+        [sys.executable, "-c", program, "serve", *flags, "--ready-file", ready],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
