@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench bench-tools clean
+.PHONY: setup run test lint bench bench-tools java clean
 
 setup: $(READY)
 
@@ -17,8 +17,10 @@ $(READY): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/quiver serve
 
-test: setup lint
-	$(BIN)/pytest -n 2 --dist worksteal
+# Spark's tests share one session, hence one process of their own.
+test: setup lint java
+	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark
+	$(BIN)/pytest -n 0 tests/spark
 
 lint: setup
 	$(BIN)/ruff check .
@@ -26,7 +28,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup bench-tools
+bench: setup bench-tools java
 	$(BIN)/python -m benchmarks
 
 # Redis, to compare with. Where it cannot be installed, its rows are left out.
@@ -36,6 +38,12 @@ bench-tools: setup
 	@command -v redis-server >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 120 apt-get \
 		install -y --no-install-recommends redis-server; } >/dev/null 2>&1; } || true
+
+# Java, for Spark. Where it is missing and cannot be installed, what needs it fails and says so.
+java:
+	@command -v java >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
+		install -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1; } || true
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

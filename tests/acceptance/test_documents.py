@@ -20,6 +20,8 @@ from tests.serving import Served, environment, served, unused_address
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 NATIVE, HTTP = "127.0.0.1:7401", "127.0.0.1:7400"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java, which Spark's page starts twice."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RUNNERS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -63,13 +65,14 @@ def own(tmp_path: Path) -> Iterator[list[str]]:
             os.kill(json.loads(ready.read_text())["pid"], signal.SIGKILL)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) -> None:
     if "openssl" in page.read_text() and shutil.which("openssl") is None:
         pytest.skip("the page makes certificates with openssl, which is not there")
     with served(tmp_path / "node") as node:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        variables = environment(QUIVER_URL=node.url, PATH=path)
+        variables = environment(QUIVER_URL=node.url, PATH=path, JAVA_TOOL_OPTIONS=QUICK_START)
         for kind, text in blocks(page):
             done = subprocess.run(
                 [*_RUNNERS[kind], as_run(text, node, own)],
@@ -77,7 +80,7 @@ def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) 
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=100,
+                timeout=200,
                 check=False,
             )
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"

@@ -18,6 +18,7 @@ from quiver.cli import (
     doctor,
     message,
     peek,
+    pipeline,
     plan,
     publish,
     purge,
@@ -84,6 +85,7 @@ add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
 app.command()(plan.plan)
+add_noun(app, pipeline.app, "pipeline")
 
 
 @app.command()

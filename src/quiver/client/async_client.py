@@ -105,6 +105,11 @@ class AsyncClient(Consuming, Tending, Administering):
         )
         self._closed = False
 
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes, for what is built on the client and makes calls of its own."""
+        return self._cluster
+
     # ------------------------------------------------------------------ topics
 
     async def create_topic(

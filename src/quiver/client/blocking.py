@@ -11,9 +11,9 @@ import contextlib
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from quiver.client.access import Tls
 from quiver.client.addresses import DEFAULT_URL
@@ -21,6 +21,7 @@ from quiver.client.async_client import AsyncClient
 from quiver.client.blocking_producer import Producer
 from quiver.client.blocking_reader import Reader
 from quiver.client.channel import Dialer
+from quiver.client.cluster import Cluster
 from quiver.client.loop_thread import LoopThread, look_after
 from quiver.client.received import ReceivedMessage
 from quiver.client.wrapper import Wrapper, blocking
@@ -28,6 +29,7 @@ from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.units import Duration
 
 A = TypeVar("A")
+T = TypeVar("T")
 W = TypeVar("W")
 P = ParamSpec("P")
 
@@ -131,6 +133,16 @@ class Client(Wrapper[AsyncClient]):
         finally:
             if not self._closed:
                 self._end(attendance)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes, for coroutines given to ``run``."""
+        return self._wrapped().cluster
+
+    def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine with the client that is wrapped, on its loop, and wait for the result."""
+        inner = self._wrapped()
+        return self._thread.run(lambda: work(inner))
 
     def close(self) -> None:
         """Flush what was sent, stop what is read, and disconnect."""

@@ -56,6 +56,7 @@ class Producer(Wrapper[AsyncProducer]):
             return self._send_when_room(full.size, payload, key, options)
 
     send_arrow = blocking(AsyncProducer.send_arrow)
+    send_encoded = blocking(AsyncProducer.send_encoded)
     flush = blocking(AsyncProducer.flush)
 
     def close(self) -> None:

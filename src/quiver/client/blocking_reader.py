@@ -15,6 +15,7 @@ import pyarrow as pa
 from quiver.client.async_client import AsyncClient
 from quiver.client.loop_thread import LoopThread, look_after
 from quiver.client.message_rows import messages_of
+from quiver.client.read_ahead import Chunk
 from quiver.client.read_columns import batches_of
 from quiver.client.reader import AsyncReader
 from quiver.client.wrapper import Wrapper, blocking
@@ -41,6 +42,7 @@ class Reader(Wrapper[AsyncReader]):
         look_after(self)
 
     table = blocking(AsyncReader.table)
+    bounds = blocking(AsyncReader.bounds)
     close = blocking(AsyncReader.close)
     _next_chunk = blocking(AsyncReader.next_chunk)
 
@@ -65,9 +67,14 @@ class Reader(Wrapper[AsyncReader]):
                 raise StopIteration
             self._batches = batches_of(chunk, self.schema)
 
+    def chunks(self) -> Iterator[Chunk]:
+        """The stored entries as they are, a few at a time."""
+        while (chunk := self._next_chunk()) is not None:
+            yield chunk
+
     def messages(self) -> Iterator[Message]:
         """The messages one by one, with all that they have."""
-        while (chunk := self._next_chunk()) is not None:
+        for chunk in self.chunks():
             yield from messages_of(chunk)
 
     def _wrapped(self) -> AsyncReader:

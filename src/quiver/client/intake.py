@@ -51,7 +51,7 @@ class Intake:
     def _offer_with(self, payload: bytes, key: bytes | None, options: MessageOptions) -> Delivery:
         partition = options.get("partition")
         if partition is not None:
-            self._check_partition(partition)
+            self.check_partition(partition)
         elif key is not None:
             partition = self._sender.layout.router.partition(key)
         elif isinstance(dedup_id := options.get("dedup_id"), str):
@@ -126,7 +126,8 @@ class Intake:
         self._message_bytes_max = self._sender.layout.info.settings.message_bytes_max
         self._plain_size_max = self._message_bytes_max + MESSAGE_OVERHEAD
 
-    def _check_partition(self, partition: Any) -> None:
+    def check_partition(self, partition: Any) -> None:
+        """``PartitionNotFound`` if the topic has no such partition."""
         if not is_partition(partition):
             raise InvalidRequest(f"a partition is a number from 0 on, not {partition!r}")
         known = self._sender.layout.partitions

@@ -26,6 +26,7 @@ from quiver.client.sender import Sender
 from quiver.client.table import TableDelivery
 from quiver.client.table_sender import TableSender
 from quiver.errors import ConnectionLost, InvalidRequest, Overloaded, QuiverError
+from quiver.model.batch import UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.topic import Acks, Compression
 
@@ -142,6 +143,20 @@ class AsyncProducer:
         intake = self._intake or await self._opened_intake()
         sender = TableSender(self.opened_sender, intake, self.settings.limits, self._when_room)
         return await sender.send(data)
+
+    async def send_encoded(self, batch: UnstoredBatch, partition: int) -> Delivery:
+        """Take a batch that is encoded and checked already; the delivery is that of its first row."""
+        intake = self._intake or await self._opened_intake()
+        intake.check_partition(partition)
+        accumulator = self.opened_sender.accumulator
+
+        def offer() -> Delivery:
+            return Delivery(accumulator.add_encoded(partition, batch, is_keyed=False), 0)
+
+        try:
+            return offer()
+        except BufferFull as full:
+            return await self._when_room(full.size, offer)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is settled; raises a failure nobody has looked at."""

@@ -68,6 +68,11 @@ class AsyncReader:
         ahead = self._ahead or await self._open()
         return await ahead.next_chunk()
 
+    async def bounds(self) -> dict[int, tuple[int, int | None]]:
+        """By partition: the first offset and the end (not included), as they would be now."""
+        spans = await self._spans(await self._cluster.refresh(self.topic))
+        return {partition: (span.offset, span.end) for partition, span in spans.items()}
+
     def __aiter__(self) -> Self:
         return self
 

@@ -1,0 +1,29 @@
+"""Spark on a node's topics: reading, writing and archiving, beside Spark's own Parquet."""
+
+from __future__ import annotations
+
+from benchmarks.harness.bench import Bench
+from benchmarks.harness.row import Row
+from benchmarks.spark.archiving import archive_a_topic
+from benchmarks.spark.reading import read_batches, read_streams
+from benchmarks.spark.small_batches import smallest_micro_batch
+from benchmarks.spark.stage import staged
+from benchmarks.spark.writing import write_a_stream
+
+
+def spark_on_a_topic(bench: Bench) -> list[Row]:
+    """All of them on one topic and in one session, which take long to make."""
+    rows = []
+    with staged(bench, bench.pick(2_000_000, 2_000)) as stage:
+        for part in (
+            read_batches,
+            read_streams,
+            write_a_stream,
+            archive_a_topic,
+            smallest_micro_batch,
+        ):
+            rows += part(bench, stage)
+    return rows
+
+
+BENCHMARKS = (spark_on_a_topic,)

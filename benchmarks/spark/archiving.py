@@ -1,0 +1,40 @@
+"""The pipeline ``archive``, end to end: a topic into a partitioned table of plain Parquet."""
+
+from __future__ import annotations
+
+import shutil
+
+from benchmarks.harness.bench import Bench
+from benchmarks.harness.row import Row, at_least
+from benchmarks.spark.stage import TOPIC, Stage
+from quiver.spark.pipelines.running import BatchFigures, PipelineSettings
+from quiver.spark.pipelines.runs import run_archive
+
+
+def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
+    rows = []
+    for table_format in ("parquet", "delta"):
+        figures: list[BatchFigures] = []
+        settings = PipelineSettings(
+            url=stage.node.url,
+            checkpoint=f"{stage.folder}/archiving-{table_format}",
+            once=True,
+            batch_rows_max=bench.pick(250_000, 1_000),
+        )
+        to = f"{stage.folder}/lake-{table_format}"
+        done = run_archive(
+            settings, TOPIC, to, table_format=table_format, json=False, tell=figures.append
+        )
+        assert done == stage.count
+        shutil.rmtree(to)
+        later = figures[1:] or figures
+        rows.append(
+            Row(
+                name=f"quiver pipeline archive, {table_format}",
+                value=sum(one.rows for one in later) / sum(one.seconds for one in later),
+                unit="msg/s",
+                target=at_least(100_000),
+                note="1 KB payloads as bytes, by topic, date and hour, 250,000 a batch",
+            )
+        )
+    return rows

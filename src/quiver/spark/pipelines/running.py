@@ -1,0 +1,148 @@
+"""Runs streaming queries for a person: a line for each batch, and a clean stop on Ctrl-C.
+
+A query that is stopped between two batches, or killed in one, goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from quiver.errors import QuiverError
+from quiver.spark.session import session
+from quiver.spark.tables.sink import register_tables
+
+_POLL_S = 0.2
+
+
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every pipeline can be told."""
+
+    url: str
+    checkpoint: str
+    master: str = "local[*]"
+    once: bool = False
+    """End when everything that is there now is processed."""
+    every: str = "1 second"
+    report: str | None = None
+    batch_rows_max: int = 250_000
+    """Messages in a micro-batch, at most."""
+    spark: dict[str, str] = {}
+    """Further settings of the session."""
+
+
+class BatchFigures(msgspec.Struct, frozen=True):
+    """What is told and charted of one micro-batch."""
+
+    at: float
+    rows: int
+    rows_per_second: float
+    lag: int
+    seconds: float
+
+
+@contextmanager
+def spark_for(name: str, settings: PipelineSettings) -> Iterator[SparkSession]:
+    """A session for one pipeline; it is stopped afterwards, unless it was there before."""
+    found = SparkSession.getActiveSession()
+    spark = session(f"quiver {name}", master=settings.master, settings=settings.spark)
+    register_tables(spark)
+    try:
+        yield spark
+    finally:
+        if found is None:
+            spark.stop()
+
+
+def messages(spark: SparkSession, settings: PipelineSettings, **options: str) -> DataFrame:
+    """A stream of messages from the beginning on."""
+    reader = (
+        spark.readStream.format("quiver")
+        .option("url", settings.url)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", settings.batch_rows_max)
+    )
+    return reader.options(**options).load()
+
+
+def started(
+    writer: DataStreamWriter, settings: PipelineSettings, part: str = "main"
+) -> StreamingQuery:
+    writer = writer.option("checkpointLocation", f"{settings.checkpoint}/{part}").queryName(part)
+    if settings.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=settings.every).start()
+
+
+def followed(
+    query: StreamingQuery, tell: Callable[[BatchFigures], None] | None = None
+) -> list[BatchFigures]:
+    """Wait for the query's end, or for Ctrl-C; what its batches were like."""
+    tell = tell or _print
+    figures: list[BatchFigures] = []
+    last = -1
+    try:
+        while True:
+            is_active = query.isActive
+            for progress in query.recentProgress:
+                if progress["batchId"] > last and progress["numInputRows"]:
+                    last = progress["batchId"]
+                    figures.append(_figures(progress))
+                    tell(figures[-1])
+            if not is_active:
+                break
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        query.stop()
+        return figures
+    error = query.exception()
+    if error is not None:
+        raise QuiverError(
+            f"{_cause(error)}; the pipeline goes on from its checkpoint when run again"
+        )
+    return figures
+
+
+def _print(one: BatchFigures) -> None:
+    print(
+        f"{one.rows:,} rows, {one.rows_per_second:,.0f} rows/s, lag {one.lag:,}, "
+        f"batch {one.seconds:.2f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _figures(progress: Any) -> BatchFigures:
+    seconds = progress["durationMs"]["triggerExecution"] / 1000
+    rows = progress["numInputRows"]
+    lag = sum(_lag(source["endOffset"], source["latestOffset"]) for source in progress["sources"])
+    return BatchFigures(time.time(), rows, rows / max(seconds, 0.001), lag, seconds)
+
+
+def _lag(end: Any, latest: Any) -> int:
+    """How many messages there are beyond the batch, as far as the source has told."""
+    end, latest = (
+        msgspec.json.decode(given) if isinstance(given, str) else given or {}
+        for given in (end, latest)
+    )
+    return sum(
+        max(0, offset - end.get(topic, {}).get(partition, 0))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _cause(error: StreamingQueryException) -> str:
+    """The one line of a long trace that says what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    ours = [line for line in lines if line.startswith("quiver.errors.")]
+    return ours[-1].partition(": ")[2] if ours else lines[0]

@@ -1,0 +1,1 @@
+"""Tables that Spark's tasks fill with Parquet files: Delta, Iceberg or plain Parquet."""

@@ -1,0 +1,95 @@
+"""A driver, to be run in a process of its own, that may be killed at a point of its query.
+
+``main`` copies one topic to another with Spark and dies by SIGKILL where ``KILL_AT`` says, in the
+second batch. The point is reached in one of Spark's Python processes; what is killed is the JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from quiver.spark.decisions import Decision
+from quiver.spark.options import read_options, write_options
+from quiver.spark.publishing import publish_staged
+from quiver.spark.session import session
+from quiver.spark.sink import StreamWriter
+from quiver.spark.source import QuiverDataSource
+from quiver.spark.staging import staging_topic
+from quiver.spark.stream_reader import StreamReader
+
+BATCH = 100
+
+
+def kill_driver() -> None:
+    with open(os.environ["KILL_PID"]) as file:
+        os.kill(int(file.read()), signal.SIGKILL)
+    signal.pause()  # until Spark ends this process too
+
+
+class KillingReader(StreamReader):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            yield batch
+            if os.environ["KILL_AT"] == "reading" and partition.range.start > 0:
+                kill_driver()
+
+
+class KillingWriter(StreamWriter):
+    def _carry_out(self, sink: str, decision: Decision) -> None:
+        if decision.batch == 1 and os.environ["KILL_AT"] == "half published":
+            half = msgspec.structs.replace(
+                decision, entries=decision.entries[: len(decision.entries) // 2]
+            )
+            staging = staging_topic(sink, decision.batch)
+            self._client.run(lambda client: publish_staged(client, staging, half))
+            kill_driver()
+        super()._carry_out(sink, decision)
+
+
+class KillingDataSource(QuiverDataSource):
+    def streamReader(self, schema):  # noqa: N802 - Spark's name
+        return KillingReader(read_options(self.options))
+
+    def streamWriter(self, schema, overwrite):  # noqa: N802
+        return KillingWriter(write_options(self.options), schema)
+
+
+def main(url: str, origin: str, copy: str, checkpoint: str, master: str = "local[2]") -> None:
+    spark = session(
+        "killed",
+        master=master,
+        settings={
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1",
+        },
+    )
+    with open(os.environ["KILL_PID"], "w") as file:
+        file.write(str(spark.sparkContext._gateway.proc.pid))
+    spark.dataSource.register(KillingDataSource)
+    frame = (
+        spark.readStream.format("quiver")
+        .option("url", url)
+        .option("topic", origin)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", BATCH)
+        .load()
+    )
+    (
+        frame.select("key", "value")
+        .writeStream.format("quiver")
+        .option("url", url)
+        .option("topic", copy)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )

@@ -1,0 +1,274 @@
+"""Every pipeline from the command line, and its tables as other engines read them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from quiver.client import OutgoingMessage
+from tests.serving import Commands, command, environment, eventually, unused_address
+from tests.spark.conftest import JVM
+
+
+@pytest.fixture
+def run(node, spark, capsys):
+    """``run("archive", …)``: the pipeline, in this process and Spark session, to its end."""
+    commands = Commands(node.url, capsys)
+
+    def run(*arguments: str):
+        done = commands("pipeline", "run", *arguments)
+        assert done.code == 0, done.err
+        return done
+
+    return run
+
+
+def orders(numbers) -> list[OutgoingMessage]:
+    return [
+        OutgoingMessage(payload={"id": n, "total": n / 2, "who": f"c-{n % 5}"}, key=f"k{n % 5}")
+        for n in numbers
+    ]
+
+
+def rows_of(kind: str, path: Path) -> list[dict]:
+    """The table's rows, read without Spark and without Quiver's own code."""
+    if kind == "parquet":
+        return (
+            duckdb.sql(f"select * from read_parquet('{path}/topic=*/**/*.parquet')")
+            .arrow()
+            .read_all()
+            .to_pylist()
+        )
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        return (
+            duckdb.from_arrow(DeltaTable(str(path)).to_pyarrow_table())
+            .arrow()
+            .read_all()
+            .to_pylist()
+        )
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("quiver", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
+    return catalog.load_table("quiver.archive").scan().to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_archive_holds_every_message_once_and_bad_records_aside(
+    client, topic, run, tmp_path, kind
+) -> None:
+    client.publish_many(topic, orders(range(60)))
+    client.publish_many(topic, [b"\xff\xfe", b"no json", b'{"id": "text"}', b"[1]"])
+    to = tmp_path / "lake"
+    report = tmp_path / "report.html"
+    schema = "id BIGINT, total DOUBLE, who STRING"
+    options = ("--to", str(to), "--format", kind, "--schema", schema, "--once")
+    run("archive", topic, *options, "--report", str(report))
+    client.publish_many(topic, orders(range(60, 100)))
+    run("archive", topic, *options)
+    found = rows_of(kind, to)
+    assert sorted(row["value"]["id"] for row in found) == list(range(100))
+    assert {row["topic"] for row in found} == {topic}
+    assert all(row["value"]["total"] == row["value"]["id"] / 2 for row in found)
+    aside = Path(f"{to}-bad")
+    if kind == "parquet":
+        bad = pq.read_table(next(aside.glob("*.parquet"))).to_pylist()
+    else:
+        bad = rows_of(kind, aside)
+    assert sorted((row["raw"], row["reason"]) for row in bad) == [
+        (b"[1]", "not a JSON object"),
+        (b"no json", "not JSON"),
+        (b'{"id": "text"}', "does not fit the schema"),
+        (b"\xff\xfe", "not UTF-8"),
+    ]
+    assert "plotly" in report.read_text()
+    view = (to / "duckdb.sql").read_text()
+    with duckdb.connect() as database:
+        database.sql(view)
+        assert database.sql("select count(*) from archive").fetchall() == [(100,)]
+
+
+def test_archive_infers_the_schema_and_joins_small_files(client, topic, run, tmp_path) -> None:
+    to = tmp_path / "lake"
+    for part in range(4):
+        client.publish_many(topic, orders(range(part * 10, part * 10 + 10)))
+        run("archive", topic, "--to", str(to), "--once")
+    files = list(to.glob("topic=*/**/*.parquet"))
+    hours = {file.parent for file in files}
+    assert len(files) < 4 * len(hours) + 1
+    found = rows_of("parquet", to)
+    assert sorted(row["value"]["id"] for row in found) == list(range(40))
+
+
+@pytest.mark.timeout(240)
+def test_ctrl_c_ends_a_pipeline_cleanly(client, node, topic, tmp_path) -> None:
+    client.publish_many(topic, orders(range(20)))
+    to, told = tmp_path / "lake", tmp_path / "stderr"
+    with told.open("w") as output:
+        child = subprocess.Popen(
+            command("--url", node.url, "pipeline", "run", "archive", topic, "--to", str(to)),
+            env=environment(JAVA_TOOL_OPTIONS=JVM),
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+        )
+    try:
+        deadline = time.monotonic() + 150
+        while "20 rows, " not in told.read_text():
+            assert child.poll() is None, told.read_text()
+            assert time.monotonic() < deadline, told.read_text()
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 0, told.read_text()
+    assert said == f"20 messages archived in {to}\n"
+    assert len(rows_of("parquet", to)) == 20
+
+
+def test_dedupe_copies_each_message_once(client, topic, run, tmp_path) -> None:
+    copy = f"{topic}-copy"
+    client.create_topic(copy, partitions=2)
+    checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"), "--once")
+    client.publish_many(topic, orders([1, 2, 3, 2, 1, 1]))
+    run("dedupe", topic, "--into", copy, *checkpoint)
+    client.publish_many(topic, orders([3, 4]))
+    run("dedupe", topic, "--into", copy, *checkpoint)
+    assert sorted(one.json()["id"] for one in client.read(copy).messages()) == [1, 2, 3, 4]
+
+
+LINES = [
+    *('{"level": "error", "msg": "order 17 failed", "service": "shop"}',) * 3,
+    '{"level": "error", "msg": "order 18 failed", "service": "shop"}',
+    'level=warn msg="slow answer" service=web took=1.5',
+    '10.0.0.1 - ada [10/Oct/2026:13:55:36 +0000] "GET /x HTTP/1.1" 503 12',
+    "nothing that anybody knows",
+]
+
+
+def test_logs_are_parsed_counted_and_told(client, topic, run, tmp_path) -> None:
+    to, alerts = tmp_path / "logs", f"{topic}-alerts"
+    client.publish_many(topic, LINES)
+    options = ("--to", str(to), "--into", alerts, "--once", "--least", "3")
+    times = ("--window", "1 second", "--watermark", "1 millisecond")
+    run("logs", topic, *options, *times, "--report", str(tmp_path / "logs.html"))
+    # A later line moves the watermark past the window of those before.
+    time.sleep(1.1)
+    client.publish_many(topic, ["level=info msg=bye"])
+    run("logs", topic, *options, *times)
+    found = duckdb.sql(
+        f"select level, source, shape, kind from read_parquet('{to}/date=*/*.parquet')"
+    ).fetchall()
+    assert len(found) == 7
+    counted = {(level, source): kind for level, source, _, kind in found}
+    assert counted[("ERROR", "shop")] == "json"
+    assert counted[("WARN", "web")] == "logfmt"
+    assert counted[("ERROR", "10.0.0.1")] == "access"
+    assert [shape for *_, shape, kind in found if kind == "json"] == ["order # failed"] * 4
+    bad = pq.read_table(next(Path(f"{to}-bad").glob("*.parquet"))).to_pylist()
+    assert [row["raw"] for row in bad] == [LINES[-1].encode()]
+    told = [one.json() for one in client.read(alerts).messages()]
+    assert [(one["shape"], one["count"]) for one in told] == [("order # failed", 4)]
+
+
+def test_metrics_are_figures_by_window(client, topic, run, tmp_path) -> None:
+    to, into = tmp_path / "metrics", f"{topic}-metrics"
+    client.create_queue(f"{topic}-work", visibility="30s", max_deliveries=1)
+    client.publish_many(topic, orders(range(30)))
+    client.publish_many(f"{topic}-work", [b"a", b"b"])
+    for message in client.receive(f"{topic}-work", max_messages=2, wait="5s"):
+        message.nack(error="no luck")
+    options = ("--to", str(to), "--into", into, "--once", "--window", "1 second")
+    pattern = f"{topic}.*"
+    eventually(
+        lambda: any(one.name == f"{topic}-work.dlq" for one in client.list_topics()),
+        "dead letters are stored",
+    )
+    time.sleep(1.1)
+    client.publish_many(topic, orders(range(1)))
+    run("metrics", pattern, *options, "--watermark", "1 millisecond",
+        "--report", str(tmp_path / "m.html"))  # fmt: skip
+    windows = duckdb.sql(
+        f"select value.topic, sum(value.messages), sum(value.dead_letters) "
+        f"from read_parquet('{to}/windows/*.parquet') group by 1"
+    ).fetchall()
+    by_topic = {name: (int(count), int(dead)) for name, count, dead in windows}
+    assert by_topic[topic] == (30, 0)
+    assert by_topic[f"{topic}-work"] == (2, 2)
+    depth = duckdb.sql(f"select * from read_parquet('{to}/subscriptions/*.parquet')").fetchall()
+    assert depth
+    assert {one.json()["topic"] for one in client.read(into).messages()} >= {topic}
+
+
+def test_dead_letters_are_grouped_with_the_command_to_send_them_back(
+    client, topic, run, tmp_path
+) -> None:
+    queue = f"{topic}-jobs"
+    client.create_queue(queue, visibility="30s", max_deliveries=1)
+    client.publish_many(queue, [str(n).encode() for n in range(4)])
+    for message in client.receive(queue, max_messages=4, wait="5s"):
+        message.nack(error=f"timeout after {message.text()} ms")
+    eventually(
+        lambda: any(
+            one.name == f"{queue}.dlq"
+            and sum(p.next_offset for p in client.describe_topic(one.name).partitions) == 4
+            for one in client.list_topics()
+        ),
+        "dead letters are stored",
+    )
+    report = tmp_path / "dead.html"
+    pattern = f"{queue}.dlq"
+    done = run("dead-letters", pattern, "--json", "--to", str(tmp_path / "t"),
+               "--report", str(report))  # fmt: skip
+    (group,) = json.loads(done.out)
+    assert (group["origin"], group["error"], group["count"]) == (queue, "timeout after # ms", "4")
+    *command, condition = shlex.split(group["send back with"])
+    assert command == ["quiver", "redrive", queue, "--filter"]
+    assert condition == f"origin_topic = '{queue}' and last_error like 'timeout after % ms'"
+    assert client.redrive(queue, filter=condition, dry_run=True) == 4
+    assert pq.read_table(tmp_path / "t").column("count").to_pylist() == [4]
+    assert "timeout after # ms" in report.read_text()
+
+
+def test_replay_brings_an_archive_back_in_order_by_key_and_once(
+    client, topic, run, tmp_path
+) -> None:
+    client.publish_many(topic, orders(range(50)))
+    to = tmp_path / "lake"
+    run("archive", topic, "--to", str(to), "--once")
+    again = f"{topic}-again"
+    client.create_topic(again, partitions=2)
+    options = ("--into", again, "--where", "value.id < 40", "--rate", "25",
+               "--checkpoint", f"replay-{topic}", "--report", str(tmp_path / "r.html"))  # fmt: skip
+    run("replay", str(to), *options)
+    run("replay", str(to), *options)
+    by_key: dict[bytes, list[int]] = {}
+    for one in client.read(again).messages():
+        by_key.setdefault(one.key, []).append(one.json()["id"])
+    assert by_key == {f"k{n}".encode(): list(range(n, 40, 5)) for n in range(5)}
+
+
+def test_a_pipeline_without_a_node_says_so(spark, capsys) -> None:
+    done = Commands(f"quiver://{unused_address()}", capsys)(
+        "pipeline", "run", "archive", "orders", "--to", "lake"
+    )
+    assert done.code == 3
+    assert "error: " in done.err
+
+
+def test_a_pipeline_without_java_says_so(node, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    done = Commands(node.url, capsys)("pipeline", "run", "archive", "orders", "--to", "lake")
+    assert done.code == 2
+    assert "Spark needs Java 17" in done.err
