@@ -55,6 +55,8 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: tuple[NodeId, ...]
     target: tuple[NodeId, ...] = ()
     """Where the replicas are to be, while they are being moved."""
+    lost: tuple[NodeId, ...] = ()
+    """In sync once, but its data is gone: the last that was in sync, so nobody else has it all."""
     min_in_sync: int = 1
     allow_data_loss: bool = False
     """Elect a replica outside the in-sync set when no other is left."""
@@ -63,6 +65,11 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         assert set(self.in_sync) <= set(self.replicas), "the in-sync are replicas"
         assert self.leader in self.in_sync, "the leader is in sync"
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica"
+
+
+class ControllerRecord(msgspec.Struct, frozen=True):
+    node: NodeId
+    session: SessionId
 
 
 class VersionedPartition(msgspec.Struct, frozen=True):
@@ -84,7 +91,7 @@ def session_of(lease: LeaseId) -> SessionId:
     return SessionId(lease)
 
 
-def encode(record: NodeRecord | PartitionRecord) -> bytes:
+def encode(record: NodeRecord | PartitionRecord | ControllerRecord) -> bytes:
     return msgspec.json.encode(record)
 
 

@@ -18,7 +18,14 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
-from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange, UnsupportedFormat
+from quiver.errors import (
+    CorruptLog,
+    LogClosed,
+    LogError,
+    LogFailed,
+    OffsetOutOfRange,
+    UnsupportedFormat,
+)
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk import Disk
@@ -31,7 +38,7 @@ from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_inde
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
-from quiver.model.envelope import store_batch
+from quiver.model.envelope import remark, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.topic import Durability
 
@@ -42,8 +49,18 @@ _INDEXES_KEPT = 16
 
 
 class SegmentedLog:
-    def __init__(self, folder: str, disk: Disk, clock: Clock, settings: LogSettings) -> None:
-        """Open the log in ``folder``, which is made if it is missing, and recover it."""
+    def __init__(
+        self,
+        folder: str,
+        disk: Disk,
+        clock: Clock,
+        settings: LogSettings,
+        first_offset: Offset = Offset(0),
+    ) -> None:
+        """Open the log in ``folder``, which is made if it is missing, and recover it.
+
+        ``first_offset`` is where a log begins that is not there yet.
+        """
         self.folder = folder
         self.settings = settings
         self._disk = disk
@@ -55,7 +72,7 @@ class SegmentedLog:
         try:
             disk.make_folder(folder)
             checkpoint = read_checkpoint(disk, folder)
-            bases = kept_segments(disk, folder, checkpoint)
+            bases = kept_segments(disk, folder, checkpoint, first_offset)
             self._segments = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
@@ -106,21 +123,34 @@ class SegmentedLog:
     def stage(self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)) -> StoredBatch:
         """Give the batch its offset. It is not stored yet, and no reader sees it."""
         self._require_open()
-        now = Microseconds(max(self._clock.time_us(), self._append_time))
-        if self._is_full(now):
-            self._stage_roll()
         entry = store_batch(
             batch,
             base_offset=self.staged_offset,
             epoch=epoch,
-            append_time=now,
+            append_time=Microseconds(max(self._clock.time_us(), self._append_time)),
             durable_offset=self.durable_offset,
         )
+        return self._stage(entry)
+
+    def stage_replica(self, entry: StoredBatch) -> StoredBatch:
+        """Take over an entry of another log at the same offset; only the durable mark is our own."""
+        self._require_open()
+        if entry.base_offset != self.staged_offset:
+            raise LogError(
+                f"{self.folder} goes on at {self.staged_offset:,}: an entry of another log at "
+                f"{entry.base_offset:,} does not follow",
+                next_offset=self.staged_offset,
+            )
+        return self._stage(remark(entry, self.durable_offset))
+
+    def _stage(self, entry: StoredBatch) -> StoredBatch:
+        now = self._append_time = entry.append_time
+        if self._is_full(now):
+            self._stage_roll()
         if self._segment_began is None:
             self._segment_began = now
-        self._append_time = now
         self.staged_offset = entry.next_offset
-        self._staged_epoch = epoch
+        self._staged_epoch = entry.epoch
         self._indexes.add(entry, self._indexes.covered)
         self._staged.append(entry)
         return entry
@@ -339,7 +369,9 @@ class SegmentedLog:
     def checkpoint(self) -> None:
         """Sync, and record that everything so far is whole, so that recovery begins here."""
         self.request_checkpoint()
-        self._commit_here()
+        commit = self.begin_commit()
+        if commit is not None:
+            self.run(commit)
 
     def request_checkpoint(self) -> None:
         """Let the next commit sync and leave a checkpoint."""
@@ -423,11 +455,6 @@ class SegmentedLog:
         finally:
             self._closed = True
             self._appender.file.close()
-
-    def _commit_here(self) -> None:
-        commit = self.begin_commit()
-        if commit is not None:
-            self.run(commit)
 
     def _checkpoint_file(self) -> dict[str, bytes]:
         checkpoint = Checkpoint(
