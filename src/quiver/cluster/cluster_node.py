@@ -44,6 +44,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: int = 3
     holdings: HoldingSettings = HoldingSettings()
     controller: ControllerSettings = ControllerSettings()
+    scrub_interval_s: float = 86_400.0
+    """How often everything stored is read, to find damage while other replicas can mend it."""
 
 
 class ClusterNode:
@@ -78,6 +80,8 @@ class ClusterNode:
         self.controlling = Controlling(record.id, store, clock, settings.controller)
         self._folder = folder
         self._store = store
+        self._clock = clock
+        self._scrub_interval_s = settings.scrub_interval_s
         self._disk = disk
         self._run_blocking = run_blocking
         self._new_disk_name = new_disk_name
@@ -96,7 +100,12 @@ class ClusterNode:
         self.holdings.on_damage = self._rejoin
         self._tasks = [
             asyncio.create_task(work)
-            for work in (self.membership.keep(), self.view.follow(), self.controlling.run())
+            for work in (
+                self.membership.keep(),
+                self.view.follow(),
+                self.controlling.run(),
+                self._scrub(),
+            )
         ]
         self._tell()
 
@@ -116,6 +125,11 @@ class ClusterNode:
         if replica is None:
             return NotLeading(epoch=fetch.epoch)
         return await replica.on_fetch(fetch)
+
+    async def _scrub(self) -> None:
+        while True:
+            await self._clock.sleep(self._scrub_interval_s)
+            await self.holdings.scrub()
 
     def _tell(self) -> None:
         state, session = self.view.state, self.membership.session

@@ -26,7 +26,7 @@ from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
-from quiver.model.ids import Offset
+from quiver.model.ids import LeaderEpoch, Offset
 
 _AGAIN_SECONDS = 0.5
 
@@ -71,6 +71,7 @@ class Holdings:
         self._state = ClusterState()
         self._session = NOBODY
         self._replicas: dict[PartitionId, Replica] = {}
+        self._led: dict[PartitionId, LeaderEpoch] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
 
     def replica(self, partition: PartitionId) -> Replica | None:
@@ -90,6 +91,11 @@ class Holdings:
                 self._found_damage(partition, error)
             except (LogError, OSError) as error:
                 logger.warning("a replica cannot be opened", partition=partition, error=str(error))
+
+    async def scrub(self) -> None:
+        """Look for damage in everything that is held."""
+        for replica in self.replicas:
+            await replica.scrub()
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
@@ -148,12 +154,13 @@ class Holdings:
             clock=self._clock,
             settings=self._settings.replica,
             proven_until=self._proven_until,
+            led=self._led,
         )
         self.on_opened(replica)
         self._replicas[partition] = replica
         replica.on_state(self._state, self._session)
         try:
-            await replica.run()
+            await _until_damaged(replica)
         except LogError:
             await replica.resign(in_sync_no_more=True)
             raise
@@ -203,3 +210,16 @@ class Holdings:
                 self._disk.remove_folder(folder)
 
         await self._run_blocking(drop)
+
+
+async def _until_damaged(replica: Replica) -> None:
+    running = asyncio.ensure_future(replica.run())
+    try:
+        await asyncio.wait([running, replica.damage], return_when=asyncio.FIRST_COMPLETED)
+        if replica.damage.done():
+            replica.damage.result()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        replica.damage.cancel()
+    running.result()

@@ -120,6 +120,14 @@ class HeldLog:
         self.watermark = min(self.watermark, end)
         await self.save()
 
+    async def scrub(self) -> None:
+        """``CorruptLog`` if anything that is stored cannot be read as it was written."""
+        offset, end = self.log.start_offset, self.log.next_offset
+        while offset < min(end, self.log.next_offset):
+            offset = (await self.log.read(max(offset, self.log.start_offset), _READ_BYTES))[
+                -1
+            ].next_offset
+
     async def save(self) -> None:
         saved = _Saved(self.history.starts, self.watermark)
         data = msgspec.msgpack.encode(saved)

@@ -34,10 +34,10 @@ from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import LogFailed, MetadataError, NotLeader
+from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
-from quiver.model.ids import Offset
+from quiver.model.ids import LeaderEpoch, Offset
 
 logger = structlog.get_logger()
 
@@ -56,11 +56,15 @@ class Replica:
         clock: Clock,
         settings: ReplicaSettings,
         proven_until: Callable[[], float],
+        led: dict[PartitionId, LeaderEpoch],
     ) -> None:
+        """``led`` outlives the replica: in which epoch this process has last led each partition."""
         self.partition = partition
         self.logs = logs
         self.on_leading: Callable[[Leading], None] = lambda leading: None
         """Called when this node has begun to lead, before anything is published."""
+        self.damage: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with ``CorruptLog`` when damage is met in what was stored."""
         self._node = node
         self._store = store
         self._network = network
@@ -71,7 +75,7 @@ class Replica:
         self._versioned: VersionedPartition | None = None
         self._sessions: Mapping[NodeId, SessionId] = {}
         self._leading: Leading | None = None
-        self._led = NO_EPOCH
+        self._led = led
         self._changed = asyncio.Event()
 
     # ------------------------------------------------------------------ what the cluster says
@@ -91,10 +95,14 @@ class Replica:
     def record(self) -> PartitionRecord | None:
         return self._versioned.record if self._versioned is not None else None
 
-    def leads(self, record: PartitionRecord) -> bool:
-        """Whether it was this very process that was elected, and has not led in that epoch yet."""
+    def is_elected(self, record: PartitionRecord) -> bool:
+        """Whether it was this very process that was elected."""
         elected = (record.leader, record.session) == (self._node, self._session)
-        return elected and self._session != NOBODY and record.epoch > self._led
+        return elected and self._session != NOBODY
+
+    def may_lead(self, record: PartitionRecord) -> bool:
+        """Nobody leads twice in one epoch: a log that was opened again may have lost its end."""
+        return self.is_elected(record) and record.epoch > self._led.get(self.partition, NO_EPOCH)
 
     # ------------------------------------------------------------------ what others ask
 
@@ -108,10 +116,13 @@ class Replica:
         return leading
 
     async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        epoch = self.record.epoch if self.record is not None else fetch.epoch
         try:
             return await self.leading.on_fetch(fetch)
         except NotLeader:
-            epoch = self.record.epoch if self.record is not None else fetch.epoch
+            return NotLeading(epoch=epoch)
+        except CorruptLog as error:
+            self.met_damage(error)
             return NotLeading(epoch=epoch)
 
     async def read(self, offset: Offset, bytes_max: int, log: int = 0) -> list[StoredBatch]:
@@ -120,21 +131,52 @@ class Replica:
         leading.require_proven()
         if offset >= leading.watermark(log):
             return []
-        entries = await self.logs[log].log.read(offset, bytes_max)
+        try:
+            entries = await self.logs[log].log.read(offset, bytes_max)
+        except CorruptLog as error:
+            self.met_damage(error)
+            raise
         watermark = leading.watermark(log)
         return [entry for entry in entries if entry.next_offset <= watermark]
+
+    async def scrub(self) -> None:
+        """Read everything that is stored, so that damage is met before it is needed."""
+        try:
+            for held in self.logs:
+                await held.scrub()
+        except CorruptLog as error:
+            self.met_damage(error)
+        except LogError as error:
+            logger.warning("a log cannot be scrubbed now", error=error.message)
+
+    def met_damage(self, error: CorruptLog) -> None:
+        """Somebody could not read what is stored: this replica is of no use any more."""
+        if not self.damage.done():
+            self.damage.set_exception(error)
 
     # ------------------------------------------------------------------ roles
 
     async def run(self) -> None:
         while True:
             changed, versioned = self._changed, self._versioned
-            if versioned is not None and self.leads(versioned.record):
+            if versioned is not None and self.may_lead(versioned.record):
                 await self._lead(versioned)
+            elif versioned is not None and self.is_elected(versioned.record):
+                await self.resign(in_sync_no_more=False)
+                await self._changed_within(changed, self._settings.tick_s)
             elif versioned is not None and self._follows(versioned.record):
                 await self._follow(versioned.record)
             else:
                 await changed.wait()
+
+    async def _changed_within(self, changed: asyncio.Event, seconds: float) -> None:
+        waiting = asyncio.ensure_future(changed.wait())
+        timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait([waiting, timer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            timer.cancel()
 
     def _follows(self, record: PartitionRecord) -> bool:
         return (
@@ -147,24 +189,23 @@ class Replica:
     async def _lead(self, versioned: VersionedPartition) -> None:
         """Lead in this epoch until that is over."""
         epoch = versioned.record.epoch
+        self._led[self.partition] = epoch
         for held in self.logs:
             await held.begin_epoch(epoch)
-        if self._versioned is None or not self.leads(self._versioned.record):
-            return
-        self._led = epoch
-        if self._versioned.record.epoch != epoch:
+        now = self._versioned
+        if now is None or now.record.epoch != epoch or not self.is_elected(now.record):
             return
         leading = Leading(
             self.partition,
             self._node,
-            self._versioned,
+            now,
             self.logs,
             store=self._store,
             clock=self._clock,
             settings=self._settings,
             proven_until=self._proven_until,
         )
-        leading.on_state(self._versioned, self._sessions)
+        leading.on_state(now, self._sessions)
         self._leading = leading
         self.on_leading(leading)
         try:
@@ -214,9 +255,7 @@ class Replica:
     async def resign(self, *, in_sync_no_more: bool) -> None:
         """Hand the lead over, if this node has it; a failure leaves that to the controller."""
         versioned = self._versioned
-        if versioned is None or self._session == NOBODY:
-            return
-        if (versioned.record.leader, versioned.record.session) != (self._node, self._session):
+        if versioned is None or not self.is_elected(versioned.record):
             return
         record = resigned(
             versioned.record, self._node, self._sessions, in_sync_no_more=in_sync_no_more

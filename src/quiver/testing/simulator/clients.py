@@ -16,6 +16,8 @@ from quiver.testing.simulator.network import SimulatedNetwork
 
 _ATTEMPT_SECONDS = 1.5
 _AGAIN_SECONDS = (0.02, 0.15)
+_REFUSED_SECONDS = 1.0
+_REFUSALS_MAX = 4
 
 
 class Client:
@@ -121,23 +123,31 @@ class Producer:
             values=tuple(send.value for send in sends),
         )
         deadline = self._client.loop.time() + self._patience_s
+        refused = 0
         while self._client.loop.time() < deadline:
             try:
                 stored: Stored = await self._client.ask_leader(self._partition, request)
             except ProducerError as error:
-                # It was judged against what is stored, and found not to follow: something is lost.
-                self._history.trouble.append(f"{error.code} of {request.values} ({error})")
-                return False
+                refused += 1
+                if refused > _REFUSALS_MAX:
+                    # It was judged against what is stored, and does not follow: something is lost.
+                    self._history.trouble.append(f"{error.code} of {request.values} ({error})")
+                    return False
+                # Perhaps by a leader that has not heard yet that it was replaced.
+                await asyncio.sleep(_REFUSED_SECONDS)
             except QuiverError:
                 await self._client.rest()
-                continue
-            for place, send in enumerate(sends):
-                send.outcome, send.ended = "done", self._client.loop.time()
-                send.offset, send.epoch = stored.offset + place, stored.epoch
-            return True
+            else:
+                self._confirmed(sends, stored)
+                return True
         for send in sends:
             send.ended = self._client.loop.time()
         return False
+
+    def _confirmed(self, sends: list[Send], stored: Stored) -> None:
+        for place, send in enumerate(sends):
+            send.outcome, send.ended = "done", self._client.loop.time()
+            send.offset, send.epoch = stored.offset + place, stored.epoch
 
 
 class Reader:

@@ -17,7 +17,7 @@ from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import MetadataError, NotLeader, PartitionUnavailable
+from quiver.errors import CorruptLog, NotLeader, PartitionUnavailable, QuiverError
 from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
@@ -54,6 +54,12 @@ class Front:
 
     async def prepare(self) -> None:
         """Learn from the log what every producer has stored."""
+        try:
+            self.sessions = await self._read_sessions()
+        except CorruptLog as error:
+            self.replica.met_damage(error)
+
+    async def _read_sessions(self) -> ProducerSessions:
         sessions = ProducerSessions()
         log = self.replica.logs[0].log
         offset, end = log.start_offset, log.next_offset
@@ -61,7 +67,7 @@ class Front:
             for entry in await log.read(offset, _READ_BYTES):
                 sessions.record(entry, None)
                 offset = entry.next_offset
-        self.sessions = sessions
+        return sessions
 
 
 class SimulatedNode:
@@ -139,7 +145,7 @@ class SimulatedNode:
             cluster.holdings.on_opened = self._opened
             try:
                 await cluster.start()
-            except (MetadataError, OSError):
+            except (QuiverError, OSError):
                 await asyncio.sleep(0.5)
                 continue
             self.cluster = cluster
@@ -209,13 +215,13 @@ class SimulatedNode:
 
     async def _publish(self, request: Publish) -> Stored:
         front, sessions = self._front(request.partition)
+        front.leading.require_proven()  # who was deposed would judge by what it knew then
         batch = _sealed(request)
         epoch = front.leading.machine.epoch
         repeat = sessions.judge(batch)
         if repeat is not None:
             assert repeat.stored is not None, "one batch at a time is always remembered"
             end = Offset(repeat.stored.base_offset + repeat.stored.count)
-            front.leading.require_proven()
             await front.leading.when_committed(end)
             return Stored(repeat.stored.base_offset, epoch)
         published = front.leading.publish(batch)
