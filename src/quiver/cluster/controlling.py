@@ -6,8 +6,6 @@ this node took it: whoever held it before, and has not noticed, changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from quiver.cluster.controller import Change, ClusterState, Controller, ControllerSettings
@@ -21,6 +19,7 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
+from quiver.cluster.signal import Signal
 from quiver.errors import MetadataConflict, MetadataError
 from quiver.model.clock import Clock
 
@@ -43,15 +42,15 @@ class Controlling:
         self._state = ClusterState()
         self._session = NOBODY
         self._controller: Controller | None = None
-        self._changed = asyncio.Event()
+        self._changed = Signal(clock)
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
-        self._changed.set()
+        self._changed.wake()
 
     async def run(self) -> None:
         while True:
-            self._changed.clear()
+            seen = self._state
             try:
                 await self._round()
             except MetadataConflict:
@@ -59,17 +58,8 @@ class Controlling:
             except MetadataError as error:
                 logger.warning("the controller cannot act", error=error.message)
                 await self._clock.sleep(_AGAIN_SECONDS)
-            await self._wait()
-
-    async def _wait(self) -> None:
-        """Until something changes, or it is time to look again."""
-        waiting = asyncio.ensure_future(self._changed.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(_INTERVAL_SECONDS))
-        try:
-            await asyncio.wait([waiting, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            timer.cancel()
+            if seen is self._state:
+                await self._changed.wait(_INTERVAL_SECONDS)
 
     async def _round(self) -> None:
         if self._session == NOBODY:

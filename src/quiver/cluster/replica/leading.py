@@ -29,6 +29,7 @@ from quiver.cluster.replica.leader import Leader, Proposal, Serve
 from quiver.cluster.replica.messages import Entries, Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.cluster.signal import Signal
 from quiver.errors import (
     LeaderChanged,
     MetadataConflict,
@@ -94,7 +95,8 @@ class Leading:
         self._settings = settings
         self._proven_until = proven_until
         self._waiting: list[deque[tuple[Offset, Committed]]] = [deque() for _ in logs]
-        self._moved = asyncio.Event()
+        self._moved = Signal(clock)
+        self._attention = Signal(clock)
         self._over = False
 
     # ------------------------------------------------------------------ what the cluster says
@@ -108,6 +110,7 @@ class Leading:
             self.machine.on_record(versioned)
         self.machine.on_sessions(sessions)
         self._look()
+        self._attention.wake()
 
     @property
     def is_over(self) -> bool:
@@ -152,7 +155,8 @@ class Leading:
     def _on_stored(self, stored: asyncio.Future[StoredBatch]) -> None:
         if stored.cancelled() or stored.exception() is not None:
             self._over = True
-            self._moved.set()
+            self._moved.wake()
+            self._attention.wake()
         else:
             self._look()
 
@@ -169,8 +173,7 @@ class Leading:
         ):
             held.watermark = max(held.watermark, progress.watermark)
             self._confirm(waiting, progress.watermark)
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        self._moved.wake()
 
     def _confirm(self, waiting: deque[tuple[Offset, Committed]], watermark: Offset) -> None:
         while waiting and waiting[0][0] <= watermark:
@@ -185,6 +188,8 @@ class Leading:
         if not isinstance(verdict, Serve):
             return verdict
         self._look()
+        if fetch.node not in self.machine.record.in_sync:
+            self._attention.wake()  # perhaps it has caught up
         await self._wait_for_news(fetch)
         entries = await self._logs[fetch.log].log.read(fetch.offset, self._settings.fetch_bytes)
         if self.is_over:
@@ -207,16 +212,7 @@ class Leading:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 return
-            await self._moved_within(left)
-
-    async def _moved_within(self, seconds: float) -> None:
-        moved = asyncio.ensure_future(self._moved.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait([moved, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            moved.cancel()
-            timer.cancel()
+            await self._moved.wait(left)
 
     # ------------------------------------------------------------------ the in-sync set
 
@@ -229,7 +225,7 @@ class Leading:
                 if proposal is not None:
                     await self._propose(proposal)
                 else:
-                    await self._moved_within(self._settings.tick_s)
+                    await self._attention.wait(self._settings.tick_s)
         finally:
             self._end()
 
@@ -273,4 +269,4 @@ class Leading:
                 _, committed = waiting.popleft()
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
-        self._moved.set()
+        self._moved.wake()

@@ -34,6 +34,7 @@ from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.cluster.signal import Signal
 from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -76,7 +77,7 @@ class Replica:
         self._sessions: Mapping[NodeId, SessionId] = {}
         self._leading: Leading | None = None
         self._led = led
-        self._changed = asyncio.Event()
+        self._changed = Signal(clock)
 
     # ------------------------------------------------------------------ what the cluster says
 
@@ -88,8 +89,7 @@ class Replica:
             if session != self._leading.machine.record.session:
                 self._leading.machine.deposed = True
             self._leading.on_state(self._versioned, self._sessions)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changed.wake()
 
     @property
     def record(self) -> PartitionRecord | None:
@@ -158,25 +158,16 @@ class Replica:
 
     async def run(self) -> None:
         while True:
-            changed, versioned = self._changed, self._versioned
+            versioned = self._versioned
             if versioned is not None and self.may_lead(versioned.record):
                 await self._lead(versioned)
             elif versioned is not None and self.is_elected(versioned.record):
                 await self.resign(in_sync_no_more=False)
-                await self._changed_within(changed, self._settings.tick_s)
+                await self._changed.wait(self._settings.tick_s)
             elif versioned is not None and self._follows(versioned.record):
                 await self._follow(versioned.record)
             else:
-                await changed.wait()
-
-    async def _changed_within(self, changed: asyncio.Event, seconds: float) -> None:
-        waiting = asyncio.ensure_future(changed.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait([waiting, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            timer.cancel()
+                await self._changed.wait()
 
     def _follows(self, record: PartitionRecord) -> bool:
         return (
@@ -230,9 +221,9 @@ class Replica:
         ]
         try:
             while self._still_follows(record, session):
-                changed = asyncio.ensure_future(self._changed.wait())
+                changed = self._changed.next_wake()
                 await asyncio.wait([changed, *tasks], return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                self._changed.forget(changed)
                 for task in tasks:
                     if task.done():
                         task.result()

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.history import Copy, History
 
+STALE_SECONDS_MAX = 4.0
+"""More than the simulator's lease, and more than its patience with followers."""
+
 Rule = Callable[[History], Iterator[str]]
 
 
@@ -213,6 +216,25 @@ def confirmed_but_not_read(history: History) -> Iterator[str]:
                 break
 
 
+def served_by_a_former_leader(history: History) -> Iterator[str]:
+    """A leader that was replaced serves no reads for longer than it can believe to be one."""
+    confirmed = sorted(
+        (send.ended, send.epoch, send.partition) for send in history.sends if send.outcome == "done"
+    )
+    for read in history.reads:
+        newer = [
+            epoch
+            for ended, epoch, partition in confirmed
+            if partition == read.partition and ended < read.invoked - STALE_SECONDS_MAX
+        ]
+        if newer and max(newer) > read.epoch:
+            yield (
+                f"reader {read.reader} was served {read.partition} in epoch {read.epoch} at "
+                f"{read.invoked:.3f} s, long after {max(newer)} had confirmed"
+            )
+            break
+
+
 def not_in_time(history: History) -> Iterator[str]:
     yield from history.trouble
 
@@ -234,5 +256,6 @@ RULES: tuple[Rule, ...] = (
     one_place_given_twice,
     confirmed_by_a_former_leader,
     confirmed_but_not_read,
+    served_by_a_former_leader,
     not_in_time,
 )
