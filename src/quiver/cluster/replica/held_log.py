@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from quiver.cluster.replica.epochs import EpochHistory, EpochStart
 from quiver.cluster.replica.follower import epoch_starts
+from quiver.errors import CorruptLog
 from quiver.log.disk import Disk
 from quiver.log.files import write_files
 from quiver.log.partition_log import PartitionLog, RunBlocking
@@ -82,7 +83,15 @@ class HeldLog:
         history.truncate(log.next_offset)
         if history.last_epoch != log.epoch:
             history = await _read_history(log)
-        watermark = min(saved.watermark if saved is not None else Offset(0), log.next_offset)
+        watermark = saved.watermark if saved is not None else Offset(0)
+        if watermark > log.next_offset:
+            await log.close()
+            raise CorruptLog(
+                f"{folder} ends at {log.next_offset:,}, and everything before {watermark:,} was "
+                "committed: the end of the log is lost; rebuild this replica from a peer",
+                file=folder,
+                position=log.next_offset,
+            )
         return cls(
             log,
             history,

@@ -11,12 +11,15 @@ import errno
 from collections.abc import Callable, Sequence
 from random import Random
 
+from quiver.cluster.metadata import Entry
 from quiver.cluster.records import PARTITIONS, PartitionRecord, decode
 from quiver.testing.memory_store import MemoryStore
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.network import STORE, SimulatedNetwork
 from quiver.testing.simulator.node import FOLDER, SimulatedNode
 from quiver.testing.simulator.store import Outage
+
+_ROT_BYTES_MIN = 1024
 
 
 class Faults:
@@ -47,6 +50,7 @@ class Faults:
             (3, self._cut_one_way),
             (3, self._cut_store),
             (2, self._store_outage),
+            (2, self._slow_store),
             (3, self._bad_network),
             (2, self._failing_sync),
             (2, self._crash_mid_write),
@@ -61,11 +65,53 @@ class Faults:
         self._weights = [weight for weight, _ in chosen]
 
     async def run(self, until: float) -> None:
+        if self._rng.random() < 0.5:
+            self._loop.create_task(self._hunt(until))
         calm = self._rng.choice((0.3, 0.8, 2.0))
         while self._loop.time() < until:
             await asyncio.sleep(self._rng.expovariate(1 / calm))
             (fault,) = self._rng.choices(self._kinds, self._weights)
             fault()
+
+    async def _hunt(self, until: float) -> None:
+        """Strike where it hurts: whenever a partition changes hands or members, right there."""
+        records: dict[str, PartitionRecord] = {}
+        position = 0
+        while self._loop.time() < until:
+            await self._store.wait_beyond(position)
+            batches, position = self._store.changes_after(PARTITIONS, position)
+            for batch in batches:
+                for change in batch.changes:
+                    if isinstance(change, Entry):
+                        record = decode(change.value, PartitionRecord)
+                        before = records.get(change.key)
+                        records[change.key] = record
+                        if before is not None and self._rng.random() < 0.3:
+                            self._strike(before, record)
+
+    def _strike(self, before: PartitionRecord, record: PartitionRecord) -> None:
+        """Hurt those who were concerned by a change, at once or in a moment."""
+        by_name = {node.name: node for node in self._nodes}
+        leader = by_name[record.leader]
+        joined = sorted(set(record.in_sync) - set(before.in_sync) - {record.leader})
+        others = [by_name[name] for name in record.replicas if name != record.leader]
+        other = by_name[joined[0]] if joined else self._rng.choice(others)
+        strikes: list[Callable[[], object]] = [
+            lambda: self._crash_one(leader),
+            lambda: self._crash_one(other),
+            lambda: self._part(leader.name, STORE),
+            lambda: self._part(leader.name, other.name),
+            lambda: self._pause_one(leader),
+            lambda: self._pause_one(other),
+        ]
+        for strike in self._rng.sample(strikes, self._rng.randint(1, 3)):
+            self._after(self._rng.choice((0.0, 0.002, 0.02, 0.5, 1.5)) * self._rng.random(), strike)
+
+    def _part(self, one: str, other: str) -> None:
+        self._tell(f"{one} and {other} are cut off from each other")
+        self._network.cut(one, other)
+        self._network.cut(other, one)
+        self._heal_links_later()
 
     def heal(self) -> None:
         """End everything, and start whatever is down."""
@@ -125,7 +171,9 @@ class Faults:
         self._start_again(node, self._rng.uniform(1, 5))
 
     def _pause(self) -> None:
-        node = self._any()
+        self._pause_one(self._any())
+
+    def _pause_one(self, node: SimulatedNode) -> None:
         process = node.process
         seconds = self._rng.choice((0.3, 2.0, 4.0, 8.0)) * self._rng.uniform(0.5, 1)
         self._tell(f"{node.name} stands still for {seconds:.1f} s")
@@ -181,7 +229,17 @@ class Faults:
         self._outage.is_on = True
         self._after(self._rng.uniform(0.3, 6.0), self._end_outage)
 
+    def _slow_store(self) -> None:
+        self._tell("the store is slow")
+        self._outage.delay_s_max = self._rng.choice((0.1, 0.5, 1.5))
+
+        def heal() -> None:
+            self._outage.delay_s_max = 0.0
+
+        self._after(self._rng.uniform(0.5, 6.0), heal)
+
     def _end_outage(self) -> None:
+        self._outage.delay_s_max = 0.0
         if self._outage.is_on:
             self._tell("the store is back")
             self._outage.is_on = False
@@ -223,7 +281,7 @@ class Faults:
             path = self._rng.choice(paths)
             # Rot in the very last entries cannot be told from a torn write by one node alone.
             rotten = node.disk.size(path) // 2
-            if rotten:
+            if rotten > _ROT_BYTES_MIN:
                 self._tell(f"a bit of {path} on {node.name} rots")
                 node.disk.flip_bit(path, self._rng.randrange(rotten), self._rng.randrange(8))
         self._start_again(node, self._rng.uniform(0.1, 3))

@@ -54,6 +54,10 @@ class SimulatedNetwork:
     def delay(self) -> float:
         return self._rng.uniform(*self.delay_s)
 
+    def share(self) -> float:
+        """Between 0 and 1."""
+        return self._rng.random()
+
     # ------------------------------------------------------------------ calls
 
     async def call(self, source: str, target: str, request: Any, timeout_s: float) -> Any:

@@ -60,7 +60,7 @@ SETTINGS = ClusterSettings(
     lease_seconds=2,
     holdings=HoldingSettings(
         replica=ReplicaSettings(
-            leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=4 << 10
+            leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
         ),
         logs=(("data", LOG_SETTINGS),),
     ),

@@ -32,10 +32,11 @@ Result = TypeVar("Result")
 
 
 class Outage:
-    """Whether the store itself is away."""
+    """What is wrong with the store itself: it is away, or it takes its time."""
 
     def __init__(self) -> None:
         self.is_on = False
+        self.delay_s_max = 0.0
 
 
 class StoreClient(MetadataStore):
@@ -73,7 +74,7 @@ class StoreClient(MetadataStore):
                 await waiting
             finally:
                 waiting.cancel()
-            await asyncio.sleep(self._network.delay())
+            await asyncio.sleep(self._delay())
             if self._outage.is_on or not self._network.passes(STORE, self._name):
                 await asyncio.sleep(_POLL_SECONDS)
                 continue
@@ -98,7 +99,10 @@ class StoreClient(MetadataStore):
         return result  # type: ignore[no-any-return]
 
     async def _travel(self, source: str, target: str) -> None:
-        await asyncio.sleep(self._network.delay())
+        await asyncio.sleep(self._delay())
         if self._outage.is_on or not self._network.passes(source, target):
             await asyncio.sleep(_PATIENCE_SECONDS)
             raise MetadataUnavailable
+
+    def _delay(self) -> float:
+        return self._network.delay() + self._network.share() * self._outage.delay_s_max
