@@ -96,6 +96,12 @@ class Faults:
         joined = sorted(set(record.in_sync) - set(before.in_sync) - {record.leader})
         others = [by_name[name] for name in record.replicas if name != record.leader]
         other = by_name[joined[0]] if joined else self._rng.choice(others)
+        if joined and self._rng.random() < 0.5:
+            # The leader does not learn that the other has joined, and goes on without it.
+            self._part(leader.name, STORE)
+            self._part(leader.name, other.name)
+            self._after(self._rng.uniform(0.1, 1.0), lambda: self._crash_one(leader))
+            return
         strikes: list[Callable[[], object]] = [
             lambda: self._crash_one(leader),
             lambda: self._crash_one(other),
@@ -103,15 +109,17 @@ class Faults:
             lambda: self._part(leader.name, other.name),
             lambda: self._pause_one(leader),
             lambda: self._pause_one(other),
+            lambda: self._pause_one(self._controller()),
         ]
         for strike in self._rng.sample(strikes, self._rng.randint(1, 3)):
             self._after(self._rng.choice((0.0, 0.002, 0.02, 0.5, 1.5)) * self._rng.random(), strike)
 
-    def _part(self, one: str, other: str) -> None:
-        self._tell(f"{one} and {other} are cut off from each other")
-        self._network.cut(one, other)
-        self._network.cut(other, one)
-        self._heal_links_later()
+    def _controller(self) -> SimulatedNode:
+        for node in self._nodes:
+            state = node.cluster.view.state if node.cluster is not None else None
+            if state is not None and state.controller and state.controller.node == node.name:
+                return node
+        return self._any()
 
     def heal(self) -> None:
         """End everything, and start whatever is down."""
@@ -185,44 +193,43 @@ class Faults:
     def _cut_off(self) -> None:
         """One node is cut off from some or all others, perhaps also from the store."""
         node = self._any()
-        others = [other.name for other in self._nodes if other is not node]
-        chosen: list[str] = self._rng.sample(others, self._rng.randint(1, len(others)))
-        if self._rng.random() < 0.3:
+        others: list[str] = [other.name for other in self._nodes if other is not node]
+        chosen = self._rng.sample(others, self._rng.randint(1, len(others)))
+        if self._rng.random() < 0.4:
             chosen.append(STORE)
-        self._tell(f"{node.name} is cut off from {', '.join(chosen)}")
+        seconds = self._cut_seconds()
         for other in chosen:
-            self._network.cut(node.name, other)
-            self._network.cut(other, node.name)
-        self._heal_links_later()
+            self._part(node.name, other, seconds)
 
     def _cut_one_way(self) -> None:
         source, target = self._rng.sample([node.name for node in self._nodes], 2)
-        self._tell(f"nothing gets from {source} to {target}")
-        self._network.cut(source, target)
-        self._heal_links_later()
+        self._cut(source, target, self._cut_seconds())
 
     def _cut_store(self) -> None:
-        node = self._any()
-        both = self._rng.random() < 0.5
-        self._tell(f"{node.name} is cut off from the store{'' if both else ', one way'}")
-        self._network.cut(STORE, node.name)
-        if both:
-            self._network.cut(node.name, STORE)
-        self._heal_links_later()
+        node, seconds = self._any(), self._cut_seconds()
+        self._cut(STORE, node.name, seconds)
+        if self._rng.random() < 0.5:
+            self._cut(node.name, STORE, seconds)
 
-    def _heal_links_later(self) -> None:
-        def heal() -> None:
-            self._tell("the network is whole")
-            self._network.heal()
+    def _part(self, one: str, other: str, seconds: float | None = None) -> None:
+        seconds = self._cut_seconds() if seconds is None else seconds
+        self._cut(one, other, seconds)
+        self._cut(other, one, seconds)
 
-        self._after(self._rng.choice((0.5, 3.0, 8.0)) * self._rng.random(), heal)
+    def _cut(self, source: str, target: str, seconds: float) -> None:
+        self._tell(f"nothing gets from {source} to {target} for {seconds:.1f} s")
+        self._network.cut(source, target)
+        self._after(seconds, lambda: self._network.mend(source, target))
+
+    def _cut_seconds(self) -> float:
+        return self._rng.choice((0.5, 3.0, 12.0)) * self._rng.random()
 
     def _bad_network(self) -> None:
         self._tell("the network is slow, loses and repeats")
         self._network.delay_s = (0.0005, self._rng.choice((0.02, 0.2, 0.6)))
         self._network.repeated_share = self._rng.choice((0.0, 0.1, 0.3))
         self._network.lost_share = self._rng.choice((0.0, 0.02, 0.1))
-        self._heal_links_later()
+        self._after(self._cut_seconds(), self._network.calm)
 
     def _store_outage(self) -> None:
         self._tell("the store is away")
@@ -251,6 +258,8 @@ class Faults:
         node = self._any()
         self._tell(f"a sync fails on {node.name}")
         node.disk.fail("sync", errno.EIO, times=1, after=self._rng.randint(0, 3))
+        if self._rng.random() < 0.4:
+            self._part(node.name, STORE)
 
     def _slow_disk(self) -> None:
         node = self._any()

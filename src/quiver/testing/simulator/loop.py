@@ -88,12 +88,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def close(self) -> None:
         """Forget every task, without a word from any of them."""
-        waiting = [task for task in asyncio.all_tasks(self) if not task.done()]
-        for task in [*self._graveyard, *waiting]:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine: Any = task.get_coro()
-            with suppress(RuntimeError):
-                coroutine.close()
+        events._set_running_loop(
+            self
+        )  # what cleans up may want to start something: it is forgotten too
+        try:
+            closed: set[asyncio.Task[Any]] = set()
+            while waiting := asyncio.all_tasks(self) - closed:
+                for task in waiting:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    coroutine: Any = task.get_coro()
+                    with suppress(RuntimeError):
+                        coroutine.close()
+                closed |= waiting
+        finally:
+            events._set_running_loop(None)
         self._ready.clear()
         self._timers.clear()
 

@@ -8,6 +8,7 @@ process refuses connections, which is noticed at once.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -28,7 +29,7 @@ class SimulatedNetwork:
         self.lost_share = 0.0
         self._loop = loop
         self._rng = rng
-        self._cut: set[tuple[str, str]] = set()
+        self._cuts: Counter[tuple[str, str]] = Counter()
         self._serving: dict[str, tuple[Process, Handler]] = {}
 
     def serve(self, name: str, process: Process, handler: Handler) -> None:
@@ -38,16 +39,24 @@ class SimulatedNetwork:
 
     def cut(self, source: str, target: str) -> None:
         """From now on nothing gets from one to the other; the way back is another."""
-        self._cut.add((source, target))
+        self._cuts[source, target] += 1
+
+    def mend(self, source: str, target: str) -> None:
+        """Take one cut back; the link works when all are."""
+        self._cuts[source, target] = max(0, self._cuts[source, target] - 1)
 
     def heal(self) -> None:
-        self._cut.clear()
+        self._cuts.clear()
+        self.calm()
+
+    def calm(self) -> None:
+        """Neither slow nor lossy any more."""
         self.delay_s = (0.0002, 0.002)
         self.repeated_share = self.lost_share = 0.0
 
     def passes(self, source: str, target: str) -> bool:
         """Whether a message that is sent now will arrive."""
-        if (source, target) in self._cut:
+        if self._cuts[source, target]:
             return False
         return not (self.lost_share and self._rng.random() < self.lost_share)
 
