@@ -231,6 +231,13 @@ class TestMoving:
         (change,) = controller.step(state(alive(A, B, D), without_c), 61.0)
         assert set(change.record.target) == {A, B, D}
 
+    def test_a_new_controller_waits_for_those_it_has_not_seen(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        without_c = record(in_sync=(A, B))
+        assert controller.step(state(alive(A, B, D), without_c), 1.0) == []
+        (change,) = controller.step(state(alive(A, B, D), without_c), 61.0)
+        assert set(change.record.target) == {A, B, D}
+
     def test_without_another_node_a_drained_one_keeps_what_it_has(self) -> None:
         draining = frozenset({A})
         changes = Controller(SETTINGS, 0.0).step(

@@ -370,6 +370,9 @@ class TestProof:
         assert leader.is_proven(20.0)
         assert not leader.is_proven(20.1 + LAG)
 
+    def test_a_leader_that_has_heard_nobody_has_only_its_lease(self) -> None:
+        assert not leading(lease_until=0.0).is_proven(0.0)
+
     def test_a_leader_alone_without_a_lease_proves_nothing(self) -> None:
         assert not leading(record(A, min_in_sync=1), lease_until=0.0).is_proven(0.0)
 

@@ -63,6 +63,7 @@ class Controller:
         self._settings = settings
         self._seen: dict[NodeId, tuple[str, float]] = {}
         self._transferred = now
+        self._began = now
 
     def step(self, state: ClusterState, now: float) -> list[Change]:
         """All changes that are due now."""
@@ -111,7 +112,7 @@ class Controller:
         room = self._settings.moves_max - sum(
             1 for one in state.partitions.values() if one.record.target
         )
-        if room <= 0:
+        if room <= 0 or self._misses_somebody(state, now):
             return []
         current = {key: one.record.replicas for key, one in state.partitions.items()}
         wanted = {key: len(replicas) for key, replicas in current.items()}
@@ -130,6 +131,12 @@ class Controller:
             )
             changes.append(Change(partition, moving, versioned.revision, "move"))
         return changes[:room]
+
+    def _misses_somebody(self, state: ClusterState, now: float) -> bool:
+        """Whether a node holds replicas that this controller has not seen yet, and may still see."""
+        holders = {node for one in state.partitions.values() for node in one.record.replicas}
+        waited = now - self._began >= self._settings.replace_after_s
+        return not waited and not holders <= self._seen.keys()
 
     def _sites(self, state: ClusterState, now: float) -> list[Site]:
         """Nodes that may hold replicas: those away for a short while keep what they have."""

@@ -105,6 +105,11 @@ class Holdings:
         for replica in self._replicas.values():
             replica.on_state(state, session)
 
+    def _is_elsewhere(self, partition: PartitionId) -> bool:
+        """Whether other nodes hold the partition; one that nobody knows of any more is kept."""
+        versioned = self._state.partitions.get(partition)
+        return versioned is not None and self._node not in versioned.record.replicas
+
     def _assigned(self, state: ClusterState) -> list[PartitionId]:
         return [
             partition
@@ -129,6 +134,11 @@ class Holdings:
         while True:
             try:
                 await self._hold_once(partition, first_offset)
+                if self._is_elsewhere(partition):
+                    await self._drop(partition)
+                    del self._tasks[partition]
+                    logger.info("a replica has moved away", partition=partition)
+                    return
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
                 first_offset = anew.offset
@@ -191,6 +201,8 @@ class Holdings:
 
     async def _mended(self, partition: PartitionId) -> bool:
         """Drop a damaged replica, once nobody counts on it; whether it may be opened."""
+        if self._is_elsewhere(partition):
+            return False
         if partition not in self.damaged:
             return True
         versioned = self._state.partitions.get(partition)

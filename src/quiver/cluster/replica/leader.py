@@ -185,7 +185,9 @@ class Leader:
         if now < self.lease_until:
             return True
         waited_for = self._waited_for()
-        return bool(waited_for) and all(self._is_recent(node, now) for node in waited_for)
+        return bool(waited_for) and all(
+            node in self._followers and self._is_recent(node, now) for node in waited_for
+        )
 
     def _is_recent(self, node: NodeId, now: float) -> bool:
         follower = self._followers.get(node)

@@ -157,8 +157,11 @@ class Replica:
     # ------------------------------------------------------------------ roles
 
     async def run(self) -> None:
+        """Returns when the partition is no longer this node's to hold."""
         while True:
             versioned = self._versioned
+            if versioned is not None and self._node not in versioned.record.replicas:
+                return
             if versioned is not None and self.may_lead(versioned.record):
                 await self._lead(versioned)
             elif versioned is not None and self.is_elected(versioned.record):

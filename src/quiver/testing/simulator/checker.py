@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.history import Copy, History
 
-STALE_SECONDS_MAX = 4.0
+STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""
 
 Rule = Callable[[History], Iterator[str]]

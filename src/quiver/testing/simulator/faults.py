@@ -11,8 +11,8 @@ import errno
 from collections.abc import Callable, Sequence
 from random import Random
 
-from quiver.cluster.metadata import Entry
-from quiver.cluster.records import PARTITIONS, PartitionRecord, decode
+from quiver.cluster.metadata import Delete, Entry, Put
+from quiver.cluster.records import DRAINING, PARTITIONS, PartitionRecord, decode
 from quiver.testing.memory_store import MemoryStore
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.network import STORE, SimulatedNetwork
@@ -59,6 +59,7 @@ class Faults:
             (1, self._lose_disk),
             (1, self._damage),
             (1, self._set_clock),
+            (2, self._drain),
         ]
         chosen = rng.sample(kinds, rng.randint(3, len(kinds)))
         self._kinds = [kind for _, kind in chosen]
@@ -127,6 +128,7 @@ class Faults:
         self._network.heal()
         self._end_outage()
         for node in self._nodes:
+            self._drain_no_more(node)
             node.disk.heal()
             node.disk_delay_s = (0.0001, 0.002)
             self._loop.resume(node.process)
@@ -251,6 +253,16 @@ class Faults:
             self._tell("the store is back")
             self._outage.is_on = False
             self._store.renew_all()
+
+    def _drain(self) -> None:
+        """An operator wants a node empty, and changes his mind after a while."""
+        node = self._any()
+        self._tell(f"{node.name} is to be drained")
+        self._loop.create_task(self._store.commit([], [Put(DRAINING + node.name, b"")]))
+        self._after(self._rng.uniform(2, 10), lambda: self._drain_no_more(node))
+
+    def _drain_no_more(self, node: SimulatedNode) -> None:
+        self._loop.create_task(self._store.commit([], [Delete(DRAINING + node.name)]))
 
     # ------------------------------------------------------------------ disks and clocks
 

@@ -57,14 +57,14 @@ LOG_SETTINGS = LogSettings(
     window_bytes=16 << 10,
 )
 SETTINGS = ClusterSettings(
-    lease_seconds=2,
+    lease_seconds=3,
     holdings=HoldingSettings(
         replica=ReplicaSettings(
             leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
         ),
         logs=(("data", LOG_SETTINGS),),
     ),
-    controller=ControllerSettings(transfer_interval_s=3.0),
+    controller=ControllerSettings(transfer_interval_s=3.0, replace_after_s=6.0),
     scrub_interval_s=5.0,
 )
 
@@ -118,7 +118,8 @@ class _Simulation:
         self._store = MemoryStore(VirtualClock(loop))
         self._outage = Outage()
         self._nodes = [
-            self._node(NodeId(f"n{number}"), f"z{number % 3}") for number in range(settings.nodes)
+            self._node(NodeId(f"n{number}"), f"z{number % 3}")
+            for number in range(settings.nodes + rng.choice((0, 0, 1, 2)))
         ]
         self._partitions = [PartitionId(f"t/{index}") for index in range(settings.partitions)]
         self.faults = Faults(
@@ -235,8 +236,8 @@ class _Simulation:
             record = await self._record(partition)
             if record.lost:
                 continue
-            if set(record.in_sync) != set(record.replicas):
-                return f"{partition} has only {record.in_sync} in sync"
+            if set(record.in_sync) != set(record.replicas) or record.target:
+                return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
             copies = self._copies(partition)
             for copy in copies:
                 if copy.watermark < len(copy.values):
