@@ -136,9 +136,11 @@ class Holdings:
                 await self._hold_once(partition, first_offset)
                 if self._is_elsewhere(partition):
                     await self._drop(partition)
-                    del self._tasks[partition]
                     logger.info("a replica has moved away", partition=partition)
-                    return
+                    if self._is_elsewhere(partition):  # it may have come back meanwhile
+                        del self._tasks[partition]
+                        return
+                    continue
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
                 first_offset = anew.offset
