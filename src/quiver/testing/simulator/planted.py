@@ -16,8 +16,6 @@ import msgspec
 from quiver.broker.producers import ProducerSessions
 from quiver.cluster import controller, election
 from quiver.cluster.cluster_node import ClusterNode
-from quiver.cluster.controller import Change
-from quiver.cluster.controlling import Controlling
 from quiver.cluster.metadata import Put
 from quiver.cluster.records import (
     NodeId,
@@ -110,10 +108,6 @@ async def _swap_without_comparing(self: Leading, proposal: Proposal) -> Versione
     return VersionedPartition(proposal.record, revision)
 
 
-async def _change_without_comparing(self: Controlling, change: Change, office: int) -> None:
-    await self._store.commit([], [Put(partition_key(change.partition), encode(change.record))])
-
-
 def _anyone_alive(record: PartitionRecord, node: NodeId, alive: Mapping[NodeId, SessionId]) -> bool:
     return node in alive
 
@@ -159,16 +153,11 @@ BUGS: dict[str, list[Patch]] = {
         (controller, "is_led", _led_by_any_session),
         (HeldLog, "begin_epoch", _begin_epoch_again),
     ],
-    "lead twice in one epoch": [
-        (Replica, "may_lead", Replica.is_elected),
-        (HeldLog, "begin_epoch", _begin_epoch_again),
-    ],
     "join before catching up in the epoch": [
         (LogProgress, "has_caught_up", _caught_up_with_watermark)
     ],
     "ignore who may already be in sync": [(Leader, "_waited_for", _wait_for_confirmed_members)],
     "change the in-sync set without comparing": [(Leading, "swap", _swap_without_comparing)],
-    "control without comparing": [(Controlling, "_make", _change_without_comparing)],
     "elect outside the in-sync set": [(election, "is_candidate", _anyone_alive)],
     "serve reads past the watermark": [(Replica, "read", _read_everything)],
     "tell a watermark before it is recovered": [
@@ -176,5 +165,4 @@ BUGS: dict[str, list[Patch]] = {
     ],
     "lose dedup state": [(Front, "_read_sessions", _no_sessions)],
     "count on a lost disk": [(ClusterNode, "_withdraw", _say_nothing)],
-    "serve without proof": [(Leader, "is_proven", _always(True))],
 }
