@@ -30,6 +30,7 @@ def config(etcd: EtcdServer, folder: Path, name: str, prefix: str) -> NodeConfig
     return NodeConfig(
         name=name,
         data=str(folder / name),
+        http=None,
         native=Address("127.0.0.1", 0),
         metadata=Metadata(store="etcd", endpoints=etcd.endpoint, prefix=prefix),
     )

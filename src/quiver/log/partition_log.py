@@ -248,6 +248,10 @@ class PartitionLog:
             recent.keep(entries)
         return entries
 
+    async def read_stored(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """The same from the disk, whatever is in memory: to see that it is there."""
+        return await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
         """Wait until something at or after ``offset`` can be read; whether it can."""
         if self._log.next_offset <= offset and timeout_s > 0:

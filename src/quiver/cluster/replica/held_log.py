@@ -133,9 +133,8 @@ class HeldLog:
         """``CorruptLog`` if anything that is stored cannot be read as it was written."""
         offset, end = self.log.start_offset, self.log.next_offset
         while offset < min(end, self.log.next_offset):
-            offset = (await self.log.read(max(offset, self.log.start_offset), _READ_BYTES))[
-                -1
-            ].next_offset
+            start = max(offset, self.log.start_offset)
+            offset = (await self.log.read_stored(start, _READ_BYTES))[-1].next_offset
 
     async def save(self) -> None:
         saved = _Saved(self.history.starts, self.watermark)
