@@ -11,6 +11,7 @@ SEEDS_MAX = 80
 FIRST_SEEDS = {
     "ignore who may already be in sync": 35,
     "change the in-sync set without comparing": 24,
+    "join before catching up in the epoch": 26,
 }
 """Where to begin with bugs that few seeds find, so that the test is quick today."""
 

@@ -32,9 +32,16 @@ from quiver.log.disk import Disk
 from quiver.log.files import CHECKPOINT, segment_path, write_files
 from quiver.log.hot_tail import HotTail
 from quiver.log.recovery import kept_segments, recover
-from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
+from quiver.log.retention import RetentionLimits, first_kept
 from quiver.log.scan import corrupt
-from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
+from quiver.log.segment import (
+    Segment,
+    SegmentIndexes,
+    build_indexes,
+    load_indexes,
+    segment_facts,
+    segment_of,
+)
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
@@ -265,7 +272,7 @@ class SegmentedLog:
             self._require_within(offset)
             if offset == self.next_offset:
                 return []
-            return self._read_segment(_segment_of(segments, offset), offset, bytes_max)
+            return self._read_segment(segment_of(segments, offset), offset, bytes_max)
 
         return self._undisturbed(read)
 
@@ -391,7 +398,8 @@ class SegmentedLog:
         it goes with the call after that.
         """
         self._require_open()
-        start = first_kept(self._segment_facts(), limits, Microseconds(self._clock.time_us()))
+        facts = segment_facts(self._segments, self._disk, self.staged_offset, self._append_time)
+        start = first_kept(facts, limits, Microseconds(self._clock.time_us()))
         if start == self.staged_offset > self._staged_base:
             self._stage_roll()
         gone = [
@@ -417,7 +425,7 @@ class SegmentedLog:
         assert not self._committing, "a commit is under way"
         if offset == self.next_offset:
             return self.next_offset
-        segment = _segment_of(self._segments, offset)
+        segment = segment_of(self._segments, offset)
         position, next_offset = self._cut_at(segment, offset)
         last = self._last_before(next_offset)
         self._forget_from(segment, position, next_offset)
@@ -467,23 +475,6 @@ class SegmentedLog:
         )
         return {CHECKPOINT: encode_checkpoint(checkpoint)}
 
-    def _segment_facts(self) -> list[SegmentFacts]:
-        facts: list[SegmentFacts] = []
-        next_offset, newest = self.staged_offset, self._append_time
-        for segment in reversed(self._segments):
-            facts.append(
-                SegmentFacts(
-                    base_offset=segment.base_offset,
-                    next_offset=next_offset,
-                    size=segment.size,
-                    newest=newest,
-                )
-            )
-            next_offset = segment.base_offset
-            with suppress(CorruptLog, UnsupportedFormat):  # what cannot be read may go too
-                newest = segment.first_append_time(self._disk) or newest
-        return facts[::-1]
-
     def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
         """Position and base offset of the entry that reaches past ``offset``."""
         start = self._indexes_of(segment).offsets.floor(offset)
@@ -513,11 +504,3 @@ class SegmentedLog:
             raise LogClosed(f"{self.folder} is closed")
         if self._failure is not None:
             raise LogFailed(self._failure.message, **self._failure.details)
-
-
-def _segment_of(segments: list[Segment], offset: Offset) -> Segment:
-    return segments[bisect_right(segments, offset, key=_base_offset) - 1]
-
-
-def _base_offset(segment: Segment) -> Offset:
-    return segment.base_offset
