@@ -13,7 +13,7 @@ from quiver.testing.simulator.search import shortest, told
 from quiver.testing.simulator.simulation import simulate
 
 SEEDS = 200
-CHUNK = 10
+CHUNK = 5
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
