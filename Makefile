@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench bench-tools java clean
+.PHONY: setup run test lint bench bench-tools java sim clean
 
 setup: $(READY)
 
@@ -44,6 +44,11 @@ java:
 	@command -v java >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
 		install -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1; } || true
+
+# Clusters on virtual time, each from a new seed, for SIM_SECONDS; seeds that fail are told.
+SIM_SECONDS ?= 1200
+sim: setup
+	$(BIN)/quiver sim --seconds $(SIM_SECONDS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

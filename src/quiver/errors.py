@@ -44,6 +44,9 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── QuotaExceeded
     │   ├── DiskFull
     │   ├── PartitionUnavailable
+    │   ├── NotLeader
+    │   ├── NotEnoughReplicas
+    │   ├── LeaderChanged
     │   ├── RequestTimeout
     │   └── ConnectionLost
     ├── LogError
@@ -317,6 +320,24 @@ class PartitionUnavailable(Unavailable):
     """The partition's log failed or is being recovered."""
 
     code = "partition_unavailable"
+
+
+class NotLeader(Unavailable):
+    """This node does not lead the partition; details name the leader, if one is known."""
+
+    code = "not_leader"
+
+
+class NotEnoughReplicas(Unavailable):
+    """Fewer replicas are in sync than the topic asks for: publishing waits for them to come back."""
+
+    code = "not_enough_replicas"
+
+
+class LeaderChanged(Unavailable):
+    """The partition's leader changed before the publish was confirmed; it may be stored or not."""
+
+    code = "leader_changed"
 
 
 class RequestTimeout(Unavailable):

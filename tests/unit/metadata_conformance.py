@@ -37,10 +37,10 @@ from tests.aio import async_test
 
 Changes = list[Put | Delete]
 
-LEASE_SECONDS = 5
-
 
 class MetadataConformance:
+    lease_seconds = 5
+
     def opened(self) -> AbstractAsyncContextManager[MetadataStore]:
         """A store without keys, closed on leaving."""
         raise NotImplementedError
@@ -298,8 +298,8 @@ class MetadataConformance:
     @async_test
     async def test_keys_under_a_lease_go_together_when_it_runs_out(self) -> None:
         async with self.opened() as store:
-            lease = await store.grant(LEASE_SECONDS)
-            assert lease.ttl_seconds >= LEASE_SECONDS
+            lease = await store.grant(self.lease_seconds)
+            assert lease.ttl_seconds >= self.lease_seconds
             await store.commit([], [Put("b", b"", lease.id), Put("stays", b"")])
             start = await store.commit([], [Put("a", b"", lease.id)])
             await self.pass_time(lease.ttl_seconds + 1)
@@ -312,7 +312,7 @@ class MetadataConformance:
     @async_test
     async def test_a_lease_kept_alive_does_not_run_out(self) -> None:
         async with self.opened() as store:
-            lease = await store.grant(LEASE_SECONDS)
+            lease = await store.grant(self.lease_seconds)
             revision = await store.commit([], [Put("a", b"", lease.id)])
             for _ in range(3):
                 await self.pass_time(lease.ttl_seconds * 0.6)
@@ -322,7 +322,10 @@ class MetadataConformance:
     @async_test
     async def test_revoking_a_lease_deletes_its_keys_at_once(self) -> None:
         async with self.opened() as store:
-            lease, other = await store.grant(LEASE_SECONDS), await store.grant(LEASE_SECONDS)
+            lease, other = (
+                await store.grant(self.lease_seconds),
+                await store.grant(self.lease_seconds),
+            )
             changes = [Put("a", b"", lease.id), Put("b", b"", lease.id), Put("c", b"", other.id)]
             start = await store.commit([], changes)
             await store.revoke(lease.id)
@@ -333,7 +336,7 @@ class MetadataConformance:
     @async_test
     async def test_an_ended_lease_can_be_revoked_but_not_used(self) -> None:
         async with self.opened() as store:
-            lease = await store.grant(LEASE_SECONDS)
+            lease = await store.grant(self.lease_seconds)
             await store.revoke(lease.id)
             await store.revoke(lease.id)
             before = await store.list("")
@@ -352,7 +355,10 @@ class MetadataConformance:
     @async_test
     async def test_a_key_put_again_without_a_lease_outlives_it(self) -> None:
         async with self.opened() as store:
-            lease, other = await store.grant(LEASE_SECONDS), await store.grant(LEASE_SECONDS)
+            lease, other = (
+                await store.grant(self.lease_seconds),
+                await store.grant(self.lease_seconds),
+            )
             await store.commit([], [Put("kept", b"", lease.id), Put("moved", b"", lease.id)])
             await store.commit([], [Put("kept", b"1"), Put("moved", b"2", other.id)])
             await store.revoke(lease.id)
@@ -364,7 +370,7 @@ class MetadataConformance:
     async def test_a_lease_without_keys_ends_without_a_change(self) -> None:
         async with self.opened() as store:
             before = await store.list("")
-            await store.revoke((await store.grant(LEASE_SECONDS)).id)
+            await store.revoke((await store.grant(self.lease_seconds)).id)
             assert await store.list("") == before
 
     # Bounds and closing
@@ -432,7 +438,7 @@ class MetadataConformance:
         async with self.opened() as store:
             start = (await store.list("")).revision
             waiting = asyncio.create_task(anext(store.watch("", start), None))
-            lease = await store.grant(LEASE_SECONDS)
+            lease = await store.grant(self.lease_seconds)
             await asyncio.sleep(0.01)
             await store.close()
             await store.close()
@@ -441,7 +447,7 @@ class MetadataConformance:
                 store.get("a"),
                 store.list(""),
                 store.commit([], [Put("a", b"")]),
-                store.grant(LEASE_SECONDS),
+                store.grant(self.lease_seconds),
                 store.keep_alive(lease.id),
                 store.revoke(lease.id),
                 _take(store, "", start, 1),

@@ -336,7 +336,8 @@ class TestDefinitions:
     def test_the_commented_file_holds_every_setting_at_its_default(self, tmp_path: Path) -> None:
         document = toml_document()
         assert tomllib.loads(document) == {
-            section: {} for section in ("logging", "limits", "security", "quotas", "web")
+            section: {}
+            for section in ("logging", "limits", "security", "quotas", "web", "metadata")
         }
         uncommented = re.sub(r"^# (?=\w+ = )", "", document, flags=re.MULTILINE)
         loaded = load_config(path=written(tmp_path, uncommented), environment={})

@@ -25,6 +25,7 @@ from quiver.cli import (
     queue,
     redrive,
     serve,
+    sim,
     subscription,
     tail,
     token,
@@ -86,6 +87,7 @@ app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
 app.command()(plan.plan)
 add_noun(app, pipeline.app, "pipeline")
+app.command()(sim.sim)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from quiver.config.address import Address, parse_address
 from quiver.config.load import Given, LoadedConfig, load_config
-from quiver.config.node import Limits, Logging, NodeConfig, Web
+from quiver.config.node import Limits, Logging, Metadata, NodeConfig, Web
 from quiver.config.security import Quotas, Security
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Limits",
     "LoadedConfig",
     "Logging",
+    "Metadata",
     "NodeConfig",
     "Quotas",
     "Security",

@@ -154,6 +154,66 @@ class Web(Struct, frozen=True, kw_only=True):
         check_fields(self)
 
 
+class Metadata(Struct, frozen=True, kw_only=True):
+    """Where nodes keep what they agree on: topics, subscriptions, who leads what."""
+
+    store: Annotated[
+        Literal["sqlite", "etcd"],
+        Meta(description="`sqlite`: a file in the data folder; `etcd`: shared with other nodes."),
+    ] = "sqlite"
+    endpoints: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=4096,
+            description="etcd's addresses, with commas between them.",
+        ),
+    ] = "http://127.0.0.1:2379"
+    prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_./-]{0,200}$",
+            description="Before every key in etcd, so that clusters can share one: "
+            "letters, digits, '.', '_', '-' and '/'.",
+        ),
+    ] = "quiver/"
+    username: Annotated[
+        str, Meta(max_length=200, description="etcd's user; empty if etcd asks for none.")
+    ] = ""
+    password_file: Annotated[
+        str, Meta(max_length=4096, description="The file that holds the password of that user.")
+    ] = ""
+    ca_file: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="Certificates (PEM) to trust with https endpoints; empty: the system's.",
+        ),
+    ] = ""
+    cert_file: Annotated[
+        str,
+        Meta(max_length=4096, description="This node's certificate (PEM), if etcd asks for one."),
+    ] = ""
+    key_file: Annotated[
+        str, Meta(max_length=4096, description="The private key (PEM) of that certificate.")
+    ] = ""
+    request_timeout_s: Annotated[
+        float,
+        Meta(ge=0.1, le=60, description="How long one etcd may take before another is asked."),
+    ] = 3.0
+    lease_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=600,
+            description="How long a node that etcd no longer hears of counts as alive.",
+        ),
+    ] = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True):
     """Everything that can be set about one node."""
 
@@ -198,6 +258,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     web: Web = Web()
     security: Security = Security()
     quotas: Quotas = Quotas()
+    metadata: Metadata = Metadata()
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -18,13 +18,14 @@ import structlog
 
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.client import AsyncClient
-from quiver.cluster.sqlite_store import SqliteStore
+from quiver.cluster.lone_node import LoneNode
+from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.open_store import open_store
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.access.authority import Authority
 from quiver.edge.access.clients import NodeClients
 from quiver.edge.access.first_token import make_first_token
-from quiver.edge.access.offline import METADATA
 from quiver.edge.access.principal import INTERNAL
 from quiver.edge.access.tls import ServerTls
 from quiver.edge.access.tokens import TokenStore
@@ -62,7 +63,8 @@ class Node:
         # One thread of its own: whoever keeps it busy keeps no disk waiting, and one core at most.
         self._checks = DiskThreads(1)
         self._lock: FolderLock | None = None
-        self._store: SqliteStore | None = None
+        self._store: MetadataStore | None = None
+        self._lone: LoneNode | None = None
         self._broker: Broker | None = None
         self._tokens: TokenStore | None = None
         self._tls_watch: asyncio.Task[None] | None = None
@@ -75,6 +77,8 @@ class Node:
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
         self.services: NodeServices | None = None
+        self.lost = asyncio.Event()
+        """Set when another node may have taken this one's place: stop it."""
 
     async def start(self, *, listen: bool = True) -> Address | None:
         """Open everything; where the native protocol is spoken, if it is."""
@@ -107,7 +111,12 @@ class Node:
     async def _open(self) -> NodeServices:
         started, folder = self._clock.monotonic(), self.config.data
         self._lock = lock_folder(self._disk, folder)
-        self._store = await SqliteStore.open(f"{folder}/{METADATA}", self._clock)
+        metadata = self.config.metadata
+        self._store = await open_store(metadata, folder, self._clock)
+        if metadata.store == "etcd":
+            self._lone = await LoneNode.claim(
+                self._store, self._clock, self.config.name, metadata.lease_s, self.lost.set
+            )
         limits, metrics = self.config.limits, NodeMetrics()
         self._broker = Broker(
             folder,
@@ -186,6 +195,9 @@ class Node:
         if self._tokens is not None:
             await self._tokens.close()
             self._tokens = None
+        if self._lone is not None:
+            await self._lone.release()
+            self._lone = None
         if self._store is not None:
             await self._store.close()
             self._store = None
@@ -234,6 +246,8 @@ async def run_node(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
+    if isinstance(node, Node):
+        node.lost = stopping
     try:
         native, http = await _started(node)
         logger.info(

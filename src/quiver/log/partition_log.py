@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from quiver.errors import LogClosed, LogError, LogFailed
@@ -68,9 +68,10 @@ class PartitionLog:
         clock: Clock,
         settings: LogSettings,
         run_blocking: RunBlocking = in_thread,
+        first_offset: Offset = Offset(0),
     ) -> PartitionLog:
         """Open the folder, made if it is missing, and recover what is in it."""
-        log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings))
+        log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings, first_offset))
         return cls(log, clock, run_blocking)
 
     # ------------------------------------------------------------------ what is there
@@ -138,11 +139,24 @@ class PartitionLog:
         if self._cutting:
             raise LogError(f"{self._log.folder} is being truncated; wait for room and submit again")
         entry = self._log.stage(batch, epoch)
+        return entry, self._queue(entry)
+
+    async def append_replica(self, entries: Sequence[StoredBatch]) -> None:
+        """Store entries of another log at their own offsets, which must follow on this one's.
+
+        Returns when all are as durable as the settings ask; ``LogError`` if one does not follow.
+        """
+        if self._closing:
+            raise LogClosed(f"{self._log.folder} is closed")
+        stored = [self._queue(self._log.stage_replica(entry)) for entry in entries]
+        await asyncio.gather(*stored)
+
+    def _queue(self, entry: StoredBatch) -> asyncio.Future[StoredBatch]:
         future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
         self._waiting.append((future, entry))
         self._queued_bytes += entry.size()
         self._start_committer()
-        return entry, future
+        return future
 
     def _start_committer(self) -> None:
         if self._committer is None:
@@ -233,6 +247,10 @@ class PartitionLog:
             entries = await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
             recent.keep(entries)
         return entries
+
+    async def read_stored(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """The same from the disk, whatever is in memory: to see that it is there."""
+        return await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
 
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
         """Wait until something at or after ``offset`` can be read; whether it can."""

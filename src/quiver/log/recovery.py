@@ -57,16 +57,18 @@ class _Scanned(msgspec.Struct):
     uncertain: list[tuple[Offset, int]] = msgspec.field(default_factory=list)
 
 
-def kept_segments(disk: Disk, folder: str, checkpoint: Checkpoint | None) -> list[Offset]:
+def kept_segments(
+    disk: Disk, folder: str, checkpoint: Checkpoint | None, first_offset: Offset = Offset(0)
+) -> list[Offset]:
     """First offsets of the segments to open, after clearing what retention left half removed."""
     names = disk.list_folder(folder)
     bases = segment_offsets(names)
     if checkpoint is not None and checkpoint.segment not in bases:
         raise corrupt(segment_path(folder, checkpoint.segment), 0, "the file is missing")
     if not bases:
-        disk.open_append(segment_path(folder, Offset(0))).close()
+        disk.open_append(segment_path(folder, first_offset)).close()
         disk.sync_folder(folder)
-        return [Offset(0)]
+        return [first_offset]
     if checkpoint is not None:
         gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]
         bases = bases[len(gone) :]

@@ -7,11 +7,15 @@ missing or damaged.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 
+from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.disk import Disk
 from quiver.log.files import INDEX, SUFFIXES, TIME_INDEX, segment_path
 from quiver.log.index import SparseIndex
+from quiver.log.retention import SegmentFacts
 from quiver.log.scan import corrupt, scan
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import Microseconds, Offset
@@ -139,3 +143,32 @@ def build_indexes(
     for position, entry in segment.entries(disk, 0, window_bytes):
         indexes.add(entry, position)
     return indexes
+
+
+def segment_of(segments: list[Segment], offset: Offset) -> Segment:
+    """The one that holds ``offset``, of segments in order."""
+    return segments[bisect_right(segments, offset, key=_base_offset) - 1]
+
+
+def _base_offset(segment: Segment) -> Offset:
+    return segment.base_offset
+
+
+def segment_facts(
+    segments: list[Segment], disk: Disk, end: Offset, newest: Microseconds
+) -> list[SegmentFacts]:
+    """What retention goes by, of segments in order; the log ends at ``end``, and ``newest`` is last."""
+    facts: list[SegmentFacts] = []
+    for segment in reversed(segments):
+        facts.append(
+            SegmentFacts(
+                base_offset=segment.base_offset,
+                next_offset=end,
+                size=segment.size,
+                newest=newest,
+            )
+        )
+        end = segment.base_offset
+        with suppress(CorruptLog, UnsupportedFormat):  # what cannot be read may go too
+            newest = segment.first_append_time(disk) or newest
+    return facts[::-1]

@@ -18,20 +18,34 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
-from quiver.errors import CorruptLog, LogClosed, LogFailed, OffsetOutOfRange, UnsupportedFormat
+from quiver.errors import (
+    CorruptLog,
+    LogClosed,
+    LogError,
+    LogFailed,
+    OffsetOutOfRange,
+    UnsupportedFormat,
+)
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk import Disk
 from quiver.log.files import CHECKPOINT, segment_path, write_files
 from quiver.log.hot_tail import HotTail
 from quiver.log.recovery import kept_segments, recover
-from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
+from quiver.log.retention import RetentionLimits, first_kept
 from quiver.log.scan import corrupt
-from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
+from quiver.log.segment import (
+    Segment,
+    SegmentIndexes,
+    build_indexes,
+    load_indexes,
+    segment_facts,
+    segment_of,
+)
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
-from quiver.model.envelope import store_batch
+from quiver.model.envelope import remark, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.topic import Durability
 
@@ -42,8 +56,18 @@ _INDEXES_KEPT = 16
 
 
 class SegmentedLog:
-    def __init__(self, folder: str, disk: Disk, clock: Clock, settings: LogSettings) -> None:
-        """Open the log in ``folder``, which is made if it is missing, and recover it."""
+    def __init__(
+        self,
+        folder: str,
+        disk: Disk,
+        clock: Clock,
+        settings: LogSettings,
+        first_offset: Offset = Offset(0),
+    ) -> None:
+        """Open the log in ``folder``, which is made if it is missing, and recover it.
+
+        ``first_offset`` is where a log begins that is not there yet.
+        """
         self.folder = folder
         self.settings = settings
         self._disk = disk
@@ -55,7 +79,7 @@ class SegmentedLog:
         try:
             disk.make_folder(folder)
             checkpoint = read_checkpoint(disk, folder)
-            bases = kept_segments(disk, folder, checkpoint)
+            bases = kept_segments(disk, folder, checkpoint, first_offset)
             self._segments = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
@@ -106,21 +130,34 @@ class SegmentedLog:
     def stage(self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)) -> StoredBatch:
         """Give the batch its offset. It is not stored yet, and no reader sees it."""
         self._require_open()
-        now = Microseconds(max(self._clock.time_us(), self._append_time))
-        if self._is_full(now):
-            self._stage_roll()
         entry = store_batch(
             batch,
             base_offset=self.staged_offset,
             epoch=epoch,
-            append_time=now,
+            append_time=Microseconds(max(self._clock.time_us(), self._append_time)),
             durable_offset=self.durable_offset,
         )
+        return self._stage(entry)
+
+    def stage_replica(self, entry: StoredBatch) -> StoredBatch:
+        """Take over an entry of another log at the same offset; only the durable mark is our own."""
+        self._require_open()
+        if entry.base_offset != self.staged_offset:
+            raise LogError(
+                f"{self.folder} goes on at {self.staged_offset:,}: an entry of another log at "
+                f"{entry.base_offset:,} does not follow",
+                next_offset=self.staged_offset,
+            )
+        return self._stage(remark(entry, self.durable_offset))
+
+    def _stage(self, entry: StoredBatch) -> StoredBatch:
+        now = self._append_time = entry.append_time
+        if self._is_full(now):
+            self._stage_roll()
         if self._segment_began is None:
             self._segment_began = now
-        self._append_time = now
         self.staged_offset = entry.next_offset
-        self._staged_epoch = epoch
+        self._staged_epoch = entry.epoch
         self._indexes.add(entry, self._indexes.covered)
         self._staged.append(entry)
         return entry
@@ -235,7 +272,7 @@ class SegmentedLog:
             self._require_within(offset)
             if offset == self.next_offset:
                 return []
-            return self._read_segment(_segment_of(segments, offset), offset, bytes_max)
+            return self._read_segment(segment_of(segments, offset), offset, bytes_max)
 
         return self._undisturbed(read)
 
@@ -339,7 +376,9 @@ class SegmentedLog:
     def checkpoint(self) -> None:
         """Sync, and record that everything so far is whole, so that recovery begins here."""
         self.request_checkpoint()
-        self._commit_here()
+        commit = self.begin_commit()
+        if commit is not None:
+            self.run(commit)
 
     def request_checkpoint(self) -> None:
         """Let the next commit sync and leave a checkpoint."""
@@ -359,7 +398,8 @@ class SegmentedLog:
         it goes with the call after that.
         """
         self._require_open()
-        start = first_kept(self._segment_facts(), limits, Microseconds(self._clock.time_us()))
+        facts = segment_facts(self._segments, self._disk, self.staged_offset, self._append_time)
+        start = first_kept(facts, limits, Microseconds(self._clock.time_us()))
         if start == self.staged_offset > self._staged_base:
             self._stage_roll()
         gone = [
@@ -385,7 +425,7 @@ class SegmentedLog:
         assert not self._committing, "a commit is under way"
         if offset == self.next_offset:
             return self.next_offset
-        segment = _segment_of(self._segments, offset)
+        segment = segment_of(self._segments, offset)
         position, next_offset = self._cut_at(segment, offset)
         last = self._last_before(next_offset)
         self._forget_from(segment, position, next_offset)
@@ -424,11 +464,6 @@ class SegmentedLog:
             self._closed = True
             self._appender.file.close()
 
-    def _commit_here(self) -> None:
-        commit = self.begin_commit()
-        if commit is not None:
-            self.run(commit)
-
     def _checkpoint_file(self) -> dict[str, bytes]:
         checkpoint = Checkpoint(
             start_offset=self.start_offset,
@@ -439,23 +474,6 @@ class SegmentedLog:
             epoch=self._staged_epoch,
         )
         return {CHECKPOINT: encode_checkpoint(checkpoint)}
-
-    def _segment_facts(self) -> list[SegmentFacts]:
-        facts: list[SegmentFacts] = []
-        next_offset, newest = self.staged_offset, self._append_time
-        for segment in reversed(self._segments):
-            facts.append(
-                SegmentFacts(
-                    base_offset=segment.base_offset,
-                    next_offset=next_offset,
-                    size=segment.size,
-                    newest=newest,
-                )
-            )
-            next_offset = segment.base_offset
-            with suppress(CorruptLog, UnsupportedFormat):  # what cannot be read may go too
-                newest = segment.first_append_time(self._disk) or newest
-        return facts[::-1]
 
     def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
         """Position and base offset of the entry that reaches past ``offset``."""
@@ -486,11 +504,3 @@ class SegmentedLog:
             raise LogClosed(f"{self.folder} is closed")
         if self._failure is not None:
             raise LogFailed(self._failure.message, **self._failure.details)
-
-
-def _segment_of(segments: list[Segment], offset: Offset) -> Segment:
-    return segments[bisect_right(segments, offset, key=_base_offset) - 1]
-
-
-def _base_offset(segment: Segment) -> Offset:
-    return segment.base_offset

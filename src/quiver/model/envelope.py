@@ -147,6 +147,16 @@ def store_batch(
     )
 
 
+def remark(entry: StoredBatch, durable_offset: Offset) -> StoredBatch:
+    """The same entry with another durable mark: how far another log than its first was synced."""
+    head = bytes(entry.head)
+    rest = _LEADER.pack(entry.base_offset, entry.append_time, durable_offset, entry.epoch, 0)
+    rest += head[_PRODUCER_AT:]
+    checksum = crc32c(rest, crc32c(head[:_SUMMED_PREFIX]))
+    head = head[:_SUMMED_PREFIX] + _SUM.pack(checksum) + rest
+    return msgspec.structs.replace(entry, head=head, durable_offset=durable_offset)
+
+
 class BadEntry(Exception):
     """The bytes at this place are not a whole, intact entry."""
 

@@ -97,8 +97,9 @@ class SimulatedDisk(Disk):
         return fault
 
     def heal(self) -> None:
-        """Take back every fault."""
+        """Take back every fault, and a crash that has not come yet."""
         self._hazards.faults.clear()
+        self._hazards.crash_at = None
 
     def corrupt(self, path: str, position: int, data: bytes) -> None:
         """Replace bytes of a file in place, as rot does: what was durable is durably wrong."""

@@ -1,0 +1,184 @@
+"""A node as a member of a cluster: registered, with its replicas, and ready to control.
+
+Clock, disk, network and metadata store are handed in: this is the same code in a real node and in
+the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from quiver.cluster.controller import ClusterState, ControllerSettings
+from quiver.cluster.controlling import Controlling
+from quiver.cluster.election import withdrawn
+from quiver.cluster.holdings import Holdings, HoldingSettings
+from quiver.cluster.membership import Membership
+from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
+from quiver.cluster.network import Network
+from quiver.cluster.records import (
+    DISKS,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+    encode,
+    node_key,
+    partition_key,
+)
+from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.view import ClusterView
+from quiver.errors import MetadataConflict
+from quiver.log.disk import Disk
+from quiver.log.files import write_files
+from quiver.log.partition_log import RunBlocking
+from quiver.model.clock import Clock
+
+DISK = "disk"
+"""The file in the data folder that names it."""
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    lease_seconds: int = 3
+    holdings: HoldingSettings = HoldingSettings()
+    controller: ControllerSettings = ControllerSettings()
+    scrub_interval_s: float = 86_400.0
+    """How often everything stored is read, to find damage while other replicas can mend it."""
+
+
+class ClusterNode:
+    """``start`` it, and ``stop`` it unless the process ends anyway."""
+
+    def __init__(
+        self,
+        record: NodeRecord,
+        folder: str,
+        settings: ClusterSettings,
+        *,
+        store: MetadataStore,
+        network: Network,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        new_disk_name: Callable[[], str],
+    ) -> None:
+        self.view = ClusterView(store, clock)
+        self.membership = Membership(store, clock, record, settings.lease_seconds)
+        self.holdings = Holdings(
+            record.id,
+            f"{folder}/partitions",
+            settings.holdings,
+            store=store,
+            network=network,
+            disk=disk,
+            clock=clock,
+            run_blocking=run_blocking,
+            proven_until=lambda: self.membership.proven_until,
+        )
+        self.controlling = Controlling(record.id, store, clock, settings.controller)
+        self._folder = folder
+        self._store = store
+        self._clock = clock
+        self._scrub_interval_s = settings.scrub_interval_s
+        self._disk = disk
+        self._run_blocking = run_blocking
+        self._new_disk_name = new_disk_name
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Register, once it is known which replicas can be counted on."""
+        node = self.membership.record
+        name = await self._run_blocking(self._disk_name)
+        self.membership.record = msgspec.structs.replace(node, disk=name)
+        await self.holdings.find_damage(await self.view.load())
+        self.membership.before_joining = self._withdraw
+        await self.membership.join()
+        self.view.on_change = lambda state: self._tell()
+        self.membership.on_session = lambda session: self._tell()
+        self.holdings.on_damage = self._rejoin
+        self._tasks = [
+            asyncio.create_task(work)
+            for work in (
+                self.membership.keep(),
+                self.view.follow(),
+                self.controlling.run(),
+                self._scrub(),
+            )
+        ]
+        self._tell()
+
+    async def stop(self) -> None:
+        """Hand over what this node leads, and leave."""
+        for replica in self.holdings.replicas:
+            await replica.resign(in_sync_no_more=False)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.holdings.close()
+        await self.membership.leave()
+
+    async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        replica = self.holdings.replica(fetch.partition)
+        if replica is None:
+            return NotLeading(epoch=fetch.epoch)
+        return await replica.on_fetch(fetch)
+
+    async def _scrub(self) -> None:
+        while True:
+            await self._clock.sleep(self._scrub_interval_s)
+            await self.holdings.scrub()
+
+    def _tell(self) -> None:
+        state, session = self.view.state, self.membership.session
+        self.holdings.on_state(state, session)
+        self.controlling.on_state(state, session)
+
+    def _rejoin(self) -> None:
+        """What this session has told of its replicas no longer holds: go on as another."""
+        self._tasks.append(asyncio.create_task(self.membership.leave()))
+
+    def _disk_name(self) -> str:
+        """The name of the data folder, given to it when it was first used."""
+        path = f"{self._folder}/{DISK}"
+        if not self._disk.exists(path):
+            self._disk.make_folder(self._folder)
+            write_files(self._disk, self._folder, {DISK: self._new_disk_name().encode()})
+        return self._disk.read(path).decode()
+
+    # ------------------------------------------------------------------ lost replicas
+
+    async def _withdraw(self) -> None:
+        """Leave every in-sync set in which this node can no longer stand for its data."""
+        node, key = self.membership.record.id, DISKS + self.membership.record.id
+        name = self.membership.record.disk.encode()
+        entry = await self._store.get(key)
+        replaced = entry is not None and entry.value != name
+        state = await self.view.load()
+        for partition, versioned in state.partitions.items():
+            lost = replaced or partition in self.holdings.damaged
+            if lost and node in versioned.record.in_sync and node not in versioned.record.lost:
+                await self._withdraw_from(partition, state)
+        if entry is None or replaced:
+            await self._store.commit([], [Put(key, name)])
+
+    async def _withdraw_from(self, partition: PartitionId, state: ClusterState) -> None:
+        """One commit also ends the registration under which the node has told of its replica."""
+        node, key = self.membership.record.id, partition_key(partition)
+        versioned = state.partitions[partition]
+        while True:
+            record = withdrawn(versioned.record, node)
+            changes: list[Put | Delete] = [Put(key, encode(record)), Delete(node_key(node))]
+            try:
+                await self._store.commit([Expect(key, versioned.revision)], changes)
+                return
+            except MetadataConflict:
+                entry = await self._store.get(key)
+                if entry is None:
+                    return
+                found = decode(entry.value, PartitionRecord)
+                if node not in found.in_sync:
+                    return
+                versioned = type(versioned)(found, entry.revision)

@@ -1,0 +1,202 @@
+"""What one node does for the whole cluster: elect leaders, bring replicas where they belong. Pure.
+
+``Controller.step`` looks at the cluster and gives the changes that are due, at most one for each
+partition. Each is made by compare-and-swap against the revision it was decided on, and together with
+the controller's own key, so that a controller that was replaced changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from quiver.cluster.election import elected, is_led
+from quiver.cluster.placement import Site, place
+from quiver.cluster.records import (
+    ControllerRecord,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    SessionId,
+    VersionedPartition,
+)
+
+Reason = Literal["election", "data loss", "node lost", "move", "moved", "rebalance"]
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the metadata store says, at one revision."""
+
+    revision: int = 0
+    nodes: Mapping[NodeId, NodeRecord] = {}
+    partitions: Mapping[PartitionId, VersionedPartition] = {}
+    draining: frozenset[NodeId] = frozenset()
+    controller: ControllerRecord | None = None
+    controller_revision: int = 0
+
+    def sessions(self) -> dict[NodeId, SessionId]:
+        return {node.id: node.session for node in self.nodes.values()}
+
+
+class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    transfers_max: int = 8
+    """How many partitions are given back to the leader they should have, in one round."""
+    transfer_interval_s: float = 5.0
+    moves_max: int = 8
+    """How many partitions are moved between nodes at a time."""
+    replace_after_s: float = 600.0
+    """How long a node may be away before others get what it holds."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    partition: PartitionId
+    record: PartitionRecord
+    revision: int
+    reason: Reason
+
+
+class Controller:
+    def __init__(self, settings: ControllerSettings, now: float) -> None:
+        self._settings = settings
+        self._seen: dict[NodeId, tuple[str, float]] = {}
+        self._transferred = now
+        self._began = now
+
+    def step(self, state: ClusterState, now: float) -> list[Change]:
+        """All changes that are due now."""
+        for node in state.nodes.values():
+            if node.role == "full":
+                self._seen[node.id] = (node.zone, now)
+        alive = state.sessions()
+        due: dict[PartitionId, Change] = {}
+        for partition, versioned in state.partitions.items():
+            change = self._repair(partition, versioned, state, alive)
+            if change is not None:
+                due[partition] = change
+        for change in (*self._moves(state, now), *self._transfers(state, alive, now)):
+            due.setdefault(change.partition, change)
+        return list(due.values())
+
+    # ------------------------------------------------------------------ electing
+
+    def _repair(
+        self,
+        partition: PartitionId,
+        versioned: VersionedPartition,
+        state: ClusterState,
+        alive: Mapping[NodeId, SessionId],
+    ) -> Change | None:
+        record = versioned.record
+        if not is_led(record, alive):
+            successor = elected(record, alive, state.draining)
+            if successor is None:
+                return None
+            clean = successor.leader in record.in_sync
+            reason: Reason = "election" if clean else "data loss"
+            return Change(partition, successor, versioned.revision, reason)
+        in_sync = tuple(node for node in record.in_sync if node in alive)
+        if in_sync != record.in_sync:
+            shrunk = msgspec.structs.replace(record, in_sync=in_sync)
+            return Change(partition, shrunk, versioned.revision, "node lost")
+        if record.target and set(record.target) <= set(record.in_sync):
+            return Change(partition, _moved(record, alive), versioned.revision, "moved")
+        return None
+
+    # ------------------------------------------------------------------ placing
+
+    def _moves(self, state: ClusterState, now: float) -> list[Change]:
+        """Begin to move partitions whose replicas are not where they should be."""
+        room = self._settings.moves_max - sum(
+            1 for one in state.partitions.values() if one.record.target
+        )
+        if room <= 0 or self._misses_somebody(state, now):
+            return []
+        current = {key: one.record.replicas for key, one in state.partitions.items()}
+        wanted = {key: len(replicas) for key, replicas in current.items()}
+        placed = place(wanted, self._sites(state, now), current)
+        changes = []
+        for partition, target in placed.items():
+            versioned = state.partitions[partition]
+            record = versioned.record
+            if record.target or not target or set(target) == set(record.replicas):
+                continue
+            if len(target) < len(record.replicas):
+                continue  # there is nowhere to go to
+            added = tuple(node for node in target if node not in record.replicas)
+            moving = msgspec.structs.replace(
+                record, replicas=record.replicas + added, target=target
+            )
+            changes.append(Change(partition, moving, versioned.revision, "move"))
+        return changes[:room]
+
+    def _misses_somebody(self, state: ClusterState, now: float) -> bool:
+        """Whether a node holds replicas that this controller has not seen yet, and may still see."""
+        holders = {node for one in state.partitions.values() for node in one.record.replicas}
+        waited = now - self._began >= self._settings.replace_after_s
+        return not waited and not holders <= self._seen.keys()
+
+    def _sites(self, state: ClusterState, now: float) -> list[Site]:
+        """Nodes that may hold replicas: those away for a short while keep what they have."""
+        return [
+            Site(node, zone)
+            for node, (zone, seen) in self._seen.items()
+            if node not in state.draining and now - seen < self._settings.replace_after_s
+        ]
+
+    def _transfers(
+        self, state: ClusterState, alive: Mapping[NodeId, SessionId], now: float
+    ) -> list[Change]:
+        """Give some partitions back to those who should lead them, or away from who is leaving."""
+        if now - self._transferred < self._settings.transfer_interval_s:
+            return []
+        changes = []
+        for partition, versioned in state.partitions.items():
+            record = versioned.record
+            # A lead changes hands only while nothing else is wrong with the partition.
+            if not is_led(record, alive) or set(record.in_sync) != set(record.replicas):
+                continue
+            better = elected(record, alive, state.draining)
+            if better is not None and better.leader != record.leader:
+                changes.append(Change(partition, better, versioned.revision, "rebalance"))
+        if changes:
+            self._transferred = now
+        return changes[: self._settings.transfers_max]
+
+
+def _moved(record: PartitionRecord, alive: Mapping[NodeId, SessionId]) -> PartitionRecord:
+    """The record once all replicas are where they were to be."""
+    stays = record.leader in record.target
+    if not stays:
+        within = msgspec.structs.replace(
+            record,
+            replicas=record.target,
+            in_sync=record.target,
+            leader=record.target[0],
+            target=(),
+        )
+        successor = elected(within, alive)
+        assert successor is not None, "whoever does not live is not in sync any more"
+        return successor
+    return msgspec.structs.replace(record, replicas=record.target, in_sync=record.target, target=())
+
+
+def new_partition(
+    replicas: tuple[NodeId, ...],
+    alive: Mapping[NodeId, SessionId],
+    *,
+    min_in_sync: int = 1,
+    allow_data_loss: bool = False,
+) -> PartitionRecord | None:
+    """The first record of a partition: everyone is in sync, as there is nothing yet."""
+    assert replicas
+    blank = PartitionRecord(
+        replicas=replicas,
+        leader=replicas[0],
+        in_sync=replicas,
+        min_in_sync=min_in_sync,
+        allow_data_loss=allow_data_loss,
+    )
+    return elected(blank, alive)

@@ -1,0 +1,239 @@
+"""All replicas of one node: opened as the cluster assigns them, mended when their disk fails.
+
+A log that cannot be written any more ends its replica's role; the lead is handed over, and the log
+is opened again, which recovers what was synced. A log that is damaged, or that its leader can no
+longer continue, is dropped and fetched from a peer; the node leaves the in-sync set first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from quiver.cluster.controller import ClusterState
+from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.network import Network
+from quiver.cluster.records import NOBODY, NodeId, PartitionId, SessionId
+from quiver.cluster.replica.following import MustBeginAnew
+from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.replica import Replica
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.errors import CorruptLog, LogError
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.clock import Clock
+from quiver.model.ids import LeaderEpoch, Offset
+
+_AGAIN_SECONDS = 0.5
+
+logger = structlog.get_logger()
+
+
+class HoldingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    replica: ReplicaSettings = ReplicaSettings()
+    logs: tuple[tuple[str, LogSettings], ...] = (("data", LogSettings()),)
+    """The logs of each partition: the name of the folder, and its settings."""
+
+
+class Holdings:
+    def __init__(
+        self,
+        node: NodeId,
+        folder: str,
+        settings: HoldingSettings,
+        *,
+        store: MetadataStore,
+        network: Network,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        proven_until: Callable[[], float],
+    ) -> None:
+        self.damaged: set[PartitionId] = set()
+        """Replicas that are of no use: the node may not be seen as alive while it is in sync there."""
+        self.rebuilt_count = 0
+        self.on_damage: Callable[[], None] = lambda: None
+        self.on_opened: Callable[[Replica], None] = lambda replica: None
+        """Called with each replica before it takes a role."""
+        self._node = node
+        self._folder = folder
+        self._settings = settings
+        self._store = store
+        self._network = network
+        self._disk = disk
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._proven_until = proven_until
+        self._state = ClusterState()
+        self._session = NOBODY
+        self._replicas: dict[PartitionId, Replica] = {}
+        self._led: dict[PartitionId, LeaderEpoch] = {}
+        self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        return self._replicas.get(partition)
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return list(self._replicas.values())
+
+    async def find_damage(self, state: ClusterState) -> None:
+        """Open every replica once, before anybody counts on it."""
+        for partition in self._assigned(state):
+            try:
+                for held in await self._open(partition):
+                    await held.close()
+            except CorruptLog as error:
+                self._found_damage(partition, error)
+            except (LogError, OSError) as error:
+                logger.warning("a replica cannot be opened", partition=partition, error=str(error))
+
+    async def scrub(self) -> None:
+        """Look for damage in everything that is held."""
+        for replica in self.replicas:
+            await replica.scrub()
+
+    def on_state(self, state: ClusterState, session: SessionId) -> None:
+        self._state, self._session = state, session
+        for partition in self._assigned(state):
+            if partition not in self._tasks:
+                self._tasks[partition] = asyncio.create_task(self._hold(partition))
+        for replica in self._replicas.values():
+            replica.on_state(state, session)
+
+    def _is_elsewhere(self, partition: PartitionId) -> bool:
+        """Whether other nodes hold the partition; one that nobody knows of any more is kept."""
+        versioned = self._state.partitions.get(partition)
+        return versioned is not None and self._node not in versioned.record.replicas
+
+    def _assigned(self, state: ClusterState) -> list[PartitionId]:
+        return [
+            partition
+            for partition, versioned in state.partitions.items()
+            if self._node in versioned.record.replicas
+        ]
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for replica in self.replicas:
+            await replica.close()
+
+    # ------------------------------------------------------------------ one replica
+
+    async def _hold(self, partition: PartitionId) -> None:
+        """Keep one replica going, whatever happens to its disk."""
+        first_offset = Offset(0)
+        while True:
+            try:
+                await self._hold_once(partition, first_offset)
+                if self._is_elsewhere(partition):
+                    await self._drop(partition)
+                    logger.info("a replica has moved away", partition=partition)
+                    if self._is_elsewhere(partition):  # it may have come back meanwhile
+                        del self._tasks[partition]
+                        return
+                    continue
+            except MustBeginAnew as anew:
+                logger.warning("a replica begins anew", partition=partition, reason=str(anew))
+                first_offset = anew.offset
+                await self._drop(partition)
+                continue
+            except CorruptLog as error:
+                self._found_damage(partition, error)
+            except (LogError, OSError) as error:
+                logger.warning("a replica failed", partition=partition, error=str(error))
+            first_offset = Offset(0)
+            await self._clock.sleep(_AGAIN_SECONDS)
+
+    async def _hold_once(self, partition: PartitionId, first_offset: Offset) -> None:
+        if not await self._mended(partition):
+            return
+        logs = await self._open(partition, first_offset)
+        replica = Replica(
+            partition,
+            self._node,
+            logs,
+            store=self._store,
+            network=self._network,
+            clock=self._clock,
+            settings=self._settings.replica,
+            proven_until=self._proven_until,
+            led=self._led,
+        )
+        self.on_opened(replica)
+        self._replicas[partition] = replica
+        replica.on_state(self._state, self._session)
+        try:
+            await _until_damaged(replica)
+        except LogError:
+            await replica.resign(in_sync_no_more=True)
+            raise
+        finally:
+            del self._replicas[partition]
+            await replica.close()
+
+    async def _open(
+        self, partition: PartitionId, first_offset: Offset = Offset(0)
+    ) -> list[HeldLog]:
+        return [
+            await HeldLog.open(
+                f"{self._folder}/{partition}/{name}",
+                settings,
+                disk=self._disk,
+                clock=self._clock,
+                run_blocking=self._run_blocking,
+                first_offset=first_offset,
+            )
+            for name, settings in self._settings.logs
+        ]
+
+    def _found_damage(self, partition: PartitionId, error: CorruptLog) -> None:
+        logger.error("a replica is damaged", partition=partition, error=error.message)
+        if partition not in self.damaged:
+            self.damaged.add(partition)
+            self.on_damage()
+
+    async def _mended(self, partition: PartitionId) -> bool:
+        """Drop a damaged replica, once nobody counts on it; whether it may be opened."""
+        if self._is_elsewhere(partition):
+            return False
+        if partition not in self.damaged:
+            return True
+        versioned = self._state.partitions.get(partition)
+        if versioned is None or self._node in versioned.record.in_sync:
+            return False
+        await self._drop(partition)
+        self.damaged.discard(partition)
+        self.rebuilt_count += 1
+        logger.warning("a replica is fetched from its leader anew", partition=partition)
+        return True
+
+    async def _drop(self, partition: PartitionId) -> None:
+        folder = f"{self._folder}/{partition}"
+
+        def drop() -> None:
+            if self._disk.exists(folder):
+                self._disk.remove_folder(folder)
+
+        await self._run_blocking(drop)
+
+
+async def _until_damaged(replica: Replica) -> None:
+    running = asyncio.ensure_future(replica.run())
+    try:
+        await asyncio.wait([running, replica.damage], return_when=asyncio.FIRST_COMPLETED)
+        if replica.damage.done():
+            replica.damage.result()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        replica.damage.cancel()
+    running.result()

@@ -1,0 +1,102 @@
+"""What a cluster writes into its metadata store: nodes, partitions, and who controls.
+
+    nodes/{node}                      a live process, under its lease
+    controller                        the node that controls, under the same lease
+    partitions/{topic}/{index}        who holds a partition, who leads it, under which epoch
+    draining/{node}                   an operator wants this node empty
+    disks/{node}                      which data folder the node's replicas are in
+
+Only ``PartitionRecord`` decides about data: it changes by compare-and-swap alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NewType, TypeVar
+
+import msgspec
+
+from quiver.cluster.metadata import LeaseId
+from quiver.errors import MetadataError
+from quiver.model.ids import LeaderEpoch
+
+NodeId = NewType("NodeId", str)
+SessionId = NewType("SessionId", int)
+"""One life of a process, as the metadata store knows it: the id of its lease."""
+PartitionId = NewType("PartitionId", str)
+"""``topic/index``."""
+
+NODES, PARTITIONS, DRAINING, DISKS = "nodes/", "partitions/", "draining/", "disks/"
+CONTROLLER = "controller"
+NOBODY = SessionId(0)
+
+Record = TypeVar("Record")
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    id: NodeId
+    session: SessionId = NOBODY
+    address: str = ""
+    zone: str = ""
+    version: str = ""
+    role: Literal["full", "forwarder"] = "full"
+    disk: str = ""
+    """Which data folder this is: a folder that was lost comes back under another name."""
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a partition. Invariant: the in-sync are replicas, the leader is one of them."""
+
+    replicas: tuple[NodeId, ...]
+    """The first is the one that leads if all is well."""
+    leader: NodeId
+    session: SessionId = NOBODY
+    """The process that leads: another process of the same node does not."""
+    epoch: LeaderEpoch = LeaderEpoch(0)
+    in_sync: tuple[NodeId, ...]
+    target: tuple[NodeId, ...] = ()
+    """Where the replicas are to be, while they are being moved."""
+    lost: tuple[NodeId, ...] = ()
+    """In sync once, but its data is gone: the last that was in sync, so nobody else has it all."""
+    min_in_sync: int = 1
+    allow_data_loss: bool = False
+    """Elect a replica outside the in-sync set when no other is left."""
+
+    def __post_init__(self) -> None:
+        assert set(self.in_sync) <= set(self.replicas), "the in-sync are replicas"
+        assert self.leader in self.in_sync, "the leader is in sync"
+        assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica"
+
+
+class ControllerRecord(msgspec.Struct, frozen=True):
+    node: NodeId
+    session: SessionId
+
+
+class VersionedPartition(msgspec.Struct, frozen=True):
+    """A partition's record, and the revision to compare when it is changed."""
+
+    record: PartitionRecord
+    revision: int
+
+
+def node_key(node: NodeId) -> str:
+    return NODES + node
+
+
+def partition_key(partition: PartitionId) -> str:
+    return PARTITIONS + partition
+
+
+def session_of(lease: LeaseId) -> SessionId:
+    return SessionId(lease)
+
+
+def encode(record: NodeRecord | PartitionRecord | ControllerRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode(value: bytes, kind: type[Record]) -> Record:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.DecodeError as error:
+        raise MetadataError(f"a record in the metadata store is not understood: {error}") from error

@@ -1,0 +1,168 @@
+"""One log of a replica: its entries, its epochs, and how much of it is known to be committed.
+
+Epochs and watermark are in a small file beside the segments. An epoch is in the file before its
+first entry is in the log; what the file says of entries that a crash took is dropped on opening. If
+the file is missing or damaged the epochs are read from the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from crc32c import crc32c
+
+from quiver.cluster.replica.epochs import EpochHistory, EpochStart
+from quiver.cluster.replica.follower import epoch_starts
+from quiver.errors import CorruptLog
+from quiver.log.disk import Disk
+from quiver.log.files import write_files
+from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.topic import Durability
+
+REPLICA = "replica"
+_READ_BYTES = 4 << 20
+
+
+class _Saved(msgspec.Struct, frozen=True, array_like=True):
+    starts: tuple[EpochStart, ...]
+    watermark: Offset
+
+
+class HeldLog:
+    """Use ``open``. One caller at a time changes it."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        history: EpochHistory,
+        watermark: Offset,
+        *,
+        folder: str,
+        settings: LogSettings,
+        disk: Disk,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self.log = log
+        self.history = history
+        self.watermark = watermark
+        """Everything before it is committed; there may be more."""
+        self._folder = folder
+        self._settings = settings
+        self._disk = disk
+        self._run_blocking = run_blocking
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        settings: LogSettings,
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        first_offset: Offset = Offset(0),
+    ) -> HeldLog:
+        """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
+        log = await PartitionLog.open(
+            folder,
+            disk=disk,
+            clock=clock,
+            settings=settings,
+            run_blocking=run_blocking,
+            first_offset=first_offset,
+        )
+        path = f"{folder}/{REPLICA}"
+        data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")
+        saved = _verified(data)
+        history = EpochHistory(saved.starts if saved is not None else ())
+        history.truncate(log.next_offset)
+        if history.last_epoch != log.epoch:
+            history = await _read_history(log)
+        watermark = saved.watermark if saved is not None else Offset(0)
+        if watermark > log.next_offset:
+            await log.close()
+            raise CorruptLog(
+                f"{folder} ends at {log.next_offset:,}, and everything before {watermark:,} was "
+                "committed: the end of the log is lost; rebuild this replica from a peer",
+                file=folder,
+                position=log.next_offset,
+            )
+        return cls(
+            log,
+            history,
+            max(watermark, log.start_offset),
+            folder=folder,
+            settings=settings,
+            disk=disk,
+            run_blocking=run_blocking,
+        )
+
+    @property
+    def safe_offset(self) -> Offset:
+        """Everything before it is as safe on this replica as the topic asks."""
+        if self._settings.durability is Durability.FSYNC:
+            return self.log.durable_offset
+        return self.log.next_offset
+
+    async def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """From now on this node appends under ``epoch``."""
+        self.history.begin(epoch, self.log.staged_offset)
+        await self.save()
+
+    async def append(self, entries: Sequence[StoredBatch]) -> None:
+        """Store what the leader stored."""
+        starts = epoch_starts(list(entries), self.history.last_epoch)
+        for epoch, offset in starts:
+            self.history.begin(epoch, offset)
+        if starts:
+            await self.save()
+        await self.log.append_replica(entries)
+
+    async def truncate(self, offset: Offset) -> None:
+        end = await self.log.truncate(offset)
+        self.history.truncate(end)
+        self.watermark = min(self.watermark, end)
+        await self.save()
+
+    async def scrub(self) -> None:
+        """``CorruptLog`` if anything that is stored cannot be read as it was written."""
+        offset, end = self.log.start_offset, self.log.next_offset
+        while offset < min(end, self.log.next_offset):
+            start = max(offset, self.log.start_offset)
+            offset = (await self.log.read_stored(start, _READ_BYTES))[-1].next_offset
+
+    async def save(self) -> None:
+        saved = _Saved(self.history.starts, self.watermark)
+        data = msgspec.msgpack.encode(saved)
+        content = {REPLICA: crc32c(data).to_bytes(4, "little") + data}
+        await self._run_blocking(lambda: write_files(self._disk, self._folder, content))
+
+    async def close(self) -> None:
+        if self.log.failure is None:
+            await self.save()
+        await self.log.close()
+
+
+async def _read_history(log: PartitionLog) -> EpochHistory:
+    history = EpochHistory()
+    offset = log.start_offset
+    while offset < log.next_offset:
+        entries = await log.read(offset, _READ_BYTES)
+        for epoch, start in epoch_starts(entries, history.last_epoch):
+            history.begin(epoch, start)
+        offset = entries[-1].next_offset
+    return history
+
+
+def _verified(data: bytes) -> _Saved | None:
+    if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
+        return None
+    try:
+        return msgspec.msgpack.decode(data[4:], type=_Saved)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,218 @@
+"""The leader of one partition in one epoch: pure, time comes in with each call.
+
+It judges fetches, keeps the watermark of each of the partition's logs, and decides who is in sync.
+The in-sync set changes only by compare-and-swap, which the driver carries out: until the outcome is
+known the watermark waits for everyone in the old set and in the new. A leader that learns of another
+epoch, or of another session in its place, is deposed and confirms nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from quiver.cluster.records import (
+    NodeId,
+    PartitionRecord,
+    SessionId,
+    VersionedPartition,
+)
+from quiver.cluster.replica.messages import Diverged, Fetch, Gone, NotLeading
+from quiver.cluster.replica.progress import LogProgress
+from quiver.model.ids import LeaderEpoch, Offset
+
+
+class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    lag_seconds_max: float = 3.0
+    """A follower that has not been at the leader's end for this long is out of sync."""
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """Put ``record`` in the place of the one at ``revision``, if that is still there."""
+
+    record: PartitionRecord
+    revision: int
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """Answer the fetch with entries from its offset on."""
+
+
+Verdict = Serve | Diverged | Gone | NotLeading
+
+
+class _Follower(msgspec.Struct):
+    session: SessionId
+    ends_seen: list[Offset]
+    """Of each log, the leader's end when this follower was last answered."""
+    caught_up_at: list[float]
+    """Of each log, when the follower was last at the end that it had been told of."""
+
+
+class Leader:
+    def __init__(
+        self,
+        node: NodeId,
+        versioned: VersionedPartition,
+        logs: Sequence[LogProgress],
+        now: float,
+        settings: LeaderSettings,
+    ) -> None:
+        self.node = node
+        self.record = versioned.record
+        self.revision = versioned.revision
+        self.logs = logs
+        self.deposed = False
+        self.lease_until = now
+        """Until then the session under which this leads cannot have ended."""
+        self._settings = settings
+        self._pending: Proposal | None = None
+        self._sessions: dict[NodeId, SessionId] = {}
+        self._followers: dict[NodeId, _Follower] = {}
+        self._began = now
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self.record.epoch
+
+    @property
+    def pending(self) -> Proposal | None:
+        return self._pending
+
+    # ------------------------------------------------------------------ what the cluster says
+
+    def on_record(self, versioned: VersionedPartition) -> None:
+        """The partition's record as the metadata store has it now."""
+        if versioned.revision < self.revision:
+            return
+        if not self._is_mine(versioned.record):
+            self.deposed = True
+            return
+        left = set(self.record.in_sync) - set(versioned.record.in_sync)
+        for node in sorted(left):
+            self._forget(node)
+        self.record = versioned.record
+        self.revision = versioned.revision
+        if self._pending is not None and self._pending.revision < versioned.revision:
+            self._pending = None  # it was made, or it never will be
+
+    def on_sessions(self, sessions: Mapping[NodeId, SessionId]) -> None:
+        """Which processes live: what an earlier process of a node said counts no more."""
+        self._sessions = dict(sessions)
+        for node, follower in list(self._followers.items()):
+            if self._sessions.get(node) != follower.session:
+                self._forget(node)
+
+    def _is_mine(self, record: PartitionRecord) -> bool:
+        mine = (self.node, self.record.session, self.record.epoch)
+        return (record.leader, record.session, record.epoch) == mine
+
+    def _forget(self, node: NodeId) -> None:
+        self._followers.pop(node, None)
+        for log in self.logs:
+            log.forget(node)
+
+    # ------------------------------------------------------------------ fetches
+
+    def on_fetch(self, fetch: Fetch, now: float) -> Verdict:
+        log = self.logs[fetch.log]
+        if not self._accepts(fetch):
+            return NotLeading(epoch=self.epoch)
+        if fetch.offset < log.start:
+            return Gone(epoch=self.epoch, start=log.start)
+        end = log.divergence(fetch)
+        if end is not None:
+            return Diverged(epoch=self.epoch, end=end)
+        self._note(fetch, now)
+        log.count(fetch)
+        return Serve()
+
+    def _accepts(self, fetch: Fetch) -> bool:
+        if fetch.epoch > self.epoch:
+            self.deposed = True
+        return (
+            not self.deposed
+            and fetch.epoch == self.epoch
+            and fetch.node in self.record.replicas
+            and self._sessions.get(fetch.node) == fetch.session
+        )
+
+    def _note(self, fetch: Fetch, now: float) -> None:
+        follower = self._followers.get(fetch.node)
+        if follower is None:
+            ends = [log.end for log in self.logs]
+            follower = _Follower(fetch.session, ends, [self._began] * len(ends))
+            self._followers[fetch.node] = follower
+        if fetch.offset >= follower.ends_seen[fetch.log]:
+            follower.ends_seen[fetch.log] = self.logs[fetch.log].end
+            follower.caught_up_at[fetch.log] = now
+
+    # ------------------------------------------------------------------ the watermark
+
+    def advance(self, now: float) -> bool:
+        """Move the watermarks as far as they may go; whether one moved."""
+        if not self._may_advance(now):
+            return False
+        waited_for = self._waited_for()
+        moved = [log.advance(waited_for) for log in self.logs]
+        return any(moved)
+
+    def _may_advance(self, now: float) -> bool:
+        return not self.deposed and self.enough_in_sync() and self._is_proven_by_peers_or_lease(now)
+
+    def enough_in_sync(self) -> bool:
+        return len(self.record.in_sync) >= self.record.min_in_sync
+
+    def _is_proven_by_peers_or_lease(self, now: float) -> bool:
+        """Followers prove the epoch by fetching in it; who is alone has only the lease."""
+        return bool(self._waited_for()) or now < self.lease_until
+
+    def _waited_for(self) -> list[NodeId]:
+        """Everyone who is, or may already be, in the in-sync set: but for the leader."""
+        members = set(self.record.in_sync)
+        if self._pending is not None:
+            members |= set(self._pending.record.in_sync)
+        return sorted(members - {self.node})
+
+    def is_proven(self, now: float) -> bool:
+        """Whether no later leader can have confirmed anything by ``now``, as far as can be known.
+
+        With its lease, or with every in-sync follower heard of within the time of its patience.
+        """
+        if self.deposed:
+            return False
+        if now < self.lease_until:
+            return True
+        waited_for = self._waited_for()
+        return bool(waited_for) and all(
+            node in self._followers and self._is_recent(node, now) for node in waited_for
+        )
+
+    def _is_recent(self, node: NodeId, now: float) -> bool:
+        follower = self._followers.get(node)
+        heard = min(follower.caught_up_at) if follower is not None else self._began
+        return now - heard <= self._settings.lag_seconds_max
+
+    # ------------------------------------------------------------------ the in-sync set
+
+    def propose(self, now: float) -> Proposal | None:
+        """The change of the in-sync set that is due, if none is under way."""
+        if self.deposed or self._pending is not None:
+            return None
+        in_sync = tuple(node for node in self.record.replicas if self._belongs(node, now))
+        if set(in_sync) == set(self.record.in_sync):
+            return None
+        record = msgspec.structs.replace(self.record, in_sync=in_sync)
+        self._pending = Proposal(record, self.revision)
+        return self._pending
+
+    def _belongs(self, node: NodeId, now: float) -> bool:
+        if node == self.node:
+            return True
+        if node in self.record.in_sync:
+            return self._is_recent(node, now)
+        return self._may_join(node)
+
+    def _may_join(self, node: NodeId) -> bool:
+        return all(log.has_caught_up(node) for log in self.logs)

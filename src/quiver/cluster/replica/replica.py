@@ -1,0 +1,281 @@
+"""A partition on one node: leads it, follows its leader, or waits, as the cluster's state says.
+
+A node leads only in an epoch in which its present process was elected: a process that starts again
+finds another session in the record and does not lead before it is elected anew. Between two roles
+the logs are at rest. A log whose disk failed ends the role; ``run`` raises ``LogFailed`` and the node
+opens the replica again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from quiver.cluster.controller import ClusterState
+from quiver.cluster.election import resigned
+from quiver.cluster.metadata import Expect, MetadataStore, Put
+from quiver.cluster.network import Network
+from quiver.cluster.records import (
+    NOBODY,
+    NodeId,
+    PartitionId,
+    PartitionRecord,
+    SessionId,
+    VersionedPartition,
+    encode,
+    partition_key,
+)
+from quiver.cluster.replica.epochs import NO_EPOCH
+from quiver.cluster.replica.follower import Follower
+from quiver.cluster.replica.following import Following, followed
+from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.leading import Leading
+from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.cluster.signal import Signal
+from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import LeaderEpoch, Offset
+
+logger = structlog.get_logger()
+
+
+class Replica:
+    """Tell it of each state, and let ``run`` run."""
+
+    def __init__(
+        self,
+        partition: PartitionId,
+        node: NodeId,
+        logs: Sequence[HeldLog],
+        *,
+        store: MetadataStore,
+        network: Network,
+        clock: Clock,
+        settings: ReplicaSettings,
+        proven_until: Callable[[], float],
+        led: dict[PartitionId, LeaderEpoch],
+    ) -> None:
+        """``led`` outlives the replica: in which epoch this process has last led each partition."""
+        self.partition = partition
+        self.logs = logs
+        self.on_leading: Callable[[Leading], None] = lambda leading: None
+        """Called when this node has begun to lead, before anything is published."""
+        self.damage: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with ``CorruptLog`` when damage is met in what was stored."""
+        self._node = node
+        self._store = store
+        self._network = network
+        self._clock = clock
+        self._settings = settings
+        self._proven_until = proven_until
+        self._session = NOBODY
+        self._versioned: VersionedPartition | None = None
+        self._sessions: Mapping[NodeId, SessionId] = {}
+        self._leading: Leading | None = None
+        self._led = led
+        self._changed = Signal(clock)
+
+    # ------------------------------------------------------------------ what the cluster says
+
+    def on_state(self, state: ClusterState, session: SessionId) -> None:
+        self._versioned = state.partitions.get(self.partition)
+        self._session = session
+        self._sessions = state.sessions()
+        if self._leading is not None:
+            if session != self._leading.machine.record.session:
+                self._leading.machine.deposed = True
+            self._leading.on_state(self._versioned, self._sessions)
+        self._changed.wake()
+
+    @property
+    def record(self) -> PartitionRecord | None:
+        return self._versioned.record if self._versioned is not None else None
+
+    def is_elected(self, record: PartitionRecord) -> bool:
+        """Whether it was this very process that was elected."""
+        elected = (record.leader, record.session) == (self._node, self._session)
+        return elected and self._session != NOBODY
+
+    def may_lead(self, record: PartitionRecord) -> bool:
+        """Nobody leads twice in one epoch: a log that was opened again may have lost its end."""
+        return self.is_elected(record) and record.epoch > self._led.get(self.partition, NO_EPOCH)
+
+    # ------------------------------------------------------------------ what others ask
+
+    @property
+    def leading(self) -> Leading:
+        """``NotLeader`` if this node does not lead the partition now."""
+        leading = self._leading
+        if leading is None or leading.is_over:
+            leader = self.record.leader if self.record is not None else None
+            raise NotLeader(f"this node does not lead {self.partition}", leader=leader)
+        return leading
+
+    async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        epoch = self.record.epoch if self.record is not None else fetch.epoch
+        try:
+            return await self.leading.on_fetch(fetch)
+        except NotLeader:
+            return NotLeading(epoch=epoch)
+        except CorruptLog as error:
+            self.met_damage(error)
+            return NotLeading(epoch=epoch)
+
+    async def read(self, offset: Offset, bytes_max: int, log: int = 0) -> list[StoredBatch]:
+        """Committed entries from the one that holds ``offset`` on; empty if there are none yet."""
+        leading = self.leading
+        leading.require_proven()
+        if offset >= leading.watermark(log):
+            return []
+        try:
+            entries = await self.logs[log].log.read(offset, bytes_max)
+        except CorruptLog as error:
+            self.met_damage(error)
+            raise
+        watermark = leading.watermark(log)
+        return [entry for entry in entries if entry.next_offset <= watermark]
+
+    async def scrub(self) -> None:
+        """Read everything that is stored, so that damage is met before it is needed."""
+        try:
+            for held in self.logs:
+                await held.scrub()
+        except CorruptLog as error:
+            self.met_damage(error)
+        except LogError as error:
+            logger.warning("a log cannot be scrubbed now", error=error.message)
+
+    def met_damage(self, error: CorruptLog) -> None:
+        """Somebody could not read what is stored: this replica is of no use any more."""
+        if not self.damage.done():
+            self.damage.set_exception(error)
+
+    # ------------------------------------------------------------------ roles
+
+    async def run(self) -> None:
+        """Returns when the partition is no longer this node's to hold."""
+        while True:
+            versioned = self._versioned
+            if versioned is not None and self._node not in versioned.record.replicas:
+                return
+            if versioned is not None and self.may_lead(versioned.record):
+                await self._lead(versioned)
+            elif versioned is not None and self.is_elected(versioned.record):
+                await self.resign(in_sync_no_more=False)
+                await self._changed.wait(self._settings.tick_s)
+            elif versioned is not None and self._follows(versioned.record):
+                await self._follow(versioned.record)
+            else:
+                await self._changed.wait()
+
+    def _follows(self, record: PartitionRecord) -> bool:
+        return (
+            self._session != NOBODY
+            and self._node in record.replicas
+            and record.leader != self._node
+            and record.session != NOBODY
+        )
+
+    async def _lead(self, versioned: VersionedPartition) -> None:
+        """Lead in this epoch until that is over."""
+        epoch = versioned.record.epoch
+        self._led[self.partition] = epoch
+        for held in self.logs:
+            await held.begin_epoch(epoch)
+        now = self._versioned
+        if now is None or now.record.epoch != epoch or not self.is_elected(now.record):
+            return
+        leading = Leading(
+            self.partition,
+            self._node,
+            now,
+            self.logs,
+            store=self._store,
+            clock=self._clock,
+            settings=self._settings,
+            proven_until=self._proven_until,
+        )
+        leading.on_state(now, self._sessions)
+        self._leading = leading
+        self.on_leading(leading)
+        try:
+            await leading.run()
+        finally:
+            self._leading = None
+        for held in self.logs:
+            if held.log.failure is not None:
+                raise held.log.failure
+
+    async def _follow(self, record: PartitionRecord) -> None:
+        """Follow the leader of this epoch until the cluster says otherwise."""
+        session = self._session
+        follower = Follower(
+            self.partition, self._node, session, record, [followed(held) for held in self.logs]
+        )
+        tasks = [
+            asyncio.ensure_future(
+                Following(index, held, follower, self._network, self._clock, self._settings).run()
+            )
+            for index, held in enumerate(self.logs)
+        ]
+        try:
+            while self._still_follows(record, session):
+                changed = self._changed.next_wake()
+                await asyncio.wait([changed, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                self._changed.forget(changed)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await _ended(tasks)
+
+    def _still_follows(self, record: PartitionRecord, session: SessionId) -> bool:
+        now = self.record
+        return (
+            now is not None
+            and session == self._session
+            and self._follows(now)
+            and (now.leader, now.epoch) == (record.leader, record.epoch)
+        )
+
+    # ------------------------------------------------------------------ giving up
+
+    async def resign(self, *, in_sync_no_more: bool) -> None:
+        """Hand the lead over, if this node has it; a failure leaves that to the controller."""
+        versioned = self._versioned
+        if versioned is None or not self.is_elected(versioned.record):
+            return
+        record = resigned(
+            versioned.record, self._node, self._sessions, in_sync_no_more=in_sync_no_more
+        )
+        key = partition_key(self.partition)
+        try:
+            await self._store.commit([Expect(key, versioned.revision)], [Put(key, encode(record))])
+        except MetadataError as error:
+            logger.warning(
+                "the lead cannot be handed over", partition=self.partition, error=error.message
+            )
+
+    async def close(self) -> None:
+        for held in self.logs:
+            try:
+                await held.close()
+            except LogFailed:
+                continue
+
+
+async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for tasks that were told to end; what they say no longer matters."""
+    waiting = list(tasks)
+    while waiting:
+        await asyncio.wait(waiting)
+        for task in waiting:
+            if not task.cancelled():
+                task.exception()
+        waiting = [task for task in waiting if not task.done()]

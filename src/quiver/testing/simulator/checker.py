@@ -1,0 +1,261 @@
+"""Reads a history and says what should not have happened.
+
+Each rule is a function from a history to its findings, in words. A finding names values, offsets and
+epochs, so that the story of the seed can be searched for them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from quiver.cluster.records import PartitionId
+from quiver.testing.simulator.history import Copy, History
+
+STALE_SECONDS_MAX = 5.0
+"""More than the simulator's lease, and more than its patience with followers."""
+
+Rule = Callable[[History], Iterator[str]]
+
+
+def check(history: History) -> list[str]:
+    """Every finding of every rule, each with the rule's name."""
+    return [
+        f"{rule.__name__.replace('_', ' ')}: {finding}"
+        for rule in RULES
+        for finding in rule(history)
+    ]
+
+
+def confirmed_but_lost(history: History) -> Iterator[str]:
+    """A confirmed value is in the log in the end, at the offset that was confirmed."""
+    final = {
+        partition: {offset: value for offset, _, value in _longest(copies).values}
+        for partition, copies in history.copies.items()
+    }
+    for send in history.sends:
+        if send.outcome == "done" and send.partition in final:
+            there = final[send.partition].get(send.offset)
+            if there != send.value:
+                yield (
+                    f"{send.value} was confirmed at {send.partition}:{send.offset} in epoch "
+                    f"{send.epoch} at {send.ended:.3f} s, where now is {there}"
+                )
+
+
+def two_values_at_one_offset(history: History) -> Iterator[str]:
+    """Nobody ever sees two values at one place: not senders, not readers, not replicas."""
+    seen: dict[tuple[PartitionId, int], str] = {}
+
+    def look(partition: PartitionId, offset: int, value: str, who: str) -> Iterator[str]:
+        known = seen.setdefault((partition, offset), value)
+        if known != value:
+            yield f"{partition}:{offset} is {known} and, to {who}, {value}"
+
+    for send in history.sends:
+        if send.outcome == "done":
+            yield from look(send.partition, send.offset, send.value, "its sender")
+    for read in history.reads:
+        for offset, value in read.values:
+            yield from look(read.partition, offset, value, f"reader {read.reader}")
+    for partition, copies in history.copies.items():
+        for copy in copies:
+            for offset, _, value in copy.values:
+                if offset < copy.watermark:
+                    yield from look(partition, offset, value, copy.node)
+
+
+def never_sent(history: History) -> Iterator[str]:
+    sent = {(send.partition, send.value) for send in history.sends}
+    for read in history.reads:
+        for offset, value in read.values:
+            if (read.partition, value) not in sent:
+                yield f"{value} was read at {read.partition}:{offset}"
+
+
+def stored_twice(history: History) -> Iterator[str]:
+    """With idempotence no value has two places."""
+    for partition, copies in history.copies.items():
+        places: dict[str, int] = {}
+        for offset, _, value in _longest(copies).values:
+            if value in places:
+                yield f"{value} is at {partition}:{places[value]} and at {offset}"
+            places[value] = offset
+
+
+def out_of_order(history: History) -> Iterator[str]:
+    """One producer's values are stored in the order in which they were sent."""
+    for partition, copies in history.copies.items():
+        last: dict[str, int] = {}
+        for offset, _, value in _longest(copies).values:
+            producer, _, number = value.partition(".")
+            if int(number) <= last.get(producer, -1):
+                yield f"{value} at {partition}:{offset} comes after {producer}.{last[producer]}"
+            last[producer] = int(number)
+
+
+def reader_skipped(history: History) -> Iterator[str]:
+    """What is read begins where the reader asked and has no gaps."""
+    for read in history.reads:
+        expected = read.asked
+        for offset, value in read.values:
+            if offset > expected or (offset < expected and expected != read.asked):
+                yield (
+                    f"reader {read.reader} wanted {read.partition}:{expected} and got {offset} "
+                    f"({value}) at {read.ended:.3f} s"
+                )
+                break
+            expected = offset + 1
+
+
+def replicas_differ(history: History) -> Iterator[str]:
+    """After healing all replicas are the same, epochs and all."""
+    for partition, copies in history.copies.items():
+        first = copies[0]
+        for copy in copies[1:]:
+            if copy.values != first.values:
+                place = next(
+                    (
+                        index
+                        for index, (one, other) in enumerate(
+                            zip(first.values, copy.values, strict=False)
+                        )
+                        if one != other
+                    ),
+                    min(len(first.values), len(copy.values)),
+                )
+                yield (
+                    f"{partition} on {first.node} ({len(first.values)} values) and {copy.node} "
+                    f"({len(copy.values)}) part at {place}: {first.values[place : place + 1]} and "
+                    f"{copy.values[place : place + 1]}"
+                )
+
+
+def watermark_went_back(history: History) -> Iterator[str]:
+    """What one epoch has told to be committed, no later epoch takes back."""
+    highest: dict[tuple[PartitionId, int], int] = {}
+    lowest: dict[tuple[PartitionId, int], int] = {}
+    for read in history.reads:
+        if read.watermark is not None:
+            key = (read.partition, read.epoch)
+            highest[key] = max(highest.get(key, 0), read.watermark)
+            lowest[key] = min(lowest.get(key, read.watermark), read.watermark)
+    reached: dict[PartitionId, int] = defaultdict(int)
+    for partition, epoch in sorted(highest):
+        if lowest[partition, epoch] < reached[partition]:
+            yield (
+                f"{partition} was told to be committed up to {reached[partition]}, then in epoch "
+                f"{epoch} up to {lowest[partition, epoch]}"
+            )
+        reached[partition] = max(reached[partition], highest[partition, epoch])
+
+
+def two_leaders_in_one_epoch(history: History) -> Iterator[str]:
+    leaders: dict[tuple[PartitionId, int], tuple[str, int]] = {}
+    for led in history.led:
+        known = leaders.setdefault((led.partition, led.epoch), (led.node, led.session))
+        if known != (led.node, led.session):
+            yield f"{led.partition} in epoch {led.epoch}: {known} and {(led.node, led.session)}"
+
+
+def one_place_given_twice(history: History) -> Iterator[str]:
+    """Within an epoch an offset is given to one value only."""
+    given: dict[tuple[PartitionId, int, int], str] = {}
+    for one in history.appended:
+        known = given.setdefault((one.partition, one.epoch, one.offset), one.value)
+        if known != one.value:
+            yield f"{one.partition}:{one.offset} in epoch {one.epoch}: {known} and {one.value}"
+
+
+def confirmed_by_a_former_leader(history: History) -> Iterator[str]:
+    """Nothing sent after an epoch's first confirmation is confirmed under an earlier one."""
+    done = sorted(
+        (send for send in history.sends if send.outcome == "done"), key=lambda send: send.ended
+    )
+    for partition in {send.partition for send in done}:
+        confirmed: list[tuple[float, int]] = []
+        for send in done:
+            if send.partition != partition:
+                continue
+            newer = [epoch for ended, epoch in confirmed if ended < send.invoked]
+            if newer and max(newer) > send.epoch:
+                yield f"{send.value} in epoch {send.epoch}, when {max(newer)} had confirmed"
+                break
+            if not confirmed or confirmed[-1][1] < send.epoch:
+                confirmed.append((send.ended, send.epoch))
+
+
+def confirmed_but_not_read(history: History) -> Iterator[str]:
+    """A read that begins after a confirmation, under the same or a later epoch, reaches that far.
+
+    Only where the leader said how far it knows, and nothing more was there to be read.
+    """
+    for partition in {read.partition for read in history.reads}:
+        done = sorted(
+            (send.ended, send.offset, send.epoch)
+            for send in history.sends
+            if send.outcome == "done" and send.partition == partition
+        )
+        reads = sorted(
+            (read for read in history.reads if read.partition == partition),
+            key=lambda read: read.invoked,
+        )
+        place, reached, epoch = 0, -1, 0
+        for read in reads:
+            while place < len(done) and done[place][0] < read.invoked:
+                if done[place][1] > reached:
+                    reached, epoch = done[place][1], done[place][2]
+                place += 1
+            if read.epoch < epoch or read.watermark is None:
+                continue
+            if read.watermark <= reached:
+                yield (
+                    f"{partition}:{reached} was confirmed in epoch {epoch}, and a read in epoch "
+                    f"{read.epoch} at {read.invoked:.3f} s knows {read.watermark} only"
+                )
+                break
+
+
+def served_by_a_former_leader(history: History) -> Iterator[str]:
+    """A leader that was replaced serves no reads for longer than it can believe to be one."""
+    confirmed = sorted(
+        (send.ended, send.epoch, send.partition) for send in history.sends if send.outcome == "done"
+    )
+    for read in history.reads:
+        newer = [
+            epoch
+            for ended, epoch, partition in confirmed
+            if partition == read.partition and ended < read.invoked - STALE_SECONDS_MAX
+        ]
+        if newer and max(newer) > read.epoch:
+            yield (
+                f"reader {read.reader} was served {read.partition} in epoch {read.epoch} at "
+                f"{read.invoked:.3f} s, long after {max(newer)} had confirmed"
+            )
+            break
+
+
+def not_in_time(history: History) -> Iterator[str]:
+    yield from history.trouble
+
+
+def _longest(copies: list[Copy]) -> Copy:
+    return max(copies, key=lambda copy: len(copy.values))
+
+
+RULES: tuple[Rule, ...] = (
+    confirmed_but_lost,
+    two_values_at_one_offset,
+    never_sent,
+    stored_twice,
+    out_of_order,
+    reader_skipped,
+    replicas_differ,
+    watermark_went_back,
+    two_leaders_in_one_epoch,
+    one_place_given_twice,
+    confirmed_by_a_former_leader,
+    confirmed_but_not_read,
+    served_by_a_former_leader,
+    not_in_time,
+)

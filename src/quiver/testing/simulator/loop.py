@@ -1,0 +1,204 @@
+"""An event loop on virtual time, and processes that can be paused and killed within it.
+
+Time moves only when nothing is left to do at the present moment, and then straight to the next timer.
+There is no I/O and no thread, so the same program takes the same steps in every run. Every callback
+belongs to the process in whose context it was scheduled: a paused process' callbacks wait until it
+goes on, a dead one's are never run, as if the machine had stopped between two instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from itertools import count
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Deadlock(Exception):
+    """Everyone waits for something that nobody will do."""
+
+
+class Process:
+    """One life of a process: what it has scheduled runs while it is alive and not paused."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.held: list[asyncio.Handle] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.context = copy_context()
+        self.context.run(_owner.set, self)
+
+
+_owner: ContextVar[Process | None] = ContextVar("owner", default=None)
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        """What nobody caught."""
+        self._now = 0.0
+        self._ready: deque[Any] = deque()  # handles, whose insides the types do not show
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = count()
+        self._graveyard: list[asyncio.Task[Any]] = []
+
+    # ------------------------------------------------------------------ processes
+
+    def start(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something as a part of a process."""
+        return self.create_task(work, context=process.context.copy())
+
+    def pause(self, process: Process) -> None:
+        process.is_paused = True
+
+    def resume(self, process: Process) -> None:
+        process.is_paused = False
+        held, process.held = process.held, []
+        if not process.is_dead:
+            self._ready.extend(held)
+
+    def kill(self, process: Process) -> None:
+        """Let none of its code ever run again, not even what cleans up."""
+        process.is_dead = True
+        process.held.clear()
+        self._graveyard += [task for task in process.tasks if not task.done()]
+        process.tasks.clear()
+
+    # ------------------------------------------------------------------ running
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        events._set_running_loop(self)
+        try:
+            task = self.create_task(work)
+            while not task.done():
+                self._run_once()
+            result: Result = task.result()
+            return result
+        finally:
+            events._set_running_loop(None)
+
+    def close(self) -> None:
+        """Forget every task, without a word from any of them."""
+        events._set_running_loop(
+            self
+        )  # what cleans up may want to start something: it is forgotten too
+        try:
+            closed: set[asyncio.Task[Any]] = set()
+            while waiting := asyncio.all_tasks(self) - closed:
+                for task in waiting:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    coroutine: Any = task.get_coro()
+                    with suppress(RuntimeError):
+                        coroutine.close()
+                closed |= waiting
+        finally:
+            events._set_running_loop(None)
+        self._ready.clear()
+        self._timers.clear()
+
+    def _run_once(self) -> None:
+        if not self._ready:
+            if not self._timers:
+                raise Deadlock
+            self._now = max(self._now, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if handle._cancelled:
+                continue
+            owner = handle._context.get(_owner)
+            if owner is not None:
+                if owner.is_dead:
+                    continue
+                if owner.is_paused:
+                    owner.held.append(handle)
+                    continue
+            handle._context.run(handle._callback, *handle._args)
+
+    # ------------------------------------------------------------------ what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        owner = context.get(_owner) if context is not None else _owner.get()
+        if owner is not None:
+            if owner.is_dead:
+                self._graveyard.append(task)
+            else:
+                owner.tasks.append(task)
+                if len(owner.tasks) > 200:
+                    owner.tasks = [one for one in owner.tasks if not one.done()]
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is dropped when it is due."""
+
+
+class VirtualClock:
+    """A node's clock: durations are the loop's, the date may be off by as much as it likes."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.offset_us = 0
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def time_us(self) -> Any:
+        return 1_700_000_000_000_000 + self.offset_us + round(self._loop.time() * 1e6)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, 0))

@@ -1,0 +1,138 @@
+"""The network of the simulator: it delays, loses, repeats and reorders, and can be cut anywhere.
+
+A message takes a random time, so that two may overtake each other. A link that is cut in one
+direction loses what is sent that way; whoever waits learns nothing until its patience ends. A dead
+process refuses connections, which is noticed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from quiver.errors import ConnectionLost, QuiverError, RequestTimeout, error_from
+from quiver.testing.simulator.loop import Process, VirtualLoop
+
+Handler = Callable[[Any], Awaitable[Any]]
+
+STORE = "store"
+"""The name of the metadata store as a place in the network."""
+
+
+class SimulatedNetwork:
+    def __init__(self, loop: VirtualLoop, rng: Random) -> None:
+        self.delay_s = (0.0002, 0.002)
+        self.repeated_share = 0.0
+        self.lost_share = 0.0
+        self._loop = loop
+        self._rng = rng
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._serving: dict[str, tuple[Process, Handler]] = {}
+
+    def serve(self, name: str, process: Process, handler: Handler) -> None:
+        self._serving[name] = (process, handler)
+
+    # ------------------------------------------------------------------ what goes wrong
+
+    def cut(self, source: str, target: str) -> None:
+        """From now on nothing gets from one to the other; the way back is another."""
+        self._cuts[source, target] += 1
+
+    def mend(self, source: str, target: str) -> None:
+        """Take one cut back; the link works when all are."""
+        self._cuts[source, target] = max(0, self._cuts[source, target] - 1)
+
+    def heal(self) -> None:
+        self._cuts.clear()
+        self.calm()
+
+    def calm(self) -> None:
+        """Neither slow nor lossy any more."""
+        self.delay_s = (0.0002, 0.002)
+        self.repeated_share = self.lost_share = 0.0
+
+    def passes(self, source: str, target: str) -> bool:
+        """Whether a message that is sent now will arrive."""
+        if self._cuts[source, target]:
+            return False
+        return not (self.lost_share and self._rng.random() < self.lost_share)
+
+    def delay(self) -> float:
+        return self._rng.uniform(*self.delay_s)
+
+    def share(self) -> float:
+        """Between 0 and 1."""
+        return self._rng.random()
+
+    # ------------------------------------------------------------------ calls
+
+    async def call(self, source: str, target: str, request: Any, timeout_s: float) -> Any:
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        self._send(source, target, request, reply)
+        if self.repeated_share and self._rng.random() < self.repeated_share:
+            self._send(source, target, request, reply)
+        timer = self._loop.call_later(timeout_s, _give_up, reply)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
+
+    def _send(self, source: str, target: str, request: Any, reply: asyncio.Future[Any]) -> None:
+        if self.passes(source, target):
+            self._later(self._arrive, source, target, request, reply)
+
+    def _arrive(self, source: str, target: str, request: Any, reply: asyncio.Future[Any]) -> None:
+        serving = self._serving.get(target)
+        if serving is None or serving[0].is_dead:
+            if self.passes(target, source):
+                self._later(_answer, reply, None, ConnectionLost())
+            return
+        process, handler = serving
+        self._loop.start(process, self._handle(source, target, handler, request, reply))
+
+    async def _handle(
+        self, source: str, target: str, handler: Handler, request: Any, reply: asyncio.Future[Any]
+    ) -> None:
+        answer, error = None, None
+        try:
+            answer = await handler(request)
+        except QuiverError as raised:
+            # As over a real wire: what arrives is another object of the same kind.
+            error = error_from(raised.code, raised.message, raised.details)
+        if self.passes(target, source):
+            self._later(_answer, reply, answer, error)
+
+    def _later(self, work: Callable[..., None], *args: Any) -> None:
+        # In the network's own context: what is on its way outlives its sender.
+        self._loop.call_later(self.delay(), work, *args, context=_NETWORK.context)
+
+
+_NETWORK = Process("network")
+
+
+def _answer(reply: asyncio.Future[Any], answer: Any, error: QuiverError | None) -> None:
+    if reply.done():
+        return
+    if error is not None:
+        reply.set_exception(error)
+    else:
+        reply.set_result(answer)
+
+
+def _give_up(reply: asyncio.Future[Any]) -> None:
+    if not reply.done():
+        reply.set_exception(RequestTimeout())
+
+
+class NodeNetwork:
+    """The network as one process sees it: it fits ``quiver.cluster.network.Network``."""
+
+    def __init__(self, network: SimulatedNetwork, name: str) -> None:
+        self._network = network
+        self._name = name
+
+    async def call(self, node: str, request: Any, timeout_s: float) -> Any:
+        return await self._network.call(self._name, node, request, timeout_s)

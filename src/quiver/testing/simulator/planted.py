@@ -1,0 +1,168 @@
+"""Bugs on purpose: each takes one rule of replication away, to prove that the checker would notice.
+
+A planted bug replaces the one method that keeps a rule, for as long as the context lasts. Nothing
+outside of tests does this, and no code of the cluster knows of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import msgspec
+
+from quiver.broker.producers import ProducerSessions
+from quiver.cluster import controller, election
+from quiver.cluster.cluster_node import ClusterNode
+from quiver.cluster.metadata import Put
+from quiver.cluster.records import (
+    NodeId,
+    PartitionRecord,
+    SessionId,
+    VersionedPartition,
+    encode,
+    partition_key,
+)
+from quiver.cluster.replica.following import Following, followed
+from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.leader import Leader, Proposal
+from quiver.cluster.replica.leading import Leading
+from quiver.cluster.replica.progress import LogProgress
+from quiver.cluster.replica.replica import Replica
+from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.topic import Durability
+from quiver.testing.simulator import simulation
+from quiver.testing.simulator.node import Front
+
+Patch = tuple[Any, str, Any]
+
+
+@contextmanager
+def planted(bug: str) -> Iterator[None]:
+    """Run with one bug; ``BUGS`` has their names."""
+    with ExitStack() as stack:
+        for owner, name, replacement in BUGS[bug]:
+            original = owner.__dict__[name]
+            setattr(owner, name, replacement)
+            stack.callback(setattr, owner, name, original)
+        yield
+
+
+def _committed_at_once(self: Leading, end: Offset, log: int = 0) -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def _confirm_all(self: Leading) -> None:
+    self._over = True
+    for waiting in self._waiting:
+        while waiting:
+            _, committed = waiting.popleft()
+            if not committed.done():
+                committed.set_result(None)
+    self._moved.wake()
+
+
+_run_following = Following.run
+
+
+async def _cut_to_watermark_first(self: Following) -> None:
+    await self._held.truncate(self._held.watermark)
+    self._follower.logs[self._index] = followed(self._held)
+    await _run_following(self)
+
+
+def _elected_of_any_session(self: Replica, record: PartitionRecord) -> bool:
+    return record.leader == self._node and bool(self._session)
+
+
+def _led_by_any_session(record: PartitionRecord, alive: Mapping[NodeId, SessionId]) -> bool:
+    return record.leader in alive
+
+
+async def _begin_epoch_again(self: HeldLog, epoch: LeaderEpoch) -> None:
+    if self.history.last_epoch < epoch:
+        self.history.begin(epoch, self.log.staged_offset)
+    await self.save()
+
+
+def _mine_of_any_session(self: Leader, record: PartitionRecord) -> bool:
+    return (record.leader, record.epoch) == (self.node, self.record.epoch)
+
+
+def _caught_up_with_watermark(self: LogProgress, node: NodeId) -> bool:
+    synced = self.synced(node)
+    return synced is not None and synced >= self.watermark
+
+
+def _wait_for_confirmed_members(self: Leader) -> list[NodeId]:
+    return sorted(set(self.record.in_sync) - {self.node})
+
+
+async def _swap_without_comparing(self: Leading, proposal: Proposal) -> VersionedPartition | None:
+    key = partition_key(self._partition)
+    revision = await self._store.commit([], [Put(key, encode(proposal.record))])
+    return VersionedPartition(proposal.record, revision)
+
+
+def _anyone_alive(record: PartitionRecord, node: NodeId, alive: Mapping[NodeId, SessionId]) -> bool:
+    return node in alive
+
+
+async def _read_everything(
+    self: Replica, offset: Offset, bytes_max: int, log: int = 0
+) -> list[Any]:
+    if offset >= self.logs[log].log.next_offset:
+        return []
+    return await self.logs[log].log.read(offset, bytes_max)
+
+
+async def _no_sessions(self: Front) -> ProducerSessions:
+    return ProducerSessions()
+
+
+async def _say_nothing(self: ClusterNode) -> None:
+    pass
+
+
+def _unsynced() -> Any:
+    name, settings = simulation.SETTINGS.holdings.logs[0]
+    lazy = msgspec.structs.replace(
+        settings, durability=Durability.INTERVAL, sync_interval_ms=60_000
+    )
+    holdings = msgspec.structs.replace(simulation.SETTINGS.holdings, logs=((name, lazy),))
+    return msgspec.structs.replace(simulation.SETTINGS, holdings=holdings)
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+BUGS: dict[str, list[Patch]] = {
+    "acknowledge before commit": [(Leading, "when_committed", _committed_at_once)],
+    "confirm what was under way when deposed": [(Leading, "_end", _confirm_all)],
+    "count unsynced offsets": [(simulation, "SETTINGS", _unsynced())],
+    "truncate by watermark": [(Following, "run", _cut_to_watermark_first)],
+    "forget the epoch check": [(LogProgress, "divergence", _always(None))],
+    "keep the epoch over a restart": [
+        (Replica, "is_elected", _elected_of_any_session),
+        (Leader, "_is_mine", _mine_of_any_session),
+        (controller, "is_led", _led_by_any_session),
+        (HeldLog, "begin_epoch", _begin_epoch_again),
+    ],
+    "join before catching up in the epoch": [
+        (LogProgress, "has_caught_up", _caught_up_with_watermark)
+    ],
+    "ignore who may already be in sync": [(Leader, "_waited_for", _wait_for_confirmed_members)],
+    "change the in-sync set without comparing": [(Leading, "swap", _swap_without_comparing)],
+    "elect outside the in-sync set": [(election, "is_candidate", _anyone_alive)],
+    "serve reads past the watermark": [(Replica, "read", _read_everything)],
+    "tell a watermark before it is recovered": [
+        (LogProgress, "recovered", property(_always(True)))
+    ],
+    "lose dedup state": [(Front, "_read_sessions", _no_sessions)],
+    "count on a lost disk": [(ClusterNode, "_withdraw", _say_nothing)],
+}

@@ -1,0 +1,283 @@
+"""One seed: a cluster, its clients, and everything that goes wrong, from beginning to end.
+
+The faults end after a while; from then on the cluster has a bounded time to have a leader with all
+replicas in sync everywhere and to take another publish. Then the replicas are read and the history
+is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from random import Random
+
+import msgspec
+import structlog
+
+from quiver.cluster.cluster_node import ClusterSettings
+from quiver.cluster.controller import ControllerSettings, new_partition
+from quiver.cluster.holdings import HoldingSettings
+from quiver.cluster.metadata import Entry, Put
+from quiver.cluster.placement import Site, place
+from quiver.cluster.records import (
+    NODES,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+    encode,
+    partition_key,
+)
+from quiver.cluster.replica.leader import LeaderSettings
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.errors import CorruptLog
+from quiver.log.partition_log import PartitionLog
+from quiver.log.settings import LogSettings
+from quiver.testing.memory_store import MemoryStore
+from quiver.testing.simulator.checker import check
+from quiver.testing.simulator.clients import Client, Producer, Reader
+from quiver.testing.simulator.faults import Faults
+from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.loop import Process, VirtualClock, VirtualLoop
+from quiver.testing.simulator.messages import values_in
+from quiver.testing.simulator.network import SimulatedNetwork
+from quiver.testing.simulator.node import SimulatedNode
+from quiver.testing.simulator.store import Outage, StoreClient
+
+_SETTLE_SECONDS_MAX = 60.0
+_SWEEP_SECONDS = 0.1
+
+LOG_SETTINGS = LogSettings(
+    segment_bytes=16 << 10,
+    checkpoint_bytes=8 << 10,
+    index_interval_bytes=1 << 10,
+    tail_bytes=4 << 10,
+    window_bytes=16 << 10,
+)
+SETTINGS = ClusterSettings(
+    lease_seconds=3,
+    holdings=HoldingSettings(
+        replica=ReplicaSettings(
+            leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
+        ),
+        logs=(("data", LOG_SETTINGS),),
+    ),
+    controller=ControllerSettings(transfer_interval_s=3.0, replace_after_s=6.0),
+    scrub_interval_s=5.0,
+)
+
+
+class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    nodes: int = 3
+    partitions: int = 2
+    producers: int = 3
+    readers: int = 2
+    fault_seconds: float = 15.0
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    seed: int
+    findings: list[str]
+    story: list[tuple[float, str]]
+    history: History
+    virtual_seconds: float
+
+
+DEFAULTS = SimulationSettings()
+
+
+def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
+    """Run one seed. The same seed always gives the same outcome, byte for byte."""
+    loop = VirtualLoop()  # type: ignore[abstract] # it needs nothing of what does I/O
+    with structlog.testing.capture_logs():
+        simulation = _Simulation(seed, settings, loop)
+        try:
+            loop.run(simulation.run())
+        finally:
+            loop.close()
+    history = simulation.history
+    history.trouble += loop.errors
+    return Outcome(
+        seed=seed,
+        findings=check(history),
+        story=simulation.faults.story,
+        history=history,
+        virtual_seconds=loop.time(),
+    )
+
+
+class _Simulation:
+    def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
+        self.history = History()
+        self._settings = settings
+        self._loop = loop
+        self._rng = rng = Random(seed)
+        self._network = SimulatedNetwork(loop, Random(rng.random()))
+        self._store = MemoryStore(VirtualClock(loop))
+        self._outage = Outage()
+        self._nodes = [
+            self._node(NodeId(f"n{number}"), f"z{number % 3}")
+            for number in range(settings.nodes + rng.choice((0, 0, 1, 2)))
+        ]
+        self._partitions = [PartitionId(f"t/{index}") for index in range(settings.partitions)]
+        self.faults = Faults(
+            self._nodes,
+            loop=loop,
+            network=self._network,
+            store=self._store,
+            outage=self._outage,
+            rng=Random(rng.random()),
+        )
+
+    def _node(self, name: NodeId, zone: str) -> SimulatedNode:
+        return SimulatedNode(
+            name,
+            zone,
+            SETTINGS,
+            loop=self._loop,
+            network=self._network,
+            store=StoreClient(self._store, self._network, name, self._outage),
+            history=self.history,
+            rng=Random(self._rng.random()),
+        )
+
+    async def run(self) -> None:
+        sweeper = self._loop.create_task(self._sweep())
+        for node in self._nodes:
+            node.start()
+        await self._create_partitions()
+        producers = self._start_clients()
+        await self.faults.run(self._loop.time() + self._settings.fault_seconds)
+        self.faults.heal()
+        for producer in producers:
+            producer.stopping = True
+        await self._settle()
+        await self._collect()
+        sweeper.cancel()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            if not self._outage.is_on:
+                await self._store.sweep()
+
+    async def _create_partitions(self) -> None:
+        entries: tuple[Entry, ...] = ()
+        while len(entries) < len(self._nodes):
+            await asyncio.sleep(0.05)
+            entries = (await self._store.list(NODES)).entries
+        nodes = [decode(entry.value, NodeRecord) for entry in entries]
+        alive = {node.id: node.session for node in nodes}
+        placed = place(
+            dict.fromkeys(self._partitions, 3), [Site(node.id, node.zone) for node in nodes]
+        )
+        for partition, replicas in placed.items():
+            record = new_partition(replicas, alive, min_in_sync=2)
+            assert record is not None
+            await self._store.commit([], [Put(partition_key(partition), encode(record))])
+
+    # ------------------------------------------------------------------ clients
+
+    def _client(self, name: str) -> Client:
+        nodes = [node.name for node in self._nodes]
+        return Client(name, nodes, self._loop, self._network, Random(self._rng.random()))
+
+    def _start_clients(self) -> list[Producer]:
+        ids = count(1)
+        producers = []
+        for number in range(self._settings.producers):
+            producer = Producer(
+                self._client(f"producer-{number}"),
+                self._partitions[number % len(self._partitions)],
+                ids,
+                self.history,
+                pause_s=self._rng.choice(((0.01, 0.1), (0.05, 0.4))),
+                patience_s=self._rng.choice((3.0, 10.0, 60.0)),
+            )
+            producers.append(producer)
+            self._loop.start(Process(f"producer-{number}"), producer.run())
+        for number in range(self._settings.readers):
+            partition = self._partitions[number % len(self._partitions)]
+            reader = Reader(number, self._client(f"reader-{number}"), partition, self.history)
+            self._loop.start(Process(f"reader-{number}"), reader.run())
+        return producers
+
+    # ------------------------------------------------------------------ the end
+
+    async def _settle(self) -> None:
+        """Wait until everything is as it should be; what is not in time is trouble."""
+        for number, partition in enumerate(self._partitions):
+            last = Producer(
+                self._client(f"last-{number}"),
+                partition,
+                count(1_000_000 + number),
+                self.history,
+                pause_s=(0.0, 0.0),
+                patience_s=_SETTLE_SECONDS_MAX,
+            )
+            if not await last.send_one() and not (await self._record(partition)).lost:
+                self.history.trouble.append(f"nothing can be published to {partition}")
+        deadline = self._loop.time() + _SETTLE_SECONDS_MAX
+        while unsettled := await self._unsettled():
+            if self._loop.time() >= deadline:
+                self.history.trouble.append(unsettled)
+                return
+            await asyncio.sleep(0.2)
+
+    async def _unsettled(self) -> str | None:
+        """What is not yet as it should be.
+
+        A partition whose last replica in sync has lost its disk waits for an operator, and rightly:
+        nobody can know whether another has everything.
+        """
+        for partition in self._partitions:
+            record = await self._record(partition)
+            if record.lost:
+                continue
+            if set(record.in_sync) != set(record.replicas) or record.target:
+                return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
+            copies = self._copies(partition)
+            for copy in copies:
+                if copy.watermark < len(copy.values):
+                    return f"{partition} on {copy.node} is committed to {copy.watermark} only"
+            ends = sorted({len(copy.values) for copy in copies})
+            if len(copies) != len(record.replicas) or len(ends) != 1:
+                return f"{partition} has {len(copies)} replicas, of {ends} values"
+        return None
+
+    async def _record(self, partition: PartitionId) -> PartitionRecord:
+        entry = await self._store.get(partition_key(partition))
+        assert entry is not None
+        return decode(entry.value, PartitionRecord)
+
+    async def _collect(self) -> None:
+        for partition in self._partitions:
+            copies = self._copies(partition)
+            if copies and not (await self._record(partition)).lost:
+                self.history.copies[partition] = copies
+
+    def _copies(self, partition: PartitionId) -> list[Copy]:
+        copies = []
+        for node in self._nodes:
+            replica = node.cluster.holdings.replica(partition) if node.cluster else None
+            if replica is None:
+                continue
+            held = replica.logs[0]
+            try:
+                values = tuple(_values_of(held.log))
+            except CorruptLog:
+                continue  # it has not been found yet
+            copies.append(Copy(node=node.name, watermark=held.watermark, values=values))
+        return copies
+
+
+def _values_of(log: PartitionLog) -> Iterator[tuple[int, int, str]]:
+    """Offset, epoch and value of everything in a log, as it is on the disk."""
+    offset = log.start_offset
+    while offset < log.next_offset:
+        for entry in log._log.read_disk(offset, 64 << 10):
+            for place_in_entry, value in enumerate(values_in(entry.body)):
+                yield entry.base_offset + place_in_entry, entry.epoch, value
+            offset = entry.next_offset

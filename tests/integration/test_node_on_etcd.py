@@ -1,0 +1,75 @@
+"""A node whose metadata is in etcd: it serves, comes back, and is alone under its prefix."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import quiver
+from quiver.config import Address, Metadata, NodeConfig
+from quiver.edge.node import Node
+from quiver.errors import InvalidSetting
+from tests.aio import async_test
+from tests.etcd_server import EtcdServer
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def config(etcd: EtcdServer, folder: Path, name: str, prefix: str) -> NodeConfig:
+    return NodeConfig(
+        name=name,
+        data=str(folder / name),
+        http=None,
+        native=Address("127.0.0.1", 0),
+        metadata=Metadata(store="etcd", endpoints=etcd.endpoint, prefix=prefix),
+    )
+
+
+@asynccontextmanager
+async def serving(config: NodeConfig) -> AsyncIterator[quiver.AsyncClient]:
+    node = Node(config)
+    try:
+        address = await node.start()
+        async with quiver.AsyncClient(f"quiver://{address}") as client:
+            yield client
+    finally:
+        await node.stop()
+
+
+@async_test
+async def test_topics_and_messages_are_there_after_a_restart(
+    etcd: EtcdServer, tmp_path: Path
+) -> None:
+    settings = config(etcd, tmp_path, "one", "restart/")
+    async with serving(settings) as client:
+        await client.create_topic("orders")
+        await client.publish("orders", b"first")
+    async with serving(settings) as client:
+        await client.publish("orders", b"second")
+        topics = await client.list_topics()
+        assert [topic.name for topic in topics] == ["orders"]
+        description = await client.describe_topic("orders")
+        assert description.partitions[0].next_offset == 2
+
+
+@async_test
+async def test_a_second_node_under_the_same_prefix_does_not_start(
+    etcd: EtcdServer, tmp_path: Path
+) -> None:
+    async with serving(config(etcd, tmp_path, "one", "shared/")):
+        with pytest.raises(InvalidSetting, match="'one'"):
+            async with serving(config(etcd, tmp_path, "two", "shared/")):
+                pass
+        async with serving(config(etcd, tmp_path, "two", "other/")) as other:
+            assert await other.list_topics() == []

@@ -1,0 +1,138 @@
+"""A cluster in which nothing fails: stopping a node, draining one, losing one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from quiver.cluster.metadata import Put
+from quiver.cluster.records import DRAINING, PartitionId, PartitionRecord
+from quiver.testing.simulator.checker import check
+from quiver.testing.simulator.loop import VirtualLoop
+from quiver.testing.simulator.node import SimulatedNode
+from quiver.testing.simulator.simulation import SimulationSettings, _Simulation
+
+T0 = PartitionId("t/0")
+
+
+class Cluster(_Simulation):
+    """Runs a story between the start of the clients and the end."""
+
+    story: Callable[[Cluster], Awaitable[None]]
+
+    async def run(self) -> None:
+        sweeper = self._loop.create_task(self._sweep())
+        for node in self._nodes:
+            node.start()
+        await self._create_partitions()
+        producers = self._start_clients()
+        await asyncio.sleep(2)
+        await self.story(self)
+        for producer in producers:
+            producer.stopping = True
+        await self._settle()
+        await self._collect()
+        sweeper.cancel()
+
+    async def leader(self, partition: PartitionId = T0) -> SimulatedNode:
+        leader = (await self.record(partition)).leader
+        return next(node for node in self._nodes if node.name == leader)
+
+    async def record(self, partition: PartitionId = T0) -> PartitionRecord:
+        return await self._record(partition)
+
+    def longest_wait(self, partition: PartitionId = T0) -> float:
+        """The longest that a publish had to wait for its confirmation."""
+        return max(
+            send.ended - send.invoked
+            for send in self.history.sends
+            if send.partition == partition and send.outcome == "done"
+        )
+
+
+def played(nodes: int, story: Callable[[Cluster], Awaitable[None]]) -> Cluster:
+    loop = VirtualLoop()
+    try:
+        with structlog.testing.capture_logs():
+            # A seed with as many nodes as asked for: some seeds add one or two.
+            cluster = next(
+                made
+                for seed in range(100)
+                if len((made := Cluster(seed, SimulationSettings(nodes=3), loop))._nodes) == nodes
+            )
+            cluster.story = story
+            loop.run(cluster.run())
+    finally:
+        loop.close()
+    assert check(cluster.history) + loop.errors == []
+    return cluster
+
+
+def test_a_node_that_stops_hands_over_and_publishing_hardly_waits() -> None:
+    async def story(cluster: Cluster) -> None:
+        before = await cluster.record()
+        node = await cluster.leader()
+        assert node.cluster is not None
+        cluster._loop.start(node.process, node.cluster.stop())
+        await asyncio.sleep(0.1)
+        after = await cluster.record()
+        assert after.leader != before.leader
+        assert after.epoch == before.epoch + 1
+        await asyncio.sleep(3)
+        node.kill()
+        node.start()
+
+    assert played(3, story).longest_wait() < 0.5
+
+
+def test_a_node_that_is_killed_is_replaced_within_its_lease() -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cluster.leader()
+        node.kill()
+        await asyncio.sleep(4.5)
+        assert (await cluster.record()).leader != node.name
+        node.start()
+
+    assert played(3, story).longest_wait() < 5
+
+
+def test_a_node_that_is_drained_holds_nothing_in_the_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cluster.leader()
+        await cluster._store.commit([], [Put(DRAINING + node.name, b"")])
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            records = [await cluster.record(partition) for partition in cluster._partitions]
+            if all(node.name not in record.replicas for record in records):
+                break
+        assert [record for record in records if node.name in record.replicas] == []
+        assert all(len(record.replicas) == 3 for record in records)
+        await asyncio.sleep(1)
+        assert node.cluster is not None
+        assert node.cluster.holdings.replicas == []
+
+    assert played(4, story).longest_wait() < 1
+
+
+def test_a_lost_disk_is_rebuilt_from_a_peer() -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cluster.leader()
+        node.lose_disk()
+        await asyncio.sleep(5)
+        node.start()
+        await asyncio.sleep(5)
+        assert node.name in (await cluster.record()).in_sync
+
+    played(3, story)
+
+
+def test_without_the_metadata_store_publishing_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster._outage.is_on = True
+        await asyncio.sleep(20)
+        cluster._outage.is_on = False
+        cluster._store.renew_all()
+
+    assert played(3, story).longest_wait() < 1
