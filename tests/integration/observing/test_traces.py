@@ -10,6 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.integration.edge_node import edge_test
+from tests.integration.http.http_node import http_node
+
 PROGRAM = """
 import json, sys
 SET_UP = sys.argv[2] == "traced"
@@ -94,3 +99,31 @@ def test_a_message_that_is_not_stored_ends_its_span_with_the_error(tmp_path: Pat
 
 def test_without_a_set_up_nothing_is_loaded_and_nothing_added(tmp_path: Path) -> None:
     assert run(tmp_path, "plain") == {"spans": [], "headers": {}, "loaded": False}
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "carried"),
+    [
+        (TRACE, {}, {"traceparent": TRACE}),
+        (TRACE, {"a": "b"}, {"traceparent": TRACE, "a": "b"}),
+        (TRACE, {"traceparent": "mine"}, {"traceparent": "mine"}),
+        ("nonsense", {}, {}),
+    ],
+)
+@edge_test
+async def test_over_http_a_message_carries_the_trace_of_its_request(
+    asked: str, own: dict[str, str], carried: dict[str, str], tmp_path: Path
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue("emails")
+        message = {"message": 1, "headers": own}
+        for body in (message, [message]):
+            sent = await node.http.post(
+                "/queues/emails/messages", json=body, headers={"traceparent": asked}
+            )
+            assert sent.status_code == 201, sent.text
+        received = await node.received("emails", batch_size=10, wait=5)
+        assert [one.get("headers", {}) for one in received] == [carried] * 2
