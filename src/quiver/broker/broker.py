@@ -233,6 +233,7 @@ class Broker:
         return self._catalog.get(name)
 
     async def delete_topic(self, name: str) -> None:
+        self._catalog.get(name)
         _require_users_own(name)
         await self._to_the_end(self._delete_topic(name))
 
