@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench bench-tools java sim clean
+.PHONY: setup run test lint bench deploy bench-tools java sim clean
 
 setup: $(READY)
 
@@ -30,6 +30,10 @@ lint: setup
 
 bench: setup bench-tools java
 	$(BIN)/python -m benchmarks
+
+# Prometheus rules and a Grafana dashboard, from the definitions of figures and alerts.
+deploy: setup
+	$(BIN)/python -m deploy
 
 # Redis, to compare with. Where it cannot be installed, its rows are left out.
 bench-tools: setup

@@ -62,11 +62,11 @@ class Child(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def served(folder: str) -> Iterator[Child]:
-    """``quiver serve`` with default settings, its data in ``folder``."""
+def served(folder: str, *settings: str) -> Iterator[Child]:
+    """``quiver serve`` with its data in ``folder``, and default settings but for these flags."""
     ready_file = os.path.abspath(f"{folder}/node.json")
     addresses = ("--native", "127.0.0.1:0", "--http", "127.0.0.1:0")
-    flags = ("--data", f"{folder}/data", *addresses, "--ready-file", ready_file)
+    flags = ("--data", f"{folder}/data", *addresses, "--ready-file", ready_file, *settings)
     with started([sys.executable, "-c", _QUIVER, "serve", *flags], ready_file) as child:
         yield child
 

@@ -33,6 +33,8 @@ SAMPLES: dict[type, Sample] = {
     wire.Ping: wire.Ping,
     wire.Abandon: lambda: wire.Abandon(request=0),
     wire.DescribeNode: wire.DescribeNode,
+    wire.ReadMetrics: wire.ReadMetrics,
+    wire.ListAlerts: wire.ListAlerts,
     wire.ListTopics: wire.ListTopics,
     wire.ListSubscriptions: wire.ListSubscriptions,
     wire.CreateTopic: lambda: wire.CreateTopic(
@@ -77,6 +79,7 @@ FOR_ANYBODY_KNOWN = {
     wire.Ping,
     wire.Abandon,
     wire.DescribeNode,
+    wire.ListAlerts,
     wire.ListTopics,
     wire.ListSubscriptions,
 }

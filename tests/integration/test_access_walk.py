@@ -124,7 +124,8 @@ class TestEveryCall:
             ours = await token(run, "publish:a.*", "consume:a.*", "admin:a.*")
             answers = await walk(run, edge, ours)
             refused = {call for call, code in answers.items() if code == "permission_denied"}
-            assert refused == {wire.CreateToken, wire.ListTokens, wire.RevokeToken}
+            of_the_cluster = {wire.CreateToken, wire.ListTokens, wire.RevokeToken, wire.ReadMetrics}
+            assert refused == of_the_cluster
             assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
 
     @edge_test

@@ -330,15 +330,14 @@ class TestDefinitions:
         if isinstance(setting.default, int | float) and setting.type is not bool:
             assert setting.meta.ge is not None
             assert setting.meta.le is not None
-            unit = r"bytes|_s$|_per_second$|(connections|requests|messages|topics)_max$"
+            unit = r"bytes|_s$|_per_second$|(connections|requests|messages|topics|names)_max$"
             assert re.search(unit, setting.field), "has no unit"
 
     def test_the_commented_file_holds_every_setting_at_its_default(self, tmp_path: Path) -> None:
         document = toml_document()
-        assert tomllib.loads(document) == {
-            section: {}
-            for section in ("logging", "limits", "security", "quotas", "web", "metadata")
-        }
+        sections = ("logging", "limits", "security", "quotas", "web", "metadata")
+        observing = ("metrics", "alerts")
+        assert tomllib.loads(document) == {section: {} for section in (*sections, *observing)}
         uncommented = re.sub(r"^# (?=\w+ = )", "", document, flags=re.MULTILINE)
         loaded = load_config(path=written(tmp_path, uncommented), environment={})
         assert loaded.config == NodeConfig()

@@ -20,12 +20,14 @@ from pyroaring import BitMap64
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.excerpt import excerpt
+from quiver.broker.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
 from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
 from quiver.broker.registry import changed_settings
+from quiver.broker.sampler import Sampler
 from quiver.broker.subscription_catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.subscriptions import Subscriptions, subscription_info
 from quiver.cluster.metadata import MetadataStore
@@ -45,7 +47,10 @@ from quiver.errors import (
 from quiver.log.disk import Disk
 from quiver.log.partition_log import PartitionLog, RunBlocking
 from quiver.log.retention import RetentionLimits
+from quiver.metrics.sample import Sample
+from quiver.metrics.traffic import Traffic
 from quiver.model.batch import Bytes, StoredBatch
+from quiver.model.builder import encode_record_batch
 from quiver.model.clock import Clock
 from quiver.model.envelope import open_batch
 from quiver.model.filter import Filter
@@ -53,7 +58,7 @@ from quiver.model.guard import OpenedBatch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.message_id import MessageId, parse_message_id
 from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import Retention, TopicSettings
+from quiver.model.topic import Retention, TopicSettings, is_internal
 from quiver.model.wire import PartitionInfo, Status, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
@@ -120,6 +125,7 @@ class Broker:
         limits: BrokerLimits,
         run_checks: RunBlocking | None = None,
         on_unread_lost: Callable[[int], object] = lambda _: None,
+        traffic: Traffic | None = None,
     ) -> None:
         self._folder = folder
         self._disk = disk
@@ -128,6 +134,7 @@ class Broker:
         self._run_checks = run_checks or run_blocking
         self._limits = limits
         self._on_unread_lost = on_unread_lost
+        self.traffic = traffic or Traffic()
         self._producer_ids = ProducerIds(store)
         self._catalog = Catalog(store, clock)
         self._partitions = Partitions(
@@ -137,11 +144,14 @@ class Broker:
             run_blocking=run_blocking,
             exists=self._catalog.holds,
             tail_bytes_total=limits.tail_bytes_total,
+            traffic=self.traffic,
         )
         self._store = store
         self._subscription_catalog = SubscriptionCatalog(store, clock)
         self._subscriptions: Subscriptions | None = None
         self._disk_is_full = False
+        self._free_bytes: int | None = None
+        self._sampler = Sampler(self._catalog, self._subscription_catalog, self._partitions, clock)
         self._changes: set[asyncio.Task[Any]] = set()
         self._upkeep: asyncio.Task[None] | None = None
 
@@ -158,6 +168,7 @@ class Broker:
             signer=TokenSigner(await receipt_secret(self._store)),
             lease_ids=lease_ids(),
             dead_letters=DeadLetters(self._partitions, self._dead_letter_queue),
+            traffic=self.traffic,
         )
         self._partitions.prepare = self._subscriptions.prepare
         for record in await self._catalog.deleted():
@@ -208,11 +219,27 @@ class Broker:
         logger.info("topic altered", topic=name, changes=sorted(changes))
         return record
 
+    async def store_internal(self, name: str, payload: bytes) -> None:
+        """Store a message in one of the broker's own topics."""
+        partition = await self._partitions.get(await self._internal_topic(name), 0)
+        await partition.log.wait_for_room()
+        rows = pa.RecordBatch.from_pydict({"payload": pa.array([payload], pa.binary())})
+        await partition.publish(encode_record_batch(rows), rows)
+
+    async def _internal_topic(self, name: str) -> TopicRecord:
+        """One of the broker's own topics, made if need be."""
+        with contextlib.suppress(TopicExists):
+            return await self._to_the_end(self._catalog.create_internal(name))
+        return self._catalog.get(name)
+
     async def delete_topic(self, name: str) -> None:
+        self._catalog.get(name)
+        _require_users_own(name)
         await self._to_the_end(self._delete_topic(name))
 
     async def _delete_topic(self, name: str) -> None:
         record = await self._catalog.delete(name)
+        self.traffic.topics.forget(name)
         await self._remove_data(record)
         logger.info("topic deleted", topic=name)
 
@@ -284,6 +311,8 @@ class Broker:
         exist_ok: bool = False,
         is_queue: bool = False,
     ) -> SubscriptionInfo:
+        for topic in INTERNAL_TOPICS.keys() & set(settings.topics):
+            await self._internal_topic(topic)
         try:
             record = await self._to_the_end(
                 self.subscriptions.create(
@@ -350,6 +379,7 @@ class Broker:
         letters = dead_letter_topic(name, record.settings)
         await (await self.subscriptions.get(name)).settle()
         if to is not None:
+            _require_users_own(to)
             self._catalog.get(to)
         if not self.subscriptions.holds(letters):
             if not self.subscriptions.has_dead_letters(name):
@@ -359,7 +389,15 @@ class Broker:
         redrive = Redrive(self._catalog, self._partitions)
         if dry_run:
             return await redrive.count(subscription, condition, to)
-        return await redrive.step(subscription, condition, to, messages_max)
+        redriven = await redrive.step(subscription, condition, to, messages_max)
+        if redriven.count:
+            logger.info(
+                "dead letters redriven",
+                subscription=name,
+                messages=redriven.count,
+                topics=sorted(redriven.by_topic),
+            )
+        return redriven
 
     async def cancel(self, topic: str, ids: list[str]) -> int:
         """Let scheduled messages never be delivered; how many of them that was in time for."""
@@ -438,6 +476,7 @@ class Broker:
     def _admit(self, offer: Offer) -> TopicRecord:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._catalog.get(offer.topic)
+        _require_users_own(offer.topic)
         if offer.layout not in (0, record.layout):
             raise StaleLayout(layout=record.layout)
         if self._disk_is_full:
@@ -500,6 +539,11 @@ class Broker:
 
     # ------------------------------------------------------------------ upkeep
 
+    async def sample(self) -> Sample:
+        """The broker as it is now, or was a moment ago."""
+        sample = await self._sampler.take()
+        return msgspec.structs.replace(sample, free_bytes=self._free_bytes)
+
     async def _keep_up(self) -> None:
         next_retention = self._clock.monotonic() + self._limits.retention_interval_s
         while True:
@@ -524,7 +568,16 @@ class Broker:
                 try:
                     log = (await self._partitions.get(record, index)).log
                     if log.failure is None:
-                        await log.retain(await self._limits_of(record, index))
+                        before = log.start_offset
+                        start = await log.retain(await self._limits_of(record, index))
+                        if start > before:
+                            logger.info(
+                                "retention removed messages",
+                                topic=record.name,
+                                partition=index,
+                                messages=start - before,
+                                start_offset=start,
+                            )
                         self._on_unread_lost(await self.subscriptions.pass_over_lost(record, index))
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
@@ -542,7 +595,12 @@ class Broker:
         full = free < self._limits.free_bytes_min
         if full != self._disk_is_full:
             logger.warning("disk is full" if full else "disk has space again", free_bytes=free)
-        self._disk_is_full = full
+        self._disk_is_full, self._free_bytes = full, free
+
+
+def _require_users_own(topic: str) -> None:
+    if is_internal(topic):
+        raise InvalidRequest(f"{topic!r} is Quiver's own: it can be read, and not written")
 
 
 def _limits(retention: Retention) -> RetentionLimits:

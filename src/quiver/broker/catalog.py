@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.broker.internal_topics import SETTINGS
 from quiver.broker.registry import Kind, Registry, changed_settings
 from quiver.cluster.metadata import Delete, MetadataStore, Put
 from quiver.errors import InvalidSetting, TopicExists, TopicNotFound
@@ -59,7 +60,13 @@ class Catalog:
 
     async def create(self, name: str, settings: TopicSettings) -> TopicRecord:
         """Add a topic; ``TopicExists`` if there is one of this name."""
-        topic_name(name)
+        return await self._create(topic_name(name), settings)
+
+    async def create_internal(self, name: str) -> TopicRecord:
+        """Add one of the broker's own topics."""
+        return await self._create(name, SETTINGS[name])
+
+    async def _create(self, name: str, settings: TopicSettings) -> TopicRecord:
         return await self._registry.create(
             name,
             lambda number: TopicRecord(

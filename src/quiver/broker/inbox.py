@@ -21,6 +21,7 @@ from quiver.broker.delivery.records import AnyRecord
 from quiver.broker.excerpt import extras_of
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
+from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
@@ -69,6 +70,7 @@ class Inbox:
         clock: Clock,
         lease_ids: Iterator[int],
         bury: Callable[[Inbox, list[StoredBatch], BitMap64], Awaitable[None]],
+        counts: SubscriptionCounts | None = None,
     ) -> None:
         self.topic = topic
         self.topic_number = topic_number
@@ -79,6 +81,7 @@ class Inbox:
         self._clock = clock
         self._lease_ids = lease_ids
         self._bury = bury
+        self._counts = counts or SubscriptionCounts()
         self._burying: asyncio.Task[None] | None = None
 
     @property
@@ -120,10 +123,31 @@ class Inbox:
         try:
             if waits and stored is not None:
                 await asyncio.shield(stored)  # others wait for it too
-            return await self._read(taken, bytes_max)
+            portion = await self._read(taken, bytes_max)
+            if portion is not None:
+                self._count(portion)
+            return portion
         except BaseException:
             self.put_back(taken.lease_id, taken.offsets)
             raise
+
+    def _count(self, portion: Portion) -> None:
+        """Count a delivery; one that nobody acknowledges is also the end of its time here."""
+        taken, counts = portion.taken, self._counts
+        counts.delivered += len(taken.offsets)
+        counts.delivered_bytes += sum(entry.size() for entry in portion.entries)
+        if len(taken.deliveries) > 1 or 1 not in taken.deliveries:
+            for count, offsets in taken.deliveries.items():
+                if count > 1:
+                    counts.redelivered += offsets.intersection_cardinality(taken.offsets)
+        if self.machine.settings.guarantee is Guarantee.AT_MOST_ONCE:
+            self._count_time(taken.offsets)
+
+    def _count_time(self, offsets: BitMap64) -> None:
+        """How long these messages were in the queue until now, batch by batch."""
+        now, distribution = self._clock.time_us(), self._counts.time_in_queue
+        for time, count in self.machine.published.split(offsets):
+            distribution.add(max(0, now - time) / 1e6, count)
 
     def put_back(self, lease_id: int, offsets: BitMap64) -> None:
         """Messages that no consumer saw are ready again, as if they had not been taken."""
@@ -178,6 +202,9 @@ class Inbox:
     def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, asyncio.Future[None] | None]:
         """Finish messages; those that the lease still held, and when that is durable."""
         held, records = self.machine.ack(lease_id, offsets)
+        if records:
+            self._counts.acked += len(held)
+            self._count_time(held)
         return held, self._commit(records)
 
     def nack(
@@ -185,6 +212,7 @@ class Inbox:
     ) -> tuple[BitMap64, asyncio.Future[None] | None]:
         now = self._clock.time_us()
         held, records = self.machine.nack(lease_id, offsets, now, delay_us, error)
+        self._counts.nacked += len(held)
         return held, self._commit(records)
 
     def give_back(
@@ -303,6 +331,7 @@ class Inbox:
                 buried = condemned - missing
                 await self._bury(self, entries, buried)
                 self.state.commit(self._subscription, self.machine.dead_lettered(buried))
+                self._counts.dead_lettered += len(buried)
         except QuiverError as error:
             logger.error("dead letters could not be stored", topic=self.topic, error=str(error))
         finally:

@@ -16,6 +16,7 @@ from quiver.broker.group.machine import GroupMachine
 from quiver.broker.group.values import (
     Asked,
     Change,
+    Granted,
     GroupSettings,
     MemberId,
     MemberJoined,
@@ -25,6 +26,7 @@ from quiver.broker.group.values import (
 )
 from quiver.broker.inbox import Inbox
 from quiver.errors import InvalidRequest
+from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.subscription import SubscriptionSettings
 
@@ -40,10 +42,12 @@ class Membership:
         settings: SubscriptionSettings,
         clock: Clock,
         on_change: Callable[[], None],
+        counts: SubscriptionCounts | None = None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._on_change = on_change
+        self._counts = counts or SubscriptionCounts()
         self._group = GroupMachine(GroupSettings(session_timeout_us=settings.session_timeout_us))
         self._inboxes: dict[PartitionKey, Inbox] = {}
 
@@ -128,6 +132,8 @@ class Membership:
             if isinstance(change, MemberJoined | MemberLeft):
                 verb = "joined" if isinstance(change, MemberJoined) else "left"
                 logger.info(f"member {verb}", subscription=self._name, member=change.member)
+        if any(isinstance(change, Granted | Revoked) for change in changes):
+            self._counts.rebalances += 1
         if any(isinstance(change, Asked) for change in changes):
             self.hand_over()
         self._on_change()

@@ -119,6 +119,7 @@ class Partition:
                         clock=clock,
                         run_blocking=self._run_blocking,
                         blank=blank,
+                        on_sync=self.log.on_sync,
                     )
                 except OSError as error:
                     raise _unopened(self.folder, error) from error

@@ -115,12 +115,14 @@ class PartitionState:
         clock: Clock,
         run_blocking: RunBlocking,
         blank: dict[int, DeliveryMachine],
+        on_sync: Callable[[float], None] = lambda _: None,
     ) -> PartitionState:
         """Open the state log. ``blank`` are the subscriptions there are, as they began."""
         folder = f"{partition_folder}/{STATE}"
         log = await PartitionLog.open(
             folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
         )
+        log.on_sync = on_sync
         state = cls(data, log, disk=disk, folder=folder, run=run_blocking)
         state.machines = blank
         try:

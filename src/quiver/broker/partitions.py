@@ -18,11 +18,15 @@ from quiver.errors import PartitionNotFound, QuiverError, ShuttingDown, TopicNot
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
+from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock
 from quiver.model.topic import TopicSettings
 
 _TAIL_BYTES_MAX = 8 << 20
 _TAIL_BYTES_MIN = 64 << 10
+_SLOW_S = 1.0
+_COMPLAINT_S = 10.0
+"""A slow disk is complained of no more often than this."""
 
 logger = structlog.get_logger()
 
@@ -41,6 +45,7 @@ class Partitions:
         run_blocking: RunBlocking,
         exists: Callable[[TopicRecord], bool],
         tail_bytes_total: int,
+        traffic: Traffic | None = None,
     ) -> None:
         """``exists`` says whether a topic has not been deleted meanwhile."""
         self._folder = folder
@@ -49,10 +54,12 @@ class Partitions:
         self._run_blocking = run_blocking
         self._exists = exists
         self._tail_bytes_total = tail_bytes_total
+        self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
         self._opening: dict[Place, asyncio.Task[Partition]] = {}
         self._retry_at: dict[Place, tuple[float, float]] = {}
         self._closed = False
+        self._next_complaint = 0.0
         self.prepare: Prepare = _nothing
         """Called with each partition that was opened, before anybody gets it."""
 
@@ -103,6 +110,8 @@ class Partitions:
             run_blocking=self._run_blocking,
             dedup_window_us=record.settings.dedup_window_us,
         )
+        partition.log.on_sync = self._synced
+        partition.log.on_stored = self._traffic.topics.of(record.name).stored
         try:
             await self.prepare(record, index, partition)
         except BaseException:
@@ -110,6 +119,12 @@ class Partitions:
             raise
         self._open[record.number, index] = partition
         return partition
+
+    def _synced(self, seconds: float) -> None:
+        self._traffic.fsync.add(seconds)
+        if seconds >= _SLOW_S and self._clock.monotonic() >= self._next_complaint:
+            self._next_complaint = self._clock.monotonic() + _COMPLAINT_S
+            logger.warning("disk is slow", seconds=round(seconds, 3))
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to its open partitions."""
@@ -144,8 +159,10 @@ class Partitions:
             due, pause = self._retry_at.get(place, (now, 1.0))
             if partition.failure is None or record is None or now < due:
                 continue
-            self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
             names = {"topic": record.name, "partition": place[1]}
+            if place not in self._retry_at:
+                logger.error("partition failed", **names, error=str(partition.failure))
+            self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
             try:
                 await self._reopen(record, place[1], partition)
             except (QuiverError, OSError) as error:

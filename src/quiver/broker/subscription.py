@@ -21,6 +21,7 @@ from quiver.broker.lease_token import LeaseToken, TokenSigner
 from quiver.broker.membership import Membership
 from quiver.broker.subscription_catalog import SubscriptionRecord
 from quiver.errors import InvalidReceipt, InvalidRequest, Overloaded
+from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
 from quiver.model.ids import Offset
@@ -46,7 +47,13 @@ class _Waiter(msgspec.Struct, eq=False):
 
 
 class Subscription:
-    def __init__(self, record: SubscriptionRecord, signer: TokenSigner, clock: Clock) -> None:
+    def __init__(
+        self,
+        record: SubscriptionRecord,
+        signer: TokenSigner,
+        clock: Clock,
+        counts: SubscriptionCounts | None = None,
+    ) -> None:
         self.record = record
         self.inboxes: dict[tuple[int, int], Inbox] = {}
         self.topics_version = -1
@@ -56,7 +63,9 @@ class Subscription:
         self._waiters: deque[_Waiter] = deque()
         self.membership: Membership | None = None
         if record.settings.ordering is Ordering.PARTITION:
-            self.membership = Membership(record.name, record.settings, clock, self.notify_all)
+            self.membership = Membership(
+                record.name, record.settings, clock, self.notify_all, counts
+            )
 
     def alter(self, record: SubscriptionRecord) -> None:
         """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""

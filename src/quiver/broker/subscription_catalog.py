@@ -18,7 +18,7 @@ from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFou
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import checked_name
+from quiver.model.topic import checked_name, is_internal
 
 _KIND = Kind(
     noun="subscription",
@@ -50,11 +50,13 @@ def dead_letter_topic(name: str, settings: SubscriptionSettings) -> str:
 
 
 def covers(name: str, settings: SubscriptionSettings, topic: str) -> bool:
-    """Whether a subscription reads a topic; no pattern leads it to its own dead letters."""
+    """Whether a subscription reads a topic; no pattern leads it to its own dead letters, and only
+    one that begins with ``__`` to the broker's own topics."""
     if topic in settings.topics:
         return True
     return topic != dead_letter_topic(name, settings) and any(
-        "*" in wanted and fnmatchcase(topic, wanted) for wanted in settings.topics
+        "*" in wanted and fnmatchcase(topic, wanted) and is_internal(topic) <= is_internal(wanted)
+        for wanted in settings.topics
     )
 
 

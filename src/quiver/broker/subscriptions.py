@@ -33,6 +33,7 @@ from quiver.broker.subscription_catalog import (
     dead_letter_topic,
 )
 from quiver.errors import OffsetOutOfRange, PartitionNotFound
+from quiver.metrics.traffic import Traffic
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
@@ -54,6 +55,7 @@ class Subscriptions:
         signer: TokenSigner,
         lease_ids: Iterator[int],
         dead_letters: DeadLetters,
+        traffic: Traffic | None = None,
     ) -> None:
         self._catalog = catalog
         self._topics = topics
@@ -62,6 +64,7 @@ class Subscriptions:
         self._signer = signer
         self._lease_ids = lease_ids
         self._dead_letters = dead_letters
+        self._traffic = traffic or Traffic()
         self._at_work: dict[str, Subscription] = {}
         self._turn = asyncio.Lock()
 
@@ -145,11 +148,13 @@ class Subscriptions:
             subscription = self._at_work.get(name)
             if subscription is not None:
                 subscription.alter(record)
-            return record
+        logger.info("subscription altered", subscription=name, changes=sorted(changes))
+        return record
 
     async def delete(self, name: str) -> None:
         async with self._turn:
             record = await self._catalog.delete(name)
+            self._traffic.subscriptions.forget(name)
             for state in self._states():
                 state.forget(record.number)
             subscription = self._at_work.pop(name, None)
@@ -182,7 +187,9 @@ class Subscriptions:
     async def _put_to_work(
         self, record: SubscriptionRecord, known: Subscription | None
     ) -> Subscription:
-        subscription = known or Subscription(record, self._signer, self._clock)
+        subscription = known or Subscription(
+            record, self._signer, self._clock, self._traffic.subscriptions.of(record.name)
+        )
         version = self._topics.version
         inboxes = {}
         for topic in self._covered(record.name, record.settings):
@@ -211,6 +218,7 @@ class Subscriptions:
             clock=self._clock,
             lease_ids=self._lease_ids,
             bury=partial(self._bury, record.name),
+            counts=self._traffic.subscriptions.of(record.name),
         )
 
     async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
@@ -352,6 +360,14 @@ class Subscriptions:
             machine=inbox.machine,
             entries=entries,
             offsets=dead,
+        )
+        logger.warning(
+            "messages are dead letters now",
+            subscription=name,
+            topic=inbox.topic,
+            partition=inbox.partition,
+            messages=len(dead),
+            error=inbox.machine.last_error(Offset(dead.min())) if dead else "",
         )
 
 

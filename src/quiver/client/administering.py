@@ -1,4 +1,4 @@
-"""Tokens from the client's side: making, listing and revoking them, with a token that may."""
+"""A node from the client's side: its tokens, its figures and its alerts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from quiver.client.cluster import Cluster, expect
 from quiver.model.units import Duration, seconds
 from quiver.model.wire import (
+    Alerts,
     CreateToken,
+    ListAlerts,
     ListTokens,
+    Metrics,
+    ReadMetrics,
     RevokeToken,
     TokenCreated,
     TokenInfo,
@@ -17,7 +21,8 @@ from quiver.model.wire import (
 
 
 class Administering:
-    """The part of an ``AsyncClient`` that is about tokens. All of it needs ``admin:*``."""
+    """The part of an ``AsyncClient`` that is about tokens, which need ``admin:*``, and about how the
+    node is."""
 
     _cluster: Cluster
 
@@ -52,3 +57,14 @@ class Administering:
     async def revoke_token(self, token_id: str) -> None:
         """From now on the token counts no more, on every connection."""
         await self._cluster.call(RevokeToken(token_id=token_id), repeatable=True)
+
+    async def metrics(self) -> str:
+        """The node's figures, as text that Prometheus reads. Needs ``consume:cluster:*``."""
+        _, (reply, body) = await self._cluster.call(ReadMetrics(), repeatable=True)
+        expect(Metrics, reply)
+        return bytes(body).decode()
+
+    async def alerts(self) -> Alerts:
+        """The alerts that fire now, and those that cleared lately."""
+        _, (reply, _) = await self._cluster.call(ListAlerts(), repeatable=True)
+        return expect(Alerts, reply)

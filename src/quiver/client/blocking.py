@@ -82,6 +82,8 @@ class Client(Wrapper[AsyncClient]):
     describe_topic = blocking(AsyncClient.describe_topic)
     list_topics = blocking(AsyncClient.list_topics)
     describe_node = blocking(AsyncClient.describe_node)
+    metrics = blocking(AsyncClient.metrics)
+    alerts = blocking(AsyncClient.alerts)
     publish = blocking(AsyncClient.publish)
     publish_many = blocking(AsyncClient.publish_many)
     publish_each = blocking(AsyncClient.publish_each)

@@ -18,10 +18,12 @@ from quiver.client.outgoing import (
     columns_size,
     is_partition,
 )
+from quiver.client.room import BufferFull
 from quiver.client.sender import Sender
 from quiver.errors import InvalidRequest, MessageTooLarge, PartitionNotFound
 from quiver.model.builder import MESSAGE_OVERHEAD
 from quiver.model.clock import Clock
+from quiver.tracing import SendSpans, end, tracer
 
 
 class Intake:
@@ -36,6 +38,26 @@ class Intake:
         """By partition: sequences up to this were stored before this producer was opened."""
         self._last_sequence = -1
         self._sequence_turn = threading.Lock()
+        maker = tracer()
+        if maker is not None:
+            self._spans = SendSpans(maker, sender.topic)
+            self.offer = self._offer_traced  # type: ignore[method-assign]
+
+    def _offer_traced(
+        self, payload: Any, key: str | bytes | None, options: MessageOptions
+    ) -> Delivery:
+        """Like ``offer``, in a span that lasts until the message is stored."""
+        headers = dict(options.get("headers") or {})
+        span = self._spans.begin(headers)
+        try:
+            delivery = Intake.offer(self, payload, key, {**options, "headers": headers})
+        except BufferFull:
+            raise  # it is offered again, in another span; this one is not ended and not told
+        except BaseException as error:
+            end(span, error)
+            raise
+        delivery.add_done_callback(lambda done: end(span, done.exception()))
+        return delivery
 
     def offer(self, payload: Any, key: str | bytes | None, options: MessageOptions) -> Delivery:
         """Take a message, or raise what is wrong with it."""

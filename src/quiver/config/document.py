@@ -26,7 +26,8 @@ NAME=VALUE` is one for every setting.
 `quiver serve --print-config` prints a file with every setting and its default. `quiver serve
 --check-config` says which value each setting has and where it came from, or lists every mistake.
 
-Sizes may be written as `67108864` or `"64MiB"`, times as `600` (seconds) or `"10m"`.
+Sizes may be written as `67108864` or `"64MiB"`, times as `600` (seconds) or `"10m"`. [Rules for
+alerts](alerts.md) are tables of their own in the file: `[alerts.rules.NAME]`.
 """
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from quiver.config.alert_rule import AlertRule
+from quiver.config.alert_tables import take_rules
 from quiver.config.node import NodeConfig
 from quiver.config.setting import ENVIRONMENT_PREFIX, Setting, settings_of
 from quiver.config.toml_lines import key_lines, line_of
@@ -47,13 +49,14 @@ def load_config(
 ) -> LoadedConfig:
     """The settings of a node; ``InvalidSetting`` lists every mistake, each on a line of its own."""
     mistakes: list[str] = []
-    given = _from_file(path, mistakes) if path is not None else []
+    given, rules = _from_file(path, mistakes) if path is not None else ([], ())
     given += _from_environment(environment, mistakes)
     given += flags
     values, origins = _resolve(given, mistakes)
     if mistakes:
         raise InvalidSetting("\n".join(mistakes), mistakes=mistakes)
-    return LoadedConfig(config=_build(NodeConfig, "", values), origins=origins)
+    config = msgspec.structs.replace(_build(NodeConfig, "", values), alert_rules=rules)
+    return LoadedConfig(config=config, origins=origins)
 
 
 def _resolve(given: list[Given], mistakes: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -74,7 +77,7 @@ def _resolve(given: list[Given], mistakes: list[str]) -> tuple[dict[str, Any], d
     return values, origins
 
 
-def _from_file(path: str, mistakes: list[str]) -> list[Given]:
+def _from_file(path: str, mistakes: list[str]) -> tuple[list[Given], tuple[AlertRule, ...]]:
     text = _read(path, mistakes)
     try:
         document = tomllib.loads(text)
@@ -82,8 +85,9 @@ def _from_file(path: str, mistakes: list[str]) -> list[Given]:
         place = re.search(r"line (\d+)", str(error))
         reason = re.sub(r" \(at (line \d+, )?(.*)\)", r" (\2)", str(error))
         mistakes.append(f"{path}:{place[1] if place else 1}: not TOML: {reason}")
-        return []
+        return [], ()
     lines = key_lines(text)
+    rules = take_rules(document, path, lines, mistakes)
     sections = {setting.section for setting in settings_of(NodeConfig)} - {""}
     given = []
     for name, value in _flatten(document, "", sections):
@@ -93,7 +97,7 @@ def _from_file(path: str, mistakes: list[str]) -> list[Given]:
             mistakes.append(f"{origin}: {name} is a table: write [{name}] and its settings below")
             continue
         given.append(Given(setting=name, value=value, origin=origin, is_text=False))
-    return given
+    return given, rules
 
 
 def _read(path: str, mistakes: list[str]) -> str:
@@ -158,5 +162,8 @@ def _build(struct: type[Any], section: str, values: Mapping[str, Any]) -> Any:
     fields = {}
     for field in msgspec.structs.fields(struct):
         name = f"{section}.{field.name}" if section else field.name
-        fields[field.name] = values[name] if name in values else _build(field.type, name, values)
+        if name in values:
+            fields[field.name] = values[name]
+        elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            fields[field.name] = _build(field.type, name, values)
     return struct(**fields)

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from quiver.config.address import Address
+from quiver.config.alert_rule import AlertRule
+from quiver.config.observing import Alerts, Metrics
 from quiver.config.security import Quotas, Security
 from quiver.config.setting import check_fields
 
@@ -259,6 +261,10 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     security: Security = Security()
     quotas: Quotas = Quotas()
     metadata: Metadata = Metadata()
+    metrics: Metrics = Metrics()
+    alerts: Alerts = Alerts()
+    alert_rules: tuple[AlertRule, ...] = ()
+    """From the tables ``[alerts.rules.NAME]`` of the settings file."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import structlog
 
+from quiver.broker.alerts.service import Tell
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.client import AsyncClient
 from quiver.cluster.lone_node import LoneNode
@@ -34,7 +35,9 @@ from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
+from quiver.edge.observing import Observing
 from quiver.edge.session import NodeServices
+from quiver.edge.webhooks.alert_webhook import AlertWebhook
 from quiver.edge.webhooks.pushers import Pushers
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
@@ -43,6 +46,7 @@ from quiver.log.folder_lock import lock_folder
 from quiver.log.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
+from quiver.version import __version__
 
 _DISK_THREADS = 8
 _CLOSE_TIMEOUT_S = 30.0
@@ -73,6 +77,7 @@ class Node:
         """What every listener of this node encrypts with, if it does."""
         self._http: HttpServer | None = None
         self._pushers: Pushers | None = None
+        self._observing: Observing | None = None
         self._targets = Targets(config.web.webhook_targets)
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
@@ -117,7 +122,7 @@ class Node:
             self._lone = await LoneNode.claim(
                 self._store, self._clock, self.config.name, metadata.lease_s, self.lost.set
             )
-        limits, metrics = self.config.limits, NodeMetrics()
+        limits, metrics = self.config.limits, NodeMetrics(self.config.metrics.names_max)
         self._broker = Broker(
             folder,
             self._store,
@@ -126,6 +131,7 @@ class Node:
             run_blocking=self._threads,
             run_checks=self._checks,
             on_unread_lost=metrics.unread_lost.inc,
+            traffic=metrics.traffic,
             limits=BrokerLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
@@ -133,6 +139,10 @@ class Node:
             ),
         )
         await self._broker.open()
+        self._observing = Observing(
+            self.config, self._broker, metrics, self._clock, self._alert_webhooks()
+        )
+        self._observing.start()
         self._tokens = TokenStore(self._store, self._clock)
         await self._tokens.load()
         self._tokens.start()
@@ -150,9 +160,16 @@ class Node:
                 quotas=self.config.quotas,
                 is_queue=self._broker.is_queue,
             ),
+            observing=self._observing,
             require_target=self._require_target,
         )
         return self.services
+
+    def _alert_webhooks(self) -> list[Tell]:
+        url = self.config.alerts.webhook
+        if not url:
+            return []
+        return [AlertWebhook(url, self._targets, self.config.name, self._clock).tell]
 
     def _require_target(self, url: str | None) -> None:
         if url is not None:
@@ -176,6 +193,9 @@ class Node:
 
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
+        if self._observing is not None:
+            await self._observing.stop()
+            self._observing = None
         if self._pushers is not None:
             await self._pushers.stop()
             self._pushers = None
@@ -253,6 +273,8 @@ async def run_node(
         logger.info(
             "node is ready",
             node=config.name,
+            version=__version__,
+            data=config.data,
             role=config.role,
             native=str(native or "off"),
             http=str(http or "off"),

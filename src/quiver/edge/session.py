@@ -22,6 +22,7 @@ from quiver.broker.producers import StoredRange
 from quiver.config import Limits
 from quiver.edge.access.authority import Authority
 from quiver.edge.access.caller import Caller
+from quiver.edge.observing import Observing
 from quiver.edge.subscription_calls import (
     Receiving,
     find,
@@ -43,6 +44,7 @@ from quiver.errors import (
     UnsupportedProtocol,
 )
 from quiver.metrics import NodeMetrics
+from quiver.metrics.exposition import CONTENT_TYPE
 from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
@@ -71,6 +73,7 @@ class NodeServices(msgspec.Struct):
     node: str
     started: float
     authority: Authority
+    observing: Observing
     connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""
@@ -80,6 +83,7 @@ class _Waiting(msgspec.Struct, eq=False):
     """A request without an answer. It has its own identity: a client may use its id again."""
 
     id: int
+    began: float
     deadline: float
     size: int
     task: asyncio.Task[None] | None = None
@@ -143,8 +147,8 @@ class Session:
         if request.id in self._unanswered:
             raise ProtocolError(f"request {request.id} is still unanswered")
         self._services.metrics.requests_of(request.__struct_config__.tag).inc()
-        deadline = self._services.clock.monotonic() + _timeout_s(request)
-        waiting = _Waiting(request.id, deadline, header_bytes + len(body) + _REQUEST_OVERHEAD)
+        now, size = self._services.clock.monotonic(), header_bytes + len(body) + _REQUEST_OVERHEAD
+        waiting = _Waiting(request.id, now, now + _timeout_s(request), size)
         self._unanswered[request.id] = waiting
         self._unanswered_bytes += waiting.size
         if self._draining:
@@ -291,9 +295,11 @@ class Session:
         waiting.is_under_way = True
         if acks is Acks.NONE:
             self._answer(waiting, wire.Done())
-        placed.add_done_callback(partial(self._stored, waiting, number))
+        placed.add_done_callback(partial(self._stored, waiting, offer.topic, number))
 
-    def _stored(self, waiting: _Waiting, number: int, placed: asyncio.Future[Placed]) -> None:
+    def _stored(
+        self, waiting: _Waiting, topic: str, number: int, placed: asyncio.Future[Placed]
+    ) -> None:
         if placed.cancelled():
             self._fail(waiting, ShuttingDown())
             return
@@ -302,7 +308,9 @@ class Session:
             self._fail(waiting, _explained(error))
             return
         place = placed.result()
-        self._services.metrics.published_batches.inc()
+        metrics, now = self._services.metrics, self._services.clock.monotonic()
+        metrics.published_batches.inc()
+        metrics.traffic.topics.of(topic).latency.add(now - waiting.began)
         self._answer(
             waiting,
             wire.Published(
@@ -354,6 +362,8 @@ class Session:
         handler = _HANDLERS.get(type(request))
         if handler is not None:
             return await handler(self, request), ()
+        if isinstance(request, wire.ReadMetrics):
+            return wire.Metrics(media_type=CONTENT_TYPE), [await self._services.observing.text()]
         if isinstance(request, wire.Peek):
             return await peek(self._broker, request)
         if isinstance(request, wire.FindMessage):
@@ -470,6 +480,18 @@ class Session:
             counters=services.metrics.values() if self.caller.is_admin else {},
         )
 
+    async def _list_alerts(self, _: wire.ListAlerts) -> wire.AnyReply:
+        observing = self._services.observing
+        return wire.Alerts(
+            firing=[one for one in observing.firing if self._sees(one)],
+            recent=[one for one in observing.recent if self._sees(one)],
+        )
+
+    def _sees(self, alert: wire.AlertInfo) -> bool:
+        """Whether the caller may know of what the alert is about; of the node, everybody may."""
+        name, caller = alert.subject, self.caller
+        return not name or caller.sees_subscription(name) or caller.sees_topic(name)
+
     async def _manage_tokens(
         self, request: wire.CreateToken | wire.ListTokens | wire.RevokeToken
     ) -> wire.AnyReply:
@@ -489,6 +511,7 @@ _HANDLERS: dict[type, Callable[[Session, Any], Awaitable[wire.AnyReply]]] = {
     wire.ListTokens: Session._manage_tokens,
     wire.RevokeToken: Session._manage_tokens,
     wire.DescribeNode: Session._describe_node,
+    wire.ListAlerts: Session._list_alerts,
 }
 
 

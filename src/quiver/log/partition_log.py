@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from quiver.errors import LogClosed, LogError, LogFailed
+from quiver.log.commit import Commit
 from quiver.log.disk import Disk
 from quiver.log.recent_reads import RecentReads
 from quiver.log.retention import RetentionLimits
@@ -58,6 +59,10 @@ class PartitionLog:
         self._recent = RecentReads()
         self.on_growth: Callable[[], None] = lambda: None
         """Called whenever there is more to read."""
+        self.on_stored: Callable[[int, int, int], None] = lambda _messages, _bytes, _batches: None
+        """Called with how much was stored, after each commit that stored something."""
+        self.on_sync: Callable[[float], None] = lambda _: None
+        """Called with how many seconds the disk took, after each commit that was synced."""
 
     @classmethod
     async def open(
@@ -189,22 +194,35 @@ class PartitionLog:
         if commit is None:
             return
         try:
-            await self._run_blocking(commit.run)
+            seconds = await self._run_blocking(lambda: self._timed(commit))
         except Exception as error:
             failure = self._log.fail(error)
             self._fail_waiting(failure)
             raise failure from error
         self._log.finish_commit(commit)
+        if commit.sync:
+            self.on_sync(seconds)
+        messages = size = 0
         for _ in range(taken):
             future, entry = self._waiting.popleft()
-            self._queued_bytes -= entry.size()
+            messages += entry.count
+            size += entry.size()
             if not future.cancelled():
                 future.set_result(entry)
+        if taken:
+            self._queued_bytes -= size
+            self.on_stored(messages, size, taken)
         self._room.wake()
         self._growth.wake()
         self.on_growth()
         if self._log.durable_offset < self._log.next_offset:
             self._start_syncer()
+
+    def _timed(self, commit: Commit) -> float:
+        """Run a commit, in whatever thread; how many seconds it took."""
+        began = self._clock.monotonic()
+        commit.run()
+        return self._clock.monotonic() - began
 
     def _fail_waiting(self, failure: LogFailed | LogClosed) -> None:
         while self._waiting:

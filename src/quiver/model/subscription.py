@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from quiver.errors import InvalidSetting
-from quiver.model.topic import checked_name, within
+from quiver.model.topic import checked_name, readable_name, within
 from quiver.model.units import seconds
 
 VISIBILITY_S_MAX = 12 * 3600.0
@@ -153,7 +153,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         for topic in self.topics:
             if "*" not in topic:
-                checked_name(topic, "topic")
+                readable_name(topic, "topic")
             elif not _PATTERN.fullmatch(topic):
                 raise InvalidSetting(f"not a topic pattern: {topic[:80]!r}", setting="topics")
 

@@ -122,13 +122,23 @@ def topic_name(name: str) -> TopicName:
 
 def checked_name(name: str, what: str) -> str:
     """Check the name of a topic or subscription: it is used in paths and addresses."""
+    if is_internal(readable_name(name, what)):
+        raise InvalidSetting(f"{_shown(name)}: names that begin with '__' are Quiver's own")
+    return name
+
+
+def is_internal(name: str) -> bool:
+    """Whether it is the name of one of the broker's own topics."""
+    return name.startswith("__")
+
+
+def readable_name(name: str, what: str) -> str:
+    """Check the name of something that need not be the user's own."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
         raise InvalidSetting(
             f"not a {what} name: {_shown(name)}; use 1 to 200 letters, digits, '.', '_' or '-'",
             setting="name",
         )
-    if name.startswith("__"):
-        raise InvalidSetting(f"{_shown(name)}: names that begin with '__' are Quiver's own")
     return name
 
 

@@ -570,6 +570,49 @@ class Node(Reply, tag="node"):
     counters: dict[str, float] = {}
 
 
+class ReadMetrics(Request, tag="read_metrics"):
+    pass
+
+
+class Metrics(Reply, tag="metrics"):
+    """The body is the node's figures, as text that Prometheus reads."""
+
+    media_type: str
+
+
+class AlertInfo(msgspec.Struct, kw_only=True):
+    """An alert that fires or has cleared."""
+
+    rule: str
+    watch: str
+    subject: str
+    """The subscription, topic or node; empty for the node that answers."""
+    severity: str
+    state: str
+    """``firing`` or ``cleared``."""
+    value: float
+    """What it was when the alert fired or cleared."""
+    limit: float
+    unit: str
+    since_us: int
+    """When it fired."""
+    until_us: int | None = None
+    """When it cleared."""
+    summary: str = ""
+    """All of this in one line."""
+
+
+class ListAlerts(Request, tag="list_alerts"):
+    pass
+
+
+class Alerts(Reply, tag="alerts"):
+    firing: list[AlertInfo]
+    """The worst first, then the newest."""
+    recent: list[AlertInfo]
+    """Those that cleared lately, the newest first."""
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -607,6 +650,8 @@ AnyRequest = (
     | ListTokens
     | RevokeToken
     | DescribeNode
+    | ReadMetrics
+    | ListAlerts
 )
 AnyReply = (
     Welcome
@@ -631,6 +676,8 @@ AnyReply = (
     | TokenCreated
     | Tokens
     | Node
+    | Metrics
+    | Alerts
 )
 
 encode = msgspec.msgpack.Encoder().encode

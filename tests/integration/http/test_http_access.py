@@ -22,7 +22,9 @@ from tests.integration.http.http_node import LOOPBACK, HttpNode, http_node, prob
 
 ASKED = Security(authentication=True)
 GUARDED = [operation for operation in OPERATIONS if not operation.is_open]
-FOR_ANYBODY_KNOWN = {"list_topics", "list_queues", "list_subscriptions", "describe_cluster"}
+FOR_ANYBODY_KNOWN = {
+    *("list_topics", "list_queues", "list_subscriptions", "describe_cluster", "list_alerts")
+}
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -128,6 +130,16 @@ async def test_what_is_open_to_anybody_stays_open(tmp_path: Path) -> None:
     async with http_node(tmp_path, security=ASKED) as node:
         for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
             assert (await node.http.get(path)).status_code == 200
+
+
+@edge_test
+async def test_figures_are_for_whoever_may_watch_the_cluster(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        watcher = bearer(await made_token(node, tmp_path, "consume:cluster:*"))
+        assert (await node.http.get("/metrics", headers=watcher)).status_code == 200
+        consumer = bearer(await made_token(node, tmp_path, "consume:emails"))
+        reply = await node.http.get("/metrics", headers=consumer)
+        problem(reply, 403, "permission_denied")
 
 
 @edge_test

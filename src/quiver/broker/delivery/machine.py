@@ -19,7 +19,7 @@ from quiver.broker.delivery.delivery_times import DeliveryTimes
 from quiver.broker.delivery.key_order import KeyOrder
 from quiver.broker.delivery.leases import Lease, LeaseTable
 from quiver.broker.delivery.offset_sets import Label, lowest, offset_range
-from quiver.broker.delivery.ready import ReadyQueue
+from quiver.broker.delivery.ready import PublishTimes, ReadyQueue
 from quiver.broker.delivery.records import (
     NO_LEASE,
     AnyRecord,
@@ -123,6 +123,24 @@ class DeliveryMachine:
         depth = self.depth
         return depth.ready + depth.delayed + depth.leased + depth.condemned
 
+    @property
+    def published(self) -> PublishTimes:
+        """When messages were published, for as long as they are not finished."""
+        return self._ready.published
+
+    @property
+    def oldest_time(self) -> Microseconds | None:
+        """When the oldest message was published that is known, not finished, and not still waiting
+        for the time for which it was scheduled."""
+        retried = self._attempts.among(self._delayed.members)
+        sets = (retried, self._leases.held, self.condemned, self._waiting)
+        firsts = [offsets.min() for offsets in sets if offsets]
+        ready = self._ready.first
+        oldest = min([*firsts] + ([] if ready is None else [ready]), default=None)
+        if oldest is None or not self.published.times:
+            return None
+        return Microseconds(self.published.of(oldest))
+
     def pending_below(self, end: Offset) -> int:
         """How many messages before ``end`` are known and not finished."""
         sets = (
@@ -216,12 +234,12 @@ class DeliveryMachine:
         assert self.keys_from is None, "keys are learned first"
         fresh = arrival.passed_from(self.observed_to)
         self.observed_to = arrival.next_offset
+        self.published.add(arrival.base_offset, arrival.time)
+        if self.published.is_full:
+            self.published.make_room(self.floor)
         if self._keys is not None:
             self._keys.learn(fresh, arrival.key, arrival.base_offset)
         elif self.settings.ordering is Ordering.NONE:
-            self._ready.published.add(arrival.base_offset, arrival.time)
-            if self._ready.published.is_full:
-                self._ready.published.make_room(self.floor)
             for priority, offsets in arrival.by_priority():
                 self._ready.set_priority(offsets & fresh, priority)
             if self._ready.tenants is not None:
@@ -253,7 +271,7 @@ class DeliveryMachine:
         self._finish(lost)
         self._acked.keep_within(self.start, end)
         self.dead -= lost
-        self._ready.published.forget_from(end)
+        self.published.forget_from(end)
         self.start = min(self.start, end)
         self.observed_to = min(self.observed_to, end)
         if self._keys is not None:
@@ -276,7 +294,7 @@ class DeliveryMachine:
             ready=self._ready.offsets | self._waiting,
             under_way=_NONE.copy() if self._keys is None else self._keys.under_way.copy(),
             priorities=_copied(self._ready.priorities),
-            published=self._ready.published.moments(),
+            published=self.published.moments(),
             delayed=self._delayed.moments(),
             expiring=self._expiring.moments(),
             expired_in_lease=self._expired_in_lease.copy(),
@@ -296,9 +314,9 @@ class DeliveryMachine:
         assert self.observed_to == self.start, "a machine is restored before it observes"
         self.start = snapshot.start
         self.observed_to = snapshot.observed_to
+        self.published.restore(snapshot.published)
         if self.settings.ordering is Ordering.NONE:
             self._ready.priorities = _copied(snapshot.priorities)
-            self._ready.published.restore(snapshot.published)
             if self._ready.tenants is not None:
                 self._ready.tenants.pending = _copied(snapshot.tenants)
         self._acked.by_lease = _copied(snapshot.acked)

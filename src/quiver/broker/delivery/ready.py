@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 from pyroaring import BitMap64
@@ -21,6 +22,7 @@ from quiver.model.ids import Microseconds
 
 DEFAULT_PRIORITY = 4
 _MOMENTS_MAX = 8192
+_SPLIT_MAX = 64
 
 
 class PublishTimes:
@@ -42,6 +44,22 @@ class PublishTimes:
     def of(self, offset: int) -> int:
         place = bisect_right(self.bases, offset) - 1
         return self.times[max(place, 0)] if self.times else 0
+
+    def split(self, offsets: BitMap64) -> Iterator[tuple[int, int]]:
+        """When these messages were published, and how many at each time; of many times, some."""
+        if not offsets or not self.times:
+            return
+        first = max(0, bisect_right(self.bases, offsets.min()) - 1)
+        last = max(0, bisect_right(self.bases, offsets.max()) - 1)
+        step = (last - first) // _SPLIT_MAX + 1
+        begin = 0
+        for place in range(first, last + 1, step):
+            following = place + step
+            end = self.bases[following] if following <= last else offsets.max() + 1
+            count = offsets.range_cardinality(begin, end)
+            if count:
+                yield self.times[place], count
+            begin = end
 
     def first_after(self, moment: int) -> int | None:
         """The first offset that was published later."""

@@ -20,6 +20,8 @@ _NAME_MAX = 200
 _OWN = "__"
 """How Quiver's own names begin: a grant of everything is not one of these."""
 
+_PUBLIC = frozenset({"__alerts"})
+
 
 class Permission(StrEnum):
     PUBLISH = "publish"
@@ -65,13 +67,17 @@ class Grant(msgspec.Struct, frozen=True):
         return (
             self.permission in need.permissions
             and self._covers_kind(need.kind)
-            and self._covers_name(need.name)
+            and (self._covers_name(need.name) or self._covers_public(need.name))
         )
 
     def _covers_kind(self, kind: Kind) -> bool:
         if self.kind is Kind.QUEUE:
             return kind in (Kind.TOPIC, Kind.SUBSCRIPTION)
         return self.kind is None or self.kind is kind
+
+    def _covers_public(self, name: str) -> bool:
+        """Whoever may read everything may read those of Quiver's own topics that are for all."""
+        return self.permission is Permission.CONSUME and self.pattern == "*" and name in _PUBLIC
 
     def _covers_name(self, name: str) -> bool:
         if name.startswith(_OWN) and not self.pattern.startswith(_OWN):

@@ -19,6 +19,7 @@ ADMIN = (Permission.ADMIN,)
 SEE = tuple(Permission)
 """Whoever may do something with a thing may see it."""
 CLUSTER_ADMIN = Need(ADMIN, Kind.CLUSTER, "*")
+CLUSTER_WATCH = Need((Permission.CONSUME, Permission.ADMIN), Kind.CLUSTER, "*")
 
 Needs = tuple[Need, ...]
 IsQueue = Callable[[str], bool]
@@ -103,6 +104,11 @@ def _on_subscription(
     return lambda request: (Need(permissions, Kind.SUBSCRIPTION, getattr(request, field)),)
 
 
+def _watch(_: Any) -> Needs:
+    """Figures name every topic and subscription."""
+    return (CLUSTER_WATCH,)
+
+
 def _cluster(_: Any) -> Needs:
     return (CLUSTER_ADMIN,)
 
@@ -112,6 +118,8 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.Ping: _none,
     wire.Abandon: _none,
     wire.DescribeNode: _none,
+    wire.ReadMetrics: _watch,
+    wire.ListAlerts: _none,
     wire.CreateTopic: _on_topic(ADMIN, "name"),
     wire.AlterTopic: _on_topic(ADMIN, "name"),
     wire.DeleteTopic: _on_topic(ADMIN, "name"),

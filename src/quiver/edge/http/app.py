@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quiver.config import NodeConfig
-from quiver.edge.http import node_state, queues, subscriptions, tending, topics
+from quiver.edge.http import node_state, observing, queues, subscriptions, tending, topics
 from quiver.edge.http.clients import Clients
 from quiver.edge.http.description import description_of
 from quiver.edge.http.edge import Edge
@@ -15,6 +15,7 @@ OPERATIONS = (
     *subscriptions.OPERATIONS,
     *tending.OPERATIONS,
     *node_state.OPERATIONS,
+    *observing.OPERATIONS,
 )
 
 

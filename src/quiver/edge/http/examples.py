@@ -116,4 +116,22 @@ EXAMPLES: dict[str, Any] = {
         "partitions": 5,
         "connections": 1,
     },
+    "AlertsView": {
+        "firing": [
+            {
+                "rule": "queue-deep",
+                "watch": "depth",
+                "subject": "emails",
+                "severity": "warning",
+                "state": "firing",
+                "value": 120000,
+                "limit": 100000,
+                "unit": "messages",
+                "since_us": 1767225600000000,
+                "until_us": None,
+                "summary": "queue-deep on emails: depth is 120,000 (limit 100,000), firing",
+            }
+        ],
+        "recent": [],
+    },
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
-from quiver.client import AsyncClient
 from quiver.client.delivery import Published
 from quiver.client.outgoing import OutgoingMessage
 from quiver.edge.http.arrow import table_in
@@ -37,6 +37,7 @@ _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.De
     NewMessage | Messages
 )
 _text = msgspec.json.Decoder(str)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
 
 
@@ -52,13 +53,15 @@ async def publish(call: Call, topic: str) -> Reply:
         call.query(_NoQuery)
         given = decode(_messages, body)
         if isinstance(given, list):
-            return await _publish_list(call.client, topic, given, dedup_id)
+            return await _publish_list(call, topic, given, dedup_id)
         payload, options = outgoing(given)
         key = given.key
     else:
         payload, key, options = body, *_raw_options(call)
     if dedup_id is not None:
         options["dedup_id"] = dedup_id
+    if b"traceparent" in call.fields:
+        _carry_trace(call, options)
     published = await call.client.publish(topic, payload, key=key, **options)
     return Reply(STORED, encode(_stored(published)))
 
@@ -93,9 +96,10 @@ def _from_base64(text: bytes) -> bytes:
 
 
 async def _publish_list(
-    client: AsyncClient, topic: str, given: list[NewMessage], dedup_id: str | None
+    call: Call, topic: str, given: list[NewMessage], dedup_id: str | None
 ) -> Reply:
     messages = []
+    is_traced = b"traceparent" in call.fields
     for place, new in enumerate(given):
         try:
             payload, options = outgoing(new)
@@ -104,8 +108,10 @@ async def _publish_list(
             raise InvalidRequest(f"[{place}].{error.message}", field=field) from None
         if dedup_id is not None:
             options["dedup_id"] = f"{dedup_id}/{place}"
+        if is_traced:
+            _carry_trace(call, options)
         messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
-    results = await client.publish_each(topic, messages)
+    results = await call.client.publish_each(topic, messages)
     stored = [one for one in results if isinstance(one, Published)]
     if not stored:
         raise next(one for one in results if isinstance(one, QuiverError))
@@ -159,6 +165,15 @@ def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
         if value is not UNSET:
             options[name] = value
     return None if query.key is UNSET else query.key, options
+
+
+def _carry_trace(call: Call, options: dict[str, Any]) -> None:
+    """Let a message carry the trace of the request that brought it, unless it has one of its own."""
+    headers = options.get("headers") or {}
+    trace = {name: call.header(name.encode()) for name in ("traceparent", "tracestate")}
+    if "traceparent" in headers or not _TRACEPARENT.fullmatch(trace["traceparent"]):
+        return
+    options["headers"] = headers | {name: text for name, text in trace.items() if text}
 
 
 def _idempotency_key(call: Call) -> str | None:

@@ -13,6 +13,7 @@ from quiver.edge.http.problems import Problem
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import RECEIVE_MAX, SubscriptionSettings
 from quiver.model.topic import PARTITIONS_MAX, TopicSettings
+from quiver.model.wire import AlertInfo
 
 BATCH_MAX = 10_000
 RECEIPTS_MAX = 10_000
@@ -485,3 +486,10 @@ class ClusterView(Struct, kw_only=True):
     topics: int
     partitions: int
     connections: int
+
+
+class AlertsView(Struct, kw_only=True):
+    firing: list[AlertInfo]
+    """The worst first, then the newest."""
+    recent: list[AlertInfo]
+    """Those that cleared lately, the newest first."""

@@ -55,7 +55,8 @@ PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
     207: ("Some messages of a list were not stored: see each result.", {JSON: Results}),
 }
 PUBLISH_HEADERS = {
-    "Idempotency-Key": "The message's dedup id; in a list, each message's with its place behind it."
+    "Idempotency-Key": "The message's dedup id; in a list, each message's with its place behind it.",
+    "traceparent": "A trace (W3C), which each message carries in its headers unless it has its own.",
 }
 fields = msgspec.json.Decoder(TopicFields)
 

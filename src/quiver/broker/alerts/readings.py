@@ -1,0 +1,88 @@
+"""What a rule looks at in a sample: numbers by subject. Trends are kept from one sample to the next.
+
+Only subjects that have something to tell are given: one that is missing counts as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+from quiver.broker.alerts.trend import STEPS, Added, Growth
+from quiver.config.alert_rule import AlertRule
+from quiver.metrics.sample import Sample, SubscriptionSample
+
+DEAD_LETTERS_WINDOW_S = 300.0
+ERRORS_WINDOW_S = 60.0
+REQUESTS_MIN = 20
+"""Of fewer requests within the window a share says nothing."""
+
+Readings = dict[str, float]
+
+
+class Reader:
+    """Reads one rule's numbers. ``read`` is called with samples in order of time."""
+
+    def __init__(self, rule: AlertRule) -> None:
+        self._rule = rule
+        self._growth: dict[str, Growth] = {}
+        self._added: dict[str, Added] = {}
+        self._read: Callable[[Sample, float], Readings] = getattr(self, f"_{rule.watch}")
+
+    def read(self, sample: Sample, now: float) -> Readings:
+        return self._read(sample, now)
+
+    def _subscriptions(self, sample: Sample) -> Iterable[SubscriptionSample]:
+        pattern = self._rule.on
+        if pattern == "*":
+            return [one for one in sample.subscriptions if not one.holds_dead_letters]
+        return [one for one in sample.subscriptions if fnmatchcase(one.name, pattern)]
+
+    def _depth(self, sample: Sample, _: float) -> Readings:
+        return {one.name: one.lag for one in self._subscriptions(sample) if one.lag}
+
+    def _oldest_age(self, sample: Sample, _: float) -> Readings:
+        found = self._subscriptions(sample)
+        return {one.name: one.oldest_age_s for one in found if one.oldest_age_s}
+
+    def _lag_growing(self, sample: Sample, now: float) -> Readings:
+        """Of what has nothing pending nothing is remembered."""
+        pending = {one.name: one.lag for one in self._subscriptions(sample) if one.lag}
+        self._growth = {name: one for name, one in self._growth.items() if name in pending}
+        step_s = max(1.0, self._rule.limit / STEPS)
+        return {
+            name: self._growth.setdefault(name, Growth(step_s, lag, now)).seconds(lag, now)
+            for name, lag in pending.items()
+        }
+
+    def _dead_letters(self, sample: Sample, now: float) -> Readings:
+        dead = {one.name: one.dead for one in self._subscriptions(sample)}
+        self._added = {name: one for name, one in self._added.items() if name in dead}
+        return {
+            name: self._lately(name, count, now, DEAD_LETTERS_WINDOW_S)
+            for name, count in dead.items()
+        }
+
+    def _error_rate(self, sample: Sample, now: float) -> Readings:
+        requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)
+        errors = self._lately("errors", sample.errors, now, ERRORS_WINDOW_S)
+        return {"": errors / requests} if requests >= REQUESTS_MIN else {}
+
+    def _lately(self, name: str, level: float, now: float, window_s: float) -> float:
+        added = self._added.get(name)
+        if added is None:
+            added = self._added[name] = Added(window_s, level, now)
+        return added.lately(level, now)
+
+    def _disk_low(self, sample: Sample, _: float) -> Readings:
+        return {} if sample.free_bytes is None else {"": sample.free_bytes}
+
+    def _under_replicated(self, sample: Sample, _: float) -> Readings:
+        return {
+            one.name: one.missing
+            for one in sample.topics
+            if one.missing and fnmatchcase(one.name, self._rule.on)
+        }
+
+    def _node_down(self, sample: Sample, _: float) -> Readings:
+        return dict.fromkeys(sample.nodes_down, 1)

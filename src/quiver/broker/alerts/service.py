@@ -1,0 +1,127 @@
+"""Alerts at work: rules are evaluated every second or so, and what fires or clears is told.
+
+Each change is one line in the log, one message in ``__alerts``, and one call of whoever else is to
+be told. Evaluating never takes more than a small share of the node's time, however much there is to
+look at. What cannot be told is logged; the alert itself is still shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from quiver.broker.alerts.alert import Alert
+from quiver.broker.alerts.machine import AlertMachine
+from quiver.metrics.sample import Sample
+from quiver.model.clock import Clock
+
+RECENT_MAX = 100
+_TIME_SHARE_MAX = 0.02
+_UNTOLD_MAX = 1000
+
+logger = structlog.get_logger()
+
+Tell = Callable[[Alert], Awaitable[None]]
+
+
+class AlertService:
+    """Runs between ``start`` and ``stop``. ``tell`` are told of each change, in order."""
+
+    def __init__(
+        self,
+        machine: AlertMachine,
+        sample: Callable[[], Awaitable[Sample]],
+        clock: Clock,
+        *,
+        interval_s: float,
+        tell: Sequence[Tell],
+    ) -> None:
+        self.recent: deque[Alert] = deque(maxlen=RECENT_MAX)
+        """What cleared lately, the newest first."""
+        self._machine = machine
+        self._sample = sample
+        self._clock = clock
+        self._interval_s = interval_s
+        self._tellers = [_Teller(one) for one in tell]
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def firing(self) -> list[Alert]:
+        return self._machine.firing
+
+    @property
+    def firing_by_severity(self) -> dict[str, int]:
+        return self._machine.firing_by_severity
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        for teller in self._tellers:
+            await teller.stop()
+
+    async def _run(self) -> None:
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self.evaluate()
+            except Exception as error:
+                logger.error("alerts could not be evaluated", exc_info=error)
+            took_s = self._clock.monotonic() - began
+            await self._clock.sleep(max(self._interval_s, took_s / _TIME_SHARE_MAX))
+
+    async def evaluate(self) -> None:
+        """Look once at everything."""
+        sample = await self._sample()
+        for alert in self._machine.evaluate(sample, self._clock.monotonic()):
+            facts = {
+                "rule": alert.rule,
+                "subject": alert.subject,
+                "severity": alert.severity,
+                "value": alert.value,
+                "limit": alert.limit,
+            }
+            if alert.state == "firing":
+                logger.warning("alert fired", **facts)
+            else:
+                logger.info("alert cleared", **facts)
+                self.recent.appendleft(alert)
+            for teller in self._tellers:
+                teller.tell(alert)
+
+
+class _Teller:
+    """Tells one listener, in order and one at a time; who is too slow misses the oldest."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._untold: deque[Alert] = deque(maxlen=_UNTOLD_MAX)
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, alert: Alert) -> None:
+        self._untold.append(alert)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._untold:
+                alert = self._untold.popleft()
+                try:
+                    await self._tell(alert)
+                except Exception as error:
+                    logger.error("alert could not be told", rule=alert.rule, error=str(error))
+        finally:
+            self._task = None
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

@@ -1,0 +1,162 @@
+"""Every figure that a node shows, defined once: served, documented and drawn from this.
+
+Names and units follow the conventions of Prometheus: base units, counters end in ``_total``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    name: str
+    """As it is served; of a counter with its ``_total``."""
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+def _counter(name: str, help_text: str, *labels: str) -> Definition:
+    return Definition(f"quiver_{name}_total", Kind.COUNTER, help_text, labels)
+
+
+def _gauge(name: str, help_text: str, *labels: str) -> Definition:
+    return Definition(f"quiver_{name}", Kind.GAUGE, help_text, labels)
+
+
+def _histogram(name: str, help_text: str, *labels: str) -> Definition:
+    return Definition(f"quiver_{name}", Kind.HISTOGRAM, help_text, labels)
+
+
+# ------------------------------------------------------------------ the node
+
+BUILD_INFO = _gauge("build_info", "Always 1; the node and its version.", "node", "version")
+CONNECTIONS = _gauge("connections", "Clients connected now.")
+CONNECTIONS_OPENED = _counter("connections_opened", "Connections accepted since the start.")
+CONNECTIONS_CLOSED = _counter("connections_closed", "Connections that ended, by reason.", "reason")
+REQUESTS = _counter("requests", "Requests received, by call.", "call")
+ERRORS = _counter("errors", "Requests refused or failed.", "code")
+PUBLISHED_BATCHES = _counter("published_batches", "Batches acknowledged, repeats included.")
+PUBLISHED_BYTES = _counter("published_bytes", "Bytes of batches that were offered.")
+UNREAD_LOST = _counter(
+    "unread_lost_messages", "Messages that retention removed before they were read."
+)
+FETCHED_BYTES = _counter("fetched_bytes", "Bytes sent to readers.")
+FSYNC = _histogram("fsync_seconds", "How long the disk took to write and sync a group of batches.")
+DISK_FREE = _gauge("disk_free_bytes", "Free space on the disk of the data folder.")
+TOPICS = _gauge("topics", "Topics and queues there are.")
+SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions there are, those of queues included.")
+PARTITIONS = _gauge("partitions", "Partitions that are open.")
+PARTITIONS_FAILED = _gauge("partitions_failed", "Partitions that take no messages now.")
+ALERTS_FIRING = _gauge("alerts_firing", "Alerts that fire now, by severity.", "severity")
+
+NODE = (
+    BUILD_INFO,
+    CONNECTIONS,
+    CONNECTIONS_OPENED,
+    CONNECTIONS_CLOSED,
+    REQUESTS,
+    ERRORS,
+    PUBLISHED_BATCHES,
+    PUBLISHED_BYTES,
+    UNREAD_LOST,
+    FETCHED_BYTES,
+    FSYNC,
+    DISK_FREE,
+    TOPICS,
+    SUBSCRIPTIONS,
+    PARTITIONS,
+    PARTITIONS_FAILED,
+    ALERTS_FIRING,
+)
+
+# ------------------------------------------------------------------ topics
+
+TOPIC_MESSAGES = _counter("topic_messages", "Messages stored.", "topic")
+TOPIC_BYTES = _counter("topic_bytes", "Bytes stored.", "topic")
+TOPIC_BATCHES = _counter("topic_batches", "Batches stored.", "topic")
+TOPIC_SIZE = _gauge("topic_size_bytes", "Bytes on disk now.", "topic")
+PUBLISH = _histogram(
+    "publish_seconds", "From a publish that has arrived to its acknowledgement.", "topic"
+)
+
+TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, PUBLISH)
+
+# ------------------------------------------------------------------ subscriptions
+
+MESSAGES = _gauge(
+    "subscription_messages",
+    "Messages by state: ready, delayed, leased, or dead (dead-lettered and still stored).",
+    "subscription",
+    "state",
+)
+LAG = _gauge("subscription_lag_messages", "Messages that are not finished.", "subscription")
+OLDEST_AGE = _gauge(
+    "subscription_oldest_age_seconds",
+    "Age of the oldest message that is not finished; 0 if all are.",
+    "subscription",
+)
+DELIVERED = _counter("subscription_delivered_messages", "Deliveries.", "subscription")
+DELIVERED_BYTES = _counter("subscription_delivered_bytes", "Bytes delivered.", "subscription")
+REDELIVERED = _counter(
+    "subscription_redelivered_messages", "Deliveries that were not the first.", "subscription"
+)
+ACKED = _counter("subscription_acked_messages", "Messages acknowledged.", "subscription")
+NACKED = _counter("subscription_nacked_messages", "Messages given back.", "subscription")
+DEAD_LETTERED = _counter(
+    "subscription_dead_lettered_messages", "Messages sent to the dead letters.", "subscription"
+)
+REBALANCES = _counter(
+    "subscription_rebalances", "Times that partitions changed hands in a group.", "subscription"
+)
+TIME_IN_QUEUE = _histogram(
+    "subscription_time_in_queue_seconds",
+    "From when a message was stored to its acknowledgement.",
+    "subscription",
+)
+
+SUBSCRIPTION = (
+    MESSAGES,
+    LAG,
+    OLDEST_AGE,
+    DELIVERED,
+    DELIVERED_BYTES,
+    REDELIVERED,
+    ACKED,
+    NACKED,
+    DEAD_LETTERED,
+    REBALANCES,
+    TIME_IN_QUEUE,
+)
+
+# ------------------------------------------------------------------ the cluster
+
+REPLICATION_LAG = _gauge(
+    "replication_lag_messages", "How far the slowest replica of a topic is behind.", "topic"
+)
+IN_SYNC = _gauge(
+    "replicas_in_sync", "Replicas in sync, of the partition of a topic with the fewest.", "topic"
+)
+REPLICAS_MISSING = _gauge(
+    "replicas_missing", "Replicas that are not in sync, over all partitions of a topic.", "topic"
+)
+LEADER_CHANGES = _counter("leader_changes", "Times that a partition got another leader.", "topic")
+NODES_DOWN = _gauge("nodes_down", "Nodes of the cluster that are known and do not answer.")
+
+CLUSTER = (REPLICATION_LAG, IN_SYNC, REPLICAS_MISSING, LEADER_CHANGES, NODES_DOWN)
+
+GROUPS = {
+    "The node": NODE,
+    "Topics": TOPIC,
+    "Subscriptions and queues": SUBSCRIPTION,
+    "The cluster": CLUSTER,
+}
+DEFINITIONS = tuple(one for group in GROUPS.values() for one in group)

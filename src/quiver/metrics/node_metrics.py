@@ -1,0 +1,63 @@
+"""The numbers a node keeps about itself, for Prometheus and for whoever asks the node.
+
+One registry for each node, so that several can live in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+from quiver.metrics import definitions
+from quiver.metrics.definitions import Definition
+from quiver.metrics.traffic import NAMES_MAX, Traffic
+
+
+class NodeMetrics:
+    def __init__(self, names_max: int = NAMES_MAX) -> None:
+        self.registry = CollectorRegistry()
+        self.traffic = Traffic(names_max)
+        self.connections = self._gauge(definitions.CONNECTIONS)
+        self.connections_opened = self._counter(definitions.CONNECTIONS_OPENED)
+        self.connections_closed = self._counter(definitions.CONNECTIONS_CLOSED)
+        self.requests = self._counter(definitions.REQUESTS)
+        self.requests_of: Callable[[Any], Counter] = cache(self.requests.labels)
+        """The counter of one call, found once."""
+        self.errors = self._counter(definitions.ERRORS)
+        self.published_batches = self._counter(definitions.PUBLISHED_BATCHES)
+        self.published_bytes = self._counter(definitions.PUBLISHED_BYTES)
+        self.unread_lost = self._counter(definitions.UNREAD_LOST)
+        self.fetched_bytes = self._counter(definitions.FETCHED_BYTES)
+        self.process = CollectorRegistry()
+        """Figures of the process, by their usual names: ``process_resident_memory_bytes`` …"""
+        ProcessCollector(registry=self.process)
+
+    def _counter(self, definition: Definition) -> Counter:
+        return Counter(definition.name, definition.help, definition.labels, registry=self.registry)
+
+    def _gauge(self, definition: Definition) -> Gauge:
+        return Gauge(definition.name, definition.help, definition.labels, registry=self.registry)
+
+    def values(self) -> dict[str, float]:
+        """Every number now, by name and labels."""
+        return {
+            sample.name
+            + "".join(
+                f"{{{name}={value}}}" for name, value in sorted(sample.labels.items())
+            ): sample.value
+            for metric in self.registry.collect()
+            for sample in metric.samples
+            if not sample.name.endswith("_created")
+        }
+
+    def total(self, counter: Counter) -> float:
+        """A counter over all its labels."""
+        return sum(
+            sample.value
+            for metric in counter.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total")
+        )

@@ -1,0 +1,49 @@
+"""A node at one moment, as values: what metrics show and alerts judge."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The replicas' figures are there once the topic has any."""
+
+    name: str
+    size: int = 0
+    in_sync: int | None = None
+    missing: int | None = None
+    replication_lag: int | None = None
+    leader_changes: int | None = None
+
+
+class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    ready: int = 0
+    """What is stored and was not yet looked at is ready, too."""
+    delayed: int = 0
+    leased: int = 0
+    condemned: int = 0
+    """On the way to the dead letters."""
+    dead: int = 0
+    """Dead-lettered, and the original still stored."""
+    oldest_age_s: float = 0.0
+    holds_dead_letters: bool = False
+    """Whether it is the queue for the dead letters of others."""
+
+    @property
+    def lag(self) -> int:
+        return self.ready + self.delayed + self.leased + self.condemned
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts (``requests``, ``errors``) are since the node started."""
+
+    time_us: int
+    topics: list[TopicSample]
+    subscriptions: list[SubscriptionSample]
+    free_bytes: int | None = None
+    partitions: int = 0
+    partitions_failed: int = 0
+    requests: float = 0
+    errors: float = 0
+    nodes_down: list[str] = []

@@ -1,0 +1,1 @@
+"""What a node counts, shows and raises alarms about."""

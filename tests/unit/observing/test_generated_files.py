@@ -1,0 +1,69 @@
+"""Files that are made from the definitions of figures and alerts: that they are up to date, and right."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from deploy.__main__ import FILES
+
+from quiver.config import alert_page
+from quiver.config.alert_rule import DEFAULT_RULES
+from quiver.metrics import page
+from quiver.metrics.definitions import DEFINITIONS
+
+PAGES = Path(__file__).parents[3] / "docs" / "reference"
+RULES, DASHBOARD = FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_what_is_deployed_is_up_to_date(path: Path) -> None:
+    assert path.read_text() == FILES[path](), "write it anew: make deploy"
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("metrics.md", page), ("alerts.md", alert_page)], ids=["metrics", "alerts"]
+)
+def test_the_reference_page_is_up_to_date(name: str, module: object) -> None:
+    made = module.reference_page()  # type: ignore[attr-defined]
+    command = f"python -m {module.__name__} > docs/reference/{name}"  # type: ignore[attr-defined]
+    assert (PAGES / name).read_text() == made, f"write it anew: {command}"
+
+
+def test_the_prometheus_rules_name_only_figures_that_there_are() -> None:
+    named = set(re.findall(r"quiver_\w+", RULES.read_text()))
+    assert named <= {one.name for one in DEFINITIONS}
+    assert RULES.read_text().count("- alert:") == len(DEFAULT_RULES) + 1
+
+
+def test_promtool_reads_the_prometheus_rules() -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not installed")
+    checked = subprocess.run(
+        [tool, "check", "rules", str(RULES)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_dashboard_draws_every_figure_once_and_none_over_another() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    drawn = [panel["title"] for panel in panels if panel["type"] == "timeseries"]
+    assert sorted(drawn) == sorted(one.name for one in DEFINITIONS)
+    places = [panel["gridPos"] for panel in panels]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert len({panel["id"] for panel in panels}) == len(panels)
