@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import quiver
 from tests.serving import eventually
 
-HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>window.owned = 1</script>'
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>window.owned = 1</script>"
 """A payload that must be shown as the text it is."""
+DECLINED = "card declined: it's expired"
 POISON = 3
+"""How many payments were declined; one more failed otherwise."""
 
 
 def set_up(client: quiver.Client) -> None:
@@ -19,27 +21,30 @@ def set_up(client: quiver.Client) -> None:
     client.create_subscription("billing", topics=["orders"], start="earliest")
     client.create_subscription("audit", topics=["orders"], ordering="partition", start="earliest")
     client.create_queue("emails")
-    client.create_queue("payments", max_deliveries=1, backoff={"min": 0, "max": 0, "factor": 1})
     for number in range(40):
-        order = {"id": number, "customer": f"customer-{number % 7}", "items": [{"sku": "a-1", "n": 2}]}
+        order = {
+            "id": number,
+            "customer": f"customer-{number % 7}",
+            "items": [{"sku": "a-1", "n": 2}],
+        }
         client.publish("orders", order, key=f"customer-{number % 7}", headers={"region": "eu"})
     client.publish("emails", HOSTILE, key=HOSTILE, headers={"x-html": HOSTILE})
     client.publish("emails", {"to": "later@example.com"}, delay="1h")
-    for number in range(POISON + 1):
-        client.publish("payments", {"payment": number, "amount": 10.5 + number})
-    _fail(client)
+    fail(client, "payments", [*[DECLINED] * POISON, HOSTILE])
 
 
-def _fail(client: quiver.Client) -> None:
-    """Let every payment fail: most for one reason, one for another."""
-    failed = 0
-    while failed <= POISON:
-        for message in client.receive("payments", 10, wait=5):
-            reason = HOSTILE if failed == POISON else "card declined: it's expired"
-            client.nack("payments", [message.receipt], error=reason)
-            failed += 1
-    eventually(lambda: client.describe_subscription("payments").dead == failed, "dead letters")
-    eventually(lambda: len(client.peek("payments.dlq", 10)) == failed, "dead letters are stored")
+def fail(client: quiver.Client, queue: str, errors: list[str]) -> None:
+    """Make a queue, and let messages fail in it for these reasons."""
+    client.create_queue(queue, max_deliveries=1, backoff={"min": 0, "max": 0, "factor": 1})
+    for number in range(len(errors)):
+        client.publish(queue, {"payment": number, "amount": 10.5 + number})
+    left = list(errors)
+    while left:
+        for message in client.receive(queue, len(left), wait=5):
+            client.nack(queue, [message.receipt], error=left.pop())
+    wanted = len(errors)
+    eventually(lambda: client.describe_subscription(queue).dead == wanted, "all are dead")
+    eventually(lambda: len(client.peek(f"{queue}.dlq", 10)) == wanted, "dead letters are stored")
 
 
 class Traffic:

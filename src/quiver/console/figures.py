@@ -166,7 +166,7 @@ class Figures:
         if before is not None:
             grown = (told.pending - before.count) / max(now - before.at, 1e-3)
             told.rate = max(0.0, self._arriving(told.topics) - grown)
-        told.oldest_s = None if known is None or not told.pending else known.oldest_s
+        told.oldest_s = 0.0 if not told.pending else known.oldest_s if known else None
         self._subscriptions[name] = told
 
     def _arriving(self, patterns: list[str]) -> float:

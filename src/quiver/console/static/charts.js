@@ -1,10 +1,12 @@
 // Line charts over the last minutes, drawn by Chart.js, in the colours of the theme.
 
 import { el } from "./dom.js";
+import { short } from "./format.js";
 import { history, onFigures } from "./live.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const SPAN_MS = 120_000;
+const SPAN_MIN_MS = 30_000;
 
 // `lines` are [name, figures => number]; the chart ends with `signal`.
 export function chart(title, lines, shown, signal) {
@@ -19,7 +21,7 @@ export function chart(title, lines, shown, signal) {
       interaction: { mode: "index", intersect: false },
       scales: {
         x: { type: "time", time: { unit: "second", displayFormats: { second: "HH:mm:ss" } }, ticks: { maxTicksLimit: 5, maxRotation: 0 } },
-        y: { beginAtZero: true, suggestedMax: 1, ticks: { maxTicksLimit: 5, callback: (value) => shown(value) } },
+        y: { beginAtZero: true, suggestedMax: shown === short ? 4 : 1, ticks: { maxTicksLimit: 5, precision: shown === short ? 0 : undefined, callback: (value) => shown(value) } },
       },
       plugins: {
         legend: { display: lines.length > 1, position: "bottom", labels: { boxWidth: 12, boxHeight: 2 } },
@@ -39,7 +41,8 @@ export function chart(title, lines, shown, signal) {
   };
   const follow = onFigures((figures) => {
     lines.forEach(([, read], place) => { drawn.data.datasets[place].data = points(read); });
-    drawn.options.scales.x.min = figures.time_ms - SPAN_MS;
+    const first = Math.min(history[0].time_ms, figures.time_ms - SPAN_MIN_MS);
+    drawn.options.scales.x.min = Math.max(first, figures.time_ms - SPAN_MS);
     drawn.options.scales.x.max = figures.time_ms;
     drawn.update("none");
     canvas.dataset.points = history.length;

@@ -2,7 +2,7 @@
 
 import { call, get, part } from "./api.js";
 import { ask, choice, el, field, fill, heading, notice, problem } from "./dom.js";
-import { count, moment } from "./format.js";
+import { clock, count } from "./format.js";
 import { latest, onFigures } from "./live.js";
 import { messageTable } from "./messages.js";
 
@@ -12,6 +12,7 @@ export async function deadLettersPage(content, { subject, signal }) {
   const all = latest()?.subscriptions || (await get("/subscriptions")).subscriptions;
   if (signal.aborted) return;
   const origins = all.filter((one) => one.dead > 0 || one.name === subject).sort((a, b) => b.dead - a.dead);
+  if (subject && !origins.some((one) => one.name === subject)) origins.unshift({ name: subject, dead: null });
   content.append(...heading("Dead letters", "Messages that failed too often. Redrive sends them back to the subscription that failed with them; count first what that would do."));
   if (!origins.length) {
     const hint = el("div", { class: "scroll" }, el("div", { class: "empty" }, "There are no dead letters."));
@@ -21,7 +22,7 @@ export async function deadLettersPage(content, { subject, signal }) {
     }));
     return;
   }
-  const chosen = choice(origins.map(({ name, dead }) => [name, `${name} (${count(dead)})`]), subject || origins[0].name);
+  const chosen = choice(origins.map(({ name, dead }) => [name, dead === null ? name : `${name} (${count(dead)})`]), subject || origins[0].name);
   const out = el("div");
   const look = () => show(out, chosen.value).catch((error) => fill(out, problem(error)));
   chosen.addEventListener("change", look);
@@ -40,14 +41,14 @@ async function show(place, name) {
   const again = () => show(place, name).catch((error) => fill(place, problem(error)));
   const groups = groupsOf(messages).map(({ error, messages: of }) => el("tr", {},
     el("td", { class: "wrap" }, error ?? "no error was given"), el("td", { class: "number" }, count(of.length)),
-    el("td", {}, moment(of[0].timestamp)), el("td", { class: "number" }, buttons(name, error, told, again))));
+    el("td", {}, clock(of[0].timestamp)), el("td", { class: "number" }, buttons(name, error, told, again))));
   fill(place,
     el("h2", {}, "By error"),
     groups.length ? el("div", { class: "scroll" }, el("table", { class: "groups" },
       el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: column % 2 ? "number" : null }, title)))),
       el("tbody", {}, groups))) : el("div", { class: "scroll" }, el("div", { class: "empty" }, "Nothing is left.")),
     messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Of the newest ${count(LOOKED_AT)}.`),
-    told, el("div", { class: "row" }, el("span", {}, "All of them:"), buttons(name, undefined, told, again)),
+    told, el("div", { class: "row middle" }, el("span", {}, "All of them:"), buttons(name, undefined, told, again)),
     el("h2", {}, "Messages"), messageTable(messages, "Nothing is left."));
 }
 

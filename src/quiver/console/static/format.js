@@ -28,6 +28,12 @@ export function age(seconds) {
   return `${(seconds / 86_400).toFixed(1)} d`;
 }
 
+// A moment of today without its date.
+export function clock(text) {
+  const whole = moment(text);
+  return whole.slice(0, 10) === moment(Date.now()).slice(0, 10) ? whole.slice(11) : whole;
+}
+
 export function moment(text) {
   if (!text) return null;
   const date = new Date(text);

@@ -2,7 +2,7 @@
 
 import { call, get, part } from "./api.js";
 import { ask, choice, el, facts, field, fill, heading, mark, notice, problem } from "./dom.js";
-import { count, moment, size } from "./format.js";
+import { clock, count, moment, size } from "./format.js";
 import { latest } from "./live.js";
 import { payload, preview } from "./tree.js";
 
@@ -76,7 +76,7 @@ export function messageTable(messages, empty) {
   const detail = el("div", { class: "card detail", "aria-live": "polite" });
   const rows = messages.map((message) => {
     const row = el("tr", { class: "message-row", tabindex: "0", "aria-selected": "false" },
-      el("td", {}, moment(message.timestamp)), el("td", { class: "number" }, `${message.partition}/${message.offset}`),
+      el("td", {}, clock(message.timestamp)), el("td", { class: "number" }, `${message.partition}/${message.offset}`),
       el("td", { class: "mono" }, message.key ?? "—"), el("td", {}, el("div", { class: "preview" }, preview(message))));
     const choose = () => {
       for (const other of rows) other.setAttribute("aria-selected", String(other === row));
@@ -117,7 +117,7 @@ function showMessage(place, message) {
 function showFate(place, message, { subscriptions }) {
   if (!subscriptions.length) return fill(place, el("p", { class: "hint" }, "No subscription reads this topic."));
   const rows = subscriptions.map((one) => el("tr", {}, el("td", {}, one.subscription), el("td", {}, mark(one.state)),
-    el("td", { class: "number" }, `${one.deliveries || 0} deliveries`), el("td", {}, [one.consumer && `held by ${one.consumer}`, one.until && `until ${moment(one.until)}`].filter(Boolean).join(" "))));
+    el("td", { class: "number" }, one.deliveries ? `${one.deliveries} deliveries` : ""), el("td", {}, [one.consumer && `held by ${one.consumer}`, one.until && `until ${moment(one.until)}`].filter(Boolean).join(" "))));
   const isScheduled = subscriptions.some((one) => one.state === "delayed");
   const cancel = async () => {
     if (!await ask("Cancel this message?", "It is delivered to nobody. This cannot be undone.", "Cancel the message")) return;

@@ -18,7 +18,7 @@ const COLUMNS = [
 
 export function nodesPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.name, search: false });
-  content.append(...heading("Nodes", "The node that serves this page."), rows.element,
-    el("div", { class: "charts" }, el("div", {}, el("h2", {}, " "), chart("Connections", [["open", (one) => one.node.connections]], short, signal))));
+  content.append(...heading("Nodes", "The node that serves this page."), rows.element, el("h2", {}, "Over time"),
+    el("div", { class: "charts" }, chart("Connections", [["open", (one) => one.node.connections]], short, signal)));
   signal.addEventListener("abort", onFigures((figures) => rows.update([figures.node])));
 }
