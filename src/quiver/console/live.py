@@ -18,7 +18,7 @@ from quiver.console.figures import Figures
 from quiver.model.clock import Clock
 
 FRESH_S = 0.9
-TIME_SHARE_MAX = 0.1
+TIME_SHARE_MAX = 0.05
 WAIT_S = 2.0
 _encode = msgspec.json.Encoder().encode
 

@@ -137,7 +137,7 @@ async def test_a_node_that_answers_slowly_is_asked_less_often(
 
         monkeypatch.setattr(client, "describe_node", slowly)
         await figures.frame(client)
-        await clock.advance(9.0)
+        await clock.advance(19.0)
         await figures.frame(client)
         assert asked == 1
         await clock.advance(1.5)

@@ -27,7 +27,7 @@ export function topicsPage(content, { signal }) {
 }
 
 const PARTITIONS = [
-  { title: "Partition", value: (row) => row.index, number: true },
+  { title: "Partition", value: (row) => row.index },
   { title: "Leader", value: (row) => row.leader, show: (row) => row.leader || "this node" },
   { title: "First offset", value: (row) => row.start_offset, show: (row) => count(row.start_offset), number: true },
   { title: "Next offset", value: (row) => row.next_offset, show: (row) => count(row.next_offset), number: true },
