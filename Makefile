@@ -17,9 +17,10 @@ $(READY): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/quiver serve
 
-# Spark's tests share one session, hence one process of their own.
+# Spark's tests share one session, the console's one browser: each has a process of its own.
 test: setup lint java browser-tools
-	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark
+	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser
+	$(BIN)/pytest -n 0 tests/browser
 	$(BIN)/pytest -n 0 tests/spark
 
 lint: setup

@@ -13,8 +13,9 @@ from tests.browser.scene import set_up, traffic
 from tests.serving import Served, served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Gone at the end of a module: while it runs, Playwright's event loop is the process's own."""
     if is_left_out():
         pytest.skip(f"{WITHOUT} is set")
     with chromium() as running:
@@ -31,7 +32,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all pages, so that files are fetched once."""
     shared = browser.new_context(viewport={"width": 1200, "height": 800}, color_scheme="light")
