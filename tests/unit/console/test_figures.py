@@ -112,10 +112,21 @@ async def test_no_more_is_looked_at_than_the_bound_and_everything_in_its_turn(
 
 
 @async_test
-async def test_a_frame_is_made_once_for_all_who_look(tmp_path: Path) -> None:
+async def test_a_frame_is_made_once_for_all_who_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with broker(tmp_path) as client:
+        asked, describe = 0, client.describe_node
+
+        async def counted() -> Any:
+            nonlocal asked
+            asked += 1
+            return await describe()
+
+        monkeypatch.setattr(client, "describe_node", counted)
         figures = LiveFigures(SystemClock())
         frames = await asyncio.gather(*(figures.frame(client) for _ in range(20)))
+        assert asked == 1
         assert frames[0] is not None
         assert all(frame is frames[0] for frame in frames)
         msgspec.json.decode(frames[0], type=Snapshot)
