@@ -86,6 +86,16 @@ def test_members_of_a_group_are_shown(page: Page, node: Served) -> None:
         expect(row).to_contain_text("orders")
 
 
+def test_whoever_consumes_is_shown(page: Page, node: Served) -> None:
+    with quiver.Client(node.url) as client:
+        client.create_queue("held", exist_ok=True)
+        client.publish("held", "x")
+        client.receive("held", 1, consumer="worker-7", wait=5)
+        page.goto(f"{node.http}/console#/queues/held")
+        expect(page.get_by_role("row", name="worker-7")).to_be_visible()
+        client.delete_subscription("held")
+
+
 def test_a_purge_asks_first(page: Page, node: Served) -> None:
     with quiver.Client(node.url) as client:
         client.create_queue("scratch", exist_ok=True)

@@ -235,5 +235,5 @@ def _subscription(info: SubscriptionInfo) -> SubscriptionFigures:
         leased=leased,
         dead=info.dead or 0,
         pending=ready + delayed + leased,
-        members=None if info.members is None else len(info.members),
+        consumers=len({*(info.consumers or ()), *(info.members or ())}),
     )

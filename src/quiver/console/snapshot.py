@@ -40,8 +40,8 @@ class SubscriptionFigures(msgspec.Struct, kw_only=True):
     """Messages finished each second."""
     oldest_s: float | None = None
     """Age of the oldest message that is not finished; ``None`` if it is not known."""
-    members: int | None = None
-    """Consumers in the group, where there is one."""
+    consumers: int = 0
+    """Who holds messages or waits for some, or is in the group."""
 
 
 class Totals(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 import { call, get, part } from "./api.js";
 import { chart } from "./charts.js";
-import { ask, el, facts, fill, heading, notice } from "./dom.js";
+import { ask, el, facts, heading, notice } from "./dom.js";
 import { age, count, moment, rate, short } from "./format.js";
 import { onFigures } from "./live.js";
 import { table } from "./table.js";
@@ -19,7 +19,7 @@ export const queueColumns = [
   number("Dead", "dead"),
   number("Oldest", "oldest_s", age),
   number("Finished", "rate", rate),
-  number("Members", "members"),
+  number("Consumers", "consumers"),
 ];
 
 export function queuesPage(content, { signal }) {
@@ -39,7 +39,7 @@ export async function queuePage(content, { subject, signal }) {
   const one = (figures) => figures.subscriptions.find((each) => each.name === subject);
   const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
   const values = names.map(() => el("dd", {}, "—"));
-  const members = el("div");
+  const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "Nobody consumes now." });
   content.append(...heading(subject),
     el("div", { class: "row" },
       el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
@@ -49,33 +49,32 @@ export async function queuePage(content, { subject, signal }) {
     el("div", { class: "charts" },
       chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], short, signal),
       chart("Lag: age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
-    members, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
+    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
     el("h2", {}, "Actions"),
     el("div", { class: "row" },
       el("button", { type: "button", class: "danger", onclick: () => purge(subject) }, "Purge…"),
       el("button", { type: "button", class: "danger", onclick: () => replay(subject) }, "Replay from the start…")));
-  showMembers(members, info);
+  consumers.update(consumersOf(info));
   let looked = 0;
   signal.addEventListener("abort", onFigures(async (figures) => {
     const now = one(figures);
     if (now) [now.pending, now.ready, now.leased, now.delayed, now.dead].map(count).concat(age(now.oldest_s)).forEach((text, place) => { values[place].textContent = text; });
-    if (!info.members || figures.time_ms - looked < 2000) return;
+    if (figures.time_ms - looked < 2000) return;
     looked = figures.time_ms;
     const again = await get(path).catch(() => null);
-    if (again && !signal.aborted) showMembers(members, again);
+    if (again && !signal.aborted) consumers.update(consumersOf(again));
   }));
 }
 
-const MEMBERS = [
-  { title: "Member", value: (row) => row.name },
-  { title: "Partitions", value: (row) => row.partitions.length, show: (row) => row.partitions.join(", ") || "none", wrap: true },
+const CONSUMERS = [
+  { title: "Consumer", value: (row) => row.name, show: (row) => row.name || "without a name" },
+  { title: "Partitions", value: (row) => row.partitions, wrap: true },
 ];
 
-function showMembers(place, info) {
-  if (!info.members) return;
-  const rows = table(MEMBERS, { key: (row) => row.name, search: false, empty: "Nobody reads." });
-  rows.update(Object.entries(info.members).map(([name, partitions]) => ({ name, partitions })));
-  fill(place, el("h2", {}, "Members"), rows.element);
+// Members of a group with what they read; else whoever holds messages or waits for some.
+function consumersOf({ members, consumers }) {
+  if (members) return Object.entries(members).map(([name, read]) => ({ name, partitions: read.join(", ") || "none" }));
+  return (consumers || []).map((name) => ({ name, partitions: "any" }));
 }
 
 function settingsOf({ created, settings }) {

@@ -536,6 +536,8 @@ class SubscriptionView(Struct, kw_only=True):
     unseen: int | None = None
     members: dict[str, list[str]] | None = None
     """Of a group: each member, and the partitions that it reads."""
+    consumers: list[str] | None = None
+    """Who holds messages or waits for some; of many, some."""
 
 
 class SubscriptionList(Struct, kw_only=True):

@@ -54,6 +54,7 @@ def view(info: SubscriptionInfo) -> SubscriptionView:
         dead=info.dead,
         unseen=info.unseen,
         members=info.members,
+        consumers=info.consumers,
     )
 
 
