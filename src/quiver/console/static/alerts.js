@@ -20,8 +20,7 @@ export async function watchAlerts() {
     badge.setAttribute("aria-label", `${alerts.firing.length} firing`);
     for (const listener of listeners) listener();
   } catch (error) {
-    if (error.status === 404) return; // this node judges no alerts
-    if (error.status === 401) return;
+    if (error.status === 401) return; // whoever signs in starts this again
   }
   timer = setTimeout(watchAlerts, EVERY_MS);
 }
@@ -30,7 +29,7 @@ export function alertsPage(content, { signal }) {
   const firing = el("div"), recent = el("div");
   content.append(...heading("Alerts", "What is out of bounds now, and what was lately."), el("h2", {}, "Firing"), firing, el("h2", {}, "Cleared lately"), recent);
   const draw = () => {
-    fill(firing, list(alerts?.firing || [], alerts ? "Nothing fires." : "This node judges no alerts."));
+    fill(firing, list(alerts?.firing || [], alerts ? "Nothing fires." : "Looking …"));
     fill(recent, list(alerts?.recent || [], "None."));
   };
   draw();
