@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench deploy bench-tools java sim clean
+.PHONY: setup run test lint bench deploy bench-tools java sim browser-tools pictures clean
 
 setup: $(READY)
 
@@ -17,9 +17,10 @@ $(READY): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/quiver serve
 
-# Spark's tests share one session, hence one process of their own.
-test: setup lint java
-	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark
+# Spark's tests share one session, the console's one browser: each has a process of its own.
+test: setup lint java browser-tools
+	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser
+	$(BIN)/pytest -n 0 tests/browser
 	$(BIN)/pytest -n 0 tests/spark
 
 lint: setup
@@ -53,6 +54,16 @@ java:
 SIM_SECONDS ?= 1200
 sim: setup
 	$(BIN)/quiver sim --seconds $(SIM_SECONDS)
+
+# Chromium, for the console's tests. Where it is missing and cannot be installed, they fail and say so.
+browser-tools:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
+		install -y --no-install-recommends chromium; } >/dev/null 2>&1; } || true
+
+# The console's pages, as the documentation shows them.
+pictures: setup browser-tools
+	$(BIN)/python -m tests.browser.pictures docs/pictures
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 import msgspec
 from pyroaring import BitMap64
@@ -29,6 +30,8 @@ from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX, Ordering
 
 WAIT_S_MAX = 20.0
 WAITERS_MAX = 10_000
+CONSUMERS_MAX = 100
+"""How many consumers are named."""
 
 
 Change = Callable[[Inbox, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
@@ -93,6 +96,14 @@ class Subscription:
         """Messages that are stored and have not been looked at."""
         boxes = self.inboxes.values()
         return sum(box.state.data.next_offset - box.machine.observed_to for box in boxes)
+
+    @property
+    def consumers(self) -> list[str]:
+        """Who holds messages or waits for some; of many, some."""
+        found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
+        for inbox in self.inboxes.values():
+            found |= inbox.machine.consumers
+        return sorted(found)[:CONSUMERS_MAX]
 
     # ------------------------------------------------------------------ receiving
 

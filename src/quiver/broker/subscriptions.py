@@ -119,6 +119,7 @@ class Subscriptions:
             leased=depth.leased,
             dead=depth.dead + depth.condemned,
             unseen=subscription.unseen,
+            consumers=subscription.consumers,
             members=None if subscription.membership is None else subscription.membership.members,
         )
 

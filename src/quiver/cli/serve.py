@@ -179,7 +179,9 @@ def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -
     lines = [] if native is None else _native_examples(native, config, is_secure)
     if http is not None:
         url = f"{'https' if is_secure else 'http'}://{http}"
-        lines.append(f"HTTP is at {url}, with a page to try it at {url}/docs")
+        lines.append(
+            f"HTTP is at {url}, the console at {url}/console, a page to try it at {url}/docs"
+        )
     return lines
 
 

@@ -214,6 +214,8 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     """Messages that are stored and have not been looked at."""
     members: dict[str, list[str]] | None = None
     """With ordering ``partition``: the members of the group, and the partitions that each reads."""
+    consumers: list[str] | None = None
+    """Who holds messages or waits for some; of many, some."""
 
 
 class CreateSubscription(Request, tag="create_subscription"):

@@ -8,6 +8,8 @@ for a live change and for one read back after a restart. Time comes in with each
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -37,6 +39,7 @@ from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 _ERROR_LENGTH_MAX = 1000
+_LEASES_LOOKED_AT = 1000
 _NONE = BitMap64()
 _EMPTY = BitMap64().serialize()
 
@@ -199,6 +202,11 @@ class DeliveryMachine:
     def held(self, lease_id: int, offsets: BitMap64) -> BitMap64:
         """Those of the offsets that the lease holds."""
         return self._leases.valid(lease_id, offsets)
+
+    @property
+    def consumers(self) -> set[str]:
+        """Who holds messages, as far as a look at so many leases shows."""
+        return {lease.consumer for lease in islice(self._leases, _LEASES_LOOKED_AT)}
 
     def has_leases(self, consumer: str) -> bool:
         return any(True for _ in self._leases.of_consumer(consumer))

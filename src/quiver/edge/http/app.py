@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from quiver.config import NodeConfig
-from quiver.edge.http import node_state, observing, queues, subscriptions, tending, topics
+from quiver.edge.http import (
+    browsing,
+    node_state,
+    observing,
+    queues,
+    subscriptions,
+    tending,
+    topics,
+)
 from quiver.edge.http.clients import Clients
+from quiver.edge.http.console import LiveEndpoint, console_pages
 from quiver.edge.http.description import description_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.stream import StreamEndpoint
@@ -12,6 +21,7 @@ from quiver.edge.http.stream import StreamEndpoint
 OPERATIONS = (
     *queues.OPERATIONS,
     *topics.OPERATIONS,
+    *browsing.OPERATIONS,
     *subscriptions.OPERATIONS,
     *tending.OPERATIONS,
     *node_state.OPERATIONS,
@@ -24,8 +34,9 @@ def edge_of(config: NodeConfig, clients: Clients) -> Edge:
     edge = Edge(
         clients,
         config.limits,
-        (*OPERATIONS, *description_of(OPERATIONS)),
+        (*OPERATIONS, *description_of(OPERATIONS), *console_pages()),
         cors_origins=[origin for origin in origins if origin],
     )
     edge.add_socket("/subscriptions/{name}/stream", StreamEndpoint(edge))
+    edge.add_socket("/console/live", LiveEndpoint(edge))
     return edge

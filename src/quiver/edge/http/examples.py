@@ -108,6 +108,33 @@ EXAMPLES: dict[str, Any] = {
     "SubscriptionList": {"subscriptions": [_SUBSCRIPTION]},
     "QueueList": {"queues": [_SUBSCRIPTION]},
     "Health": {"status": "ok"},
+    "Browsed": {
+        "messages": [
+            {
+                "id": _ID,
+                "body": {"order": 7},
+                "key": "customer-7",
+                "topic": "emails.dlq",
+                "partition": 0,
+                "offset": 0,
+                "timestamp": _TIME,
+                "bytes": 11,
+                "dead_letter": {
+                    "origin_topic": "emails",
+                    "origin_partition": 0,
+                    "origin_offset": 3,
+                    "origin_subscription": "emails",
+                    "origin_time": _TIME,
+                    "deliveries": 5,
+                    "last_error": "no such customer",
+                    "first_delivery": _TIME,
+                    "last_delivery": _TIME,
+                },
+            }
+        ],
+        "examined": 1,
+        "complete": True,
+    },
     "ClusterView": {
         "node": "node-1",
         "software": "quiver/0.1.0",

@@ -266,6 +266,78 @@ class Seen(Struct, kw_only=True):
     messages: list[SeenMessage]
 
 
+class BrowseQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without ``offset`` and ``time``, the newest messages."""
+
+    partition: Annotated[int, Meta(ge=0, le=65_535)] | UnsetType = UNSET
+    offset: (
+        Annotated[int, Meta(ge=0, le=2**53, description="The first one, in each partition.")]
+        | UnsetType
+    ) = UNSET
+    time: (
+        Annotated[
+            str,
+            Meta(
+                max_length=100,
+                description="Stored at this moment or later; or so long ago, such as '-1h'.",
+                examples=["-1h", "2026-01-01T00:00:00Z"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    key: (
+        Annotated[str, Meta(max_length=1000, description="Only those of this key.")] | UnsetType
+    ) = UNSET
+    batch_size: Annotated[int, Meta(ge=1, le=1000, description="How many messages at most.")] = 50
+
+
+class DeadLetter(Struct, kw_only=True):
+    """Where a dead letter came from, and why."""
+
+    origin_topic: str
+    origin_partition: int | None = None
+    origin_offset: int | None = None
+    origin_subscription: str | None = None
+    origin_time: datetime | None = None
+    deliveries: int | None = None
+    last_error: str | None = None
+    first_delivery: datetime | None = None
+    last_delivery: datetime | None = None
+
+
+class BrowsedMessage(Struct, kw_only=True, omit_defaults=True):
+    """A message that is stored."""
+
+    id: str
+    body: Any
+    """The JSON value that was sent; text where ``encoding`` is ``base64``."""
+    encoding: Literal["base64"] | UnsetType = UNSET
+    key: str | None = None
+    key_encoding: Literal["base64"] | UnsetType = UNSET
+    headers: dict[str, str] = {}
+    priority: int | UnsetType = UNSET
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    bytes: int
+    """The size of the payload."""
+    event_time: datetime | None = None
+    deliver_at: datetime | None = None
+    expires_at: datetime | None = None
+    dedup_id: str | None = None
+    dead_letter: DeadLetter | None = None
+
+
+class Browsed(Struct, kw_only=True):
+    messages: list[BrowsedMessage]
+    """The newest first if no place was given, else in order of time."""
+    examined: int
+    """How many messages were looked at."""
+    complete: bool
+    """Whether all was looked at that was asked for: a look has bounds."""
+
+
 class SubscriptionState(Struct, kw_only=True, omit_defaults=True):
     """Where a message stands with one subscription."""
 
@@ -462,6 +534,10 @@ class SubscriptionView(Struct, kw_only=True):
     leased: int | None = None
     dead: int | None = None
     unseen: int | None = None
+    members: dict[str, list[str]] | None = None
+    """Of a group: each member, and the partitions that it reads."""
+    consumers: list[str] | None = None
+    """Who holds messages or waits for some; of many, some."""
 
 
 class SubscriptionList(Struct, kw_only=True):

@@ -53,6 +53,8 @@ def view(info: SubscriptionInfo) -> SubscriptionView:
         leased=info.leased,
         dead=info.dead,
         unseen=info.unseen,
+        members=info.members,
+        consumers=info.consumers,
     )
 
 

@@ -1,0 +1,57 @@
+// Line charts over the last minutes, drawn by Chart.js, in the colours of the theme.
+
+import { el } from "./dom.js";
+import { short } from "./format.js";
+import { history, onFigures } from "./live.js";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SPAN_MS = 120_000;
+const SPAN_MIN_MS = 30_000;
+
+// `lines` are [name, figures => number]; the chart ends with `signal`.
+export function chart(title, lines, shown, signal) {
+  const canvas = el("canvas", { role: "img", "aria-label": `${title}, over the last two minutes` });
+  const card = el("section", { class: "card chart" }, el("h2", {}, title), el("div", { class: "plot" }, canvas));
+  const points = (read) => history.map((one) => ({ x: one.time_ms, y: read(one) ?? null }));
+  const drawn = new window.Chart(canvas, {
+    type: "line",
+    data: { datasets: lines.map(([label, read]) => ({ label, data: points(read), borderWidth: 2, pointRadius: 0, tension: 0.2, fill: false })) },
+    options: {
+      animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
+      interaction: { mode: "index", intersect: false },
+      scales: {
+        x: { type: "time", time: { unit: "second", displayFormats: { second: "HH:mm:ss" } }, ticks: { maxTicksLimit: 5, maxRotation: 0 } },
+        y: { beginAtZero: true, suggestedMax: shown === short ? 4 : 1, ticks: { maxTicksLimit: 5, precision: shown === short ? 0 : undefined, callback: (value) => shown(value) } },
+      },
+      plugins: {
+        legend: { display: lines.length > 1, position: "bottom", labels: { boxWidth: 12, boxHeight: 2 } },
+        tooltip: { callbacks: { label: (item) => `${item.dataset.label}: ${shown(item.parsed.y)}` } },
+      },
+    },
+  });
+  const paint = () => {
+    const soft = colour("--soft"), line = colour("--line");
+    drawn.data.datasets.forEach((one, place) => { one.borderColor = one.backgroundColor = colour(`--c${place + 1}`); });
+    for (const axis of Object.values(drawn.options.scales)) {
+      axis.ticks.color = soft;
+      axis.grid = { color: line };
+      axis.border = { color: line };
+    }
+    drawn.options.plugins.legend.labels.color = soft;
+  };
+  const follow = onFigures((figures) => {
+    lines.forEach(([, read], place) => { drawn.data.datasets[place].data = points(read); });
+    const first = Math.min(history[0].time_ms, figures.time_ms - SPAN_MIN_MS);
+    drawn.options.scales.x.min = Math.max(first, figures.time_ms - SPAN_MS);
+    drawn.options.scales.x.max = figures.time_ms;
+    drawn.update("none");
+    canvas.dataset.points = history.length;
+    canvas.dataset.last = lines.map(([, read]) => read(figures)).join(" ");
+  });
+  paint();
+  const repaint = () => { paint(); drawn.update("none"); };
+  addEventListener("quiver:theme", repaint, { signal });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint, { signal });
+  signal.addEventListener("abort", () => { follow(); drawn.destroy(); });
+  return card;
+}

@@ -1,0 +1,55 @@
+// The figures of every second, over a WebSocket that is opened again whenever it ends.
+
+import { token } from "./api.js";
+
+const KEPT = 300;
+const PAUSE_MAX_MS = 10_000;
+const PROTOCOL = "quiver.console.v1";
+
+export const history = [];
+const listeners = new Set();
+let socket = null;
+let pause = 500;
+let timer = null;
+
+export const latest = () => history[history.length - 1] || null;
+
+export function onFigures(listener) {
+  listeners.add(listener);
+  if (latest()) listener(latest());
+  return () => listeners.delete(listener);
+}
+
+export function start(onState) {
+  stop();
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  const protocols = token.get() ? [PROTOCOL, `quiver.bearer.${token.get()}`] : [PROTOCOL];
+  const opened = new WebSocket(`${scheme}://${location.host}/console/live`, protocols);
+  socket = opened;
+  opened.onmessage = (event) => {
+    pause = 500;
+    const figures = JSON.parse(event.data);
+    history.push(figures);
+    if (history.length > KEPT) history.shift();
+    onState("on", figures);
+    for (const listener of [...listeners]) listener(figures);
+  };
+  opened.onclose = () => {
+    if (socket !== opened) return;
+    onState("off");
+    timer = setTimeout(() => start(onState), pause);
+    pause = Math.min(pause * 2, PAUSE_MAX_MS);
+  };
+}
+
+export function stop() {
+  clearTimeout(timer);
+  const ended = socket;
+  socket = null;
+  if (ended) ended.close();
+}
+
+export function forget() {
+  stop();
+  history.length = 0;
+}

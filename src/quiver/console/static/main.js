@@ -1,0 +1,124 @@
+// The console's frame: who is signed in, which page is open, what the node says of itself.
+
+import { alertsPage, badge, watchAlerts } from "./alerts.js";
+import { call, token } from "./api.js";
+import { deadLettersPage } from "./dead_letters.js";
+import { el, field, fill, heading, problem } from "./dom.js";
+import * as live from "./live.js";
+import { messagesPage } from "./messages.js";
+import { nodesPage } from "./nodes.js";
+import { overviewPage } from "./overview.js";
+import { publishPage } from "./publish.js";
+import { queuePage, queuesPage } from "./queues.js";
+import { topicPage, topicsPage } from "./topics.js";
+
+const PAGES = [
+  ["", "Overview", overviewPage],
+  ["topics", "Topics", topicsPage, topicPage],
+  ["queues", "Queues", queuesPage, queuePage],
+  ["messages", "Messages", messagesPage, messagesPage],
+  ["dead", "Dead letters", deadLettersPage, deadLettersPage],
+  ["publish", "Publish", publishPage, publishPage],
+  ["alerts", "Alerts", alertsPage],
+  ["nodes", "Nodes", nodesPage],
+];
+const content = document.getElementById("content");
+const state = document.getElementById("state");
+let page = new AbortController();
+
+// ---------------------------------------------------------------- pages
+
+function place() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  return { name, subject: rest.length ? decodeURIComponent(rest.join("/")) : "", query: new URLSearchParams(query) };
+}
+
+function show() {
+  page.abort();
+  page = new AbortController();
+  const { name, subject, query } = place();
+  const [path, title, all, one] = PAGES.find(([known]) => known === name) || PAGES[0];
+  for (const link of document.querySelectorAll("#nav a")) {
+    if (link.dataset.page === path) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${subject ? `${subject} · ` : ""}${title} · Quiver`;
+  const make = subject && one ? one : all;
+  fill(content);
+  Promise.resolve(make(content, { subject, query, signal: page.signal })).catch((error) => content.append(problem(error)));
+}
+
+function navigation() {
+  fill(document.getElementById("nav"), PAGES.map(([path, title]) =>
+    el("a", { href: `#/${path}`, "data-page": path }, title, path === "alerts" && badge)));
+}
+
+// ---------------------------------------------------------------- who is there
+
+function onState(word, figures) {
+  state.className = `state ${word}`;
+  state.textContent = word === "on" ? `${figures.node.name} · live` : "not connected; trying again";
+}
+
+async function enter() {
+  try {
+    await call("GET", "/cluster");
+  } catch (error) {
+    if (error.status === 401) return;
+    fill(content, problem(error), el("p", { class: "hint" }, "The page looks again every two seconds."));
+    setTimeout(enter, 2000);
+    return;
+  }
+  document.getElementById("leave").hidden = !token.get();
+  navigation();
+  live.start(onState);
+  watchAlerts();
+  show();
+}
+
+function signIn() {
+  const wasGiven = Boolean(token.get());
+  token.clear();
+  live.forget();
+  page.abort();
+  fill(document.getElementById("nav"));
+  document.getElementById("leave").hidden = true;
+  state.className = "state";
+  state.textContent = "signed out";
+  const box = el("input", { type: "password", autocomplete: "off", required: true, spellcheck: "false", id: "token" });
+  const submit = (event) => {
+    event.preventDefault();
+    token.set(box.value.trim());
+    enter();
+  };
+  fill(content, el("div", { class: "signin" }, heading("Sign in", "This node asks who you are. Paste a token; it is kept until this tab is closed."),
+    wasGiven && problem(new Error("The node does not know this token.")),
+    el("form", { onsubmit: submit }, field("Token", box), el("button", { type: "submit" }, "Sign in"))));
+  box.focus();
+}
+
+// ---------------------------------------------------------------- theme
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function nameTheme() {
+  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const next = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("quiver.theme", next);
+  nameTheme();
+  dispatchEvent(new Event("quiver:theme"));
+});
+document.getElementById("leave").addEventListener("click", () => { token.clear(); signIn(); });
+document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); content.focus(); });
+addEventListener("hashchange", show);
+addEventListener("quiver:unknown", signIn);
+nameTheme();
+enter();

@@ -1,0 +1,131 @@
+// The message browser: what a topic holds, or what a queue has pending, and the fate of one message.
+
+import { call, get, part } from "./api.js";
+import { ask, choice, el, facts, field, fill, heading, mark, notice, problem } from "./dom.js";
+import { clock, count, moment, size } from "./format.js";
+import { latest } from "./live.js";
+import { payload, preview } from "./tree.js";
+
+const WAYS = [["newest", "Newest"], ["offset", "From an offset"], ["time", "From a time"], ["key", "By key"], ["id", "By id"]];
+
+export async function messagesPage(content, { subject, query, signal }) {
+  const queue = query.get("queue") || "";
+  const names = await known();
+  if (signal.aborted) return;
+  const chosen = queue ? `queue:${queue}` : subject ? `topic:${subject}` : names[0]?.[0] || "";
+  if (chosen && !names.some(([name]) => name === chosen)) names.push([chosen, chosen.replace(":", " ")]);
+  const source = choice(names, chosen, { "aria-label": "Where" });
+  const way = choice(WAYS, "newest");
+  const state = choice([["", "Any state"], "ready", "leased", "delayed"], "");
+  const what = el("input", { class: "small", type: "text", autocomplete: "off", spellcheck: "false" });
+  const partition = el("input", { class: "small", type: "number", min: "0", placeholder: "all" });
+  const whatField = field("Value", what), partitionField = field("Partition", partition), stateField = field("State", state), wayField = field("Show", way);
+  const out = el("div");
+  const adapt = () => {
+    const isTopic = source.value.startsWith("topic:");
+    wayField.hidden = !isTopic;
+    stateField.hidden = isTopic;
+    partitionField.hidden = !isTopic || way.value === "id";
+    whatField.hidden = !isTopic || way.value === "newest";
+    what.placeholder = { offset: "0", time: "-1h", key: "customer-7", id: "32 letters" }[way.value] || "";
+  };
+  const look = async (event) => {
+    event?.preventDefault();
+    if (!source.value) return fill(out, el("div", { class: "empty" }, "There is no topic yet."));
+    try {
+      const found = await search(source.value, way.value, what.value.trim(), partition.value, state.value);
+      if (!signal.aborted) fill(out, found);
+    } catch (error) {
+      fill(out, problem(error));
+    }
+  };
+  source.addEventListener("change", () => { adapt(); look(); });
+  way.addEventListener("change", () => { adapt(); what.value = ""; (way.value === "newest" ? look() : what.focus()); });
+  state.addEventListener("change", look);
+  content.append(...heading("Messages", "A look changes nothing: messages stay where they are, for whoever consumes them."),
+    el("form", { class: "row", onsubmit: look }, field("In", source), wayField, whatField, partitionField, stateField, el("button", { type: "submit" }, "Look")), out);
+  adapt();
+  await look();
+}
+
+async function known() {
+  const figures = latest();
+  const [topics, queues] = figures ? [figures.topics, figures.subscriptions]
+    : [(await get("/topics")).topics, (await get("/subscriptions")).subscriptions];
+  return [...topics.map(({ name }) => [`topic:${name}`, `topic ${name}`]), ...queues.map(({ name }) => [`queue:${name}`, `pending in ${name}`])];
+}
+
+async function search(source, way, what, partition, state) {
+  const [kind, ...rest] = source.split(":"), name = rest.join(":");
+  if (kind === "queue") return messageTable((await get(`/subscriptions/${part(name)}/peek`, { batch_size: 100, state })).messages, "Nothing is pending.");
+  if (way === "id") {
+    const found = await get(`/topics/${part(name)}/messages/${part(what)}`);
+    if (!found.message) return el("div", { class: "empty" }, "It was stored here; retention has removed it.");
+    return messageTable([found.message], "");
+  }
+  const asked = { batch_size: 100, partition };
+  if (way !== "newest") asked[way] = what;
+  const found = await get(`/topics/${part(name)}/messages`, asked);
+  const told = found.complete ? "" : `Only part of the topic was looked at (${count(found.examined)} messages): give a partition, or a later offset or time.`;
+  return [messageTable(found.messages, "No such messages."), told && el("p", { class: "hint" }, told)];
+}
+
+// Messages on the left, the chosen one on the right. The arrow keys go from one to the next.
+export function messageTable(messages, empty) {
+  if (!messages.length) return el("div", { class: "scroll" }, el("div", { class: "empty" }, empty));
+  const detail = el("div", { class: "card detail", "aria-live": "polite" });
+  const rows = messages.map((message) => {
+    const row = el("tr", { class: "message-row", tabindex: "0", "aria-selected": "false" },
+      el("td", {}, clock(message.timestamp)), el("td", { class: "number" }, `${message.partition}/${message.offset}`),
+      el("td", { class: "mono" }, message.key ?? "—"), el("td", {}, el("div", { class: "preview" }, preview(message))));
+    const choose = () => {
+      for (const other of rows) other.setAttribute("aria-selected", String(other === row));
+      showMessage(detail, message);
+    };
+    row.addEventListener("click", choose);
+    row.addEventListener("focus", choose);
+    row.addEventListener("keydown", (event) => {
+      const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+      if (next) { event.preventDefault(); next.focus(); }
+    });
+    return row;
+  });
+  const titles = ["Stored", "Partition/offset", "Key", "Payload"];
+  const list = el("div", { class: "scroll" }, el("table", {},
+    el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { scope: "col", class: place === 1 ? "number" : null }, title)))), el("tbody", {}, rows)));
+  rows[0].setAttribute("aria-selected", "true");
+  showMessage(detail, messages[0]);
+  return el("div", { class: "split" }, list, detail);
+}
+
+function showMessage(place, message) {
+  const fate = el("div", {}, el("p", { class: "hint" }, "Asking where it stands …"));
+  const headers = Object.entries(message.headers || {});
+  const dead = message.dead_letter;
+  fill(place, el("h2", {}, "Message"),
+    facts([["Id", el("span", { class: "mono" }, message.id)], ["Topic", message.topic], ["Place", `partition ${message.partition}, offset ${message.offset}`],
+      ["Stored", moment(message.timestamp)], ["Key", message.key], ["Priority", message.priority === undefined ? null : String(message.priority)],
+      ["Size", message.bytes === undefined ? null : size(message.bytes)], ["Happened", moment(message.event_time)], ["Not before", moment(message.deliver_at)],
+      ["Expires", moment(message.expires_at)], ["Dedup id", message.dedup_id], ["State", message.state && mark(message.state)]]),
+    dead && [el("h2", {}, "Why it is here"), facts([["Error", dead.last_error], ["From", `${dead.origin_topic}, partition ${dead.origin_partition}, offset ${dead.origin_offset}`],
+      ["Subscription", dead.origin_subscription], ["Deliveries", String(dead.deliveries)], ["Last tried", moment(dead.last_delivery)]])],
+    headers.length > 0 && [el("h2", {}, "Headers"), facts(headers)],
+    el("h2", {}, "Payload"), payload(message), el("h2", {}, "Delivery"), fate);
+  get(`/topics/${part(message.topic)}/messages/${part(message.id)}`).then((found) => showFate(fate, message, found), (error) => fill(fate, problem(error)));
+}
+
+function showFate(place, message, { subscriptions }) {
+  if (!subscriptions.length) return fill(place, el("p", { class: "hint" }, "No subscription reads this topic."));
+  const rows = subscriptions.map((one) => el("tr", {}, el("td", {}, one.subscription), el("td", {}, mark(one.state)),
+    el("td", { class: "number" }, one.deliveries ? `${one.deliveries} deliveries` : ""), el("td", {}, [one.consumer && `held by ${one.consumer}`, one.until && `until ${moment(one.until)}`].filter(Boolean).join(" "))));
+  const isScheduled = subscriptions.some((one) => one.state === "delayed");
+  const cancel = async () => {
+    if (!await ask("Cancel this message?", "It is delivered to nobody. This cannot be undone.", "Cancel the message")) return;
+    try {
+      const { messages } = await call("DELETE", `/topics/${part(message.topic)}/messages/${part(message.id)}`);
+      notice(messages ? "The message is cancelled." : "That came too late.");
+    } catch (error) { notice(error.message, true); }
+  };
+  return fill(place, el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rows))),
+    isScheduled && el("p", {}, el("button", { type: "button", class: "danger", onclick: cancel }, "Cancel…")));
+}

@@ -1,0 +1,35 @@
+// How the node is, at a glance.
+
+import { chart } from "./charts.js";
+import { el, heading } from "./dom.js";
+import { age, count, rate, short } from "./format.js";
+import { onFigures } from "./live.js";
+import { queueColumns } from "./queues.js";
+import { table } from "./table.js";
+
+const TILES = [
+  ["Published", (one) => rate(one.totals.published_rate)],
+  ["Finished", (one) => rate(one.totals.finished_rate)],
+  ["Pending", (one) => count(one.totals.pending)],
+  ["Oldest pending", (one) => age(one.totals.oldest_s)],
+  ["Dead letters", (one) => count(one.totals.dead)],
+  ["Connections", (one) => count(one.node.connections)],
+];
+
+export function overviewPage(content, { signal }) {
+  const values = TILES.map(() => el("dd", {}, "—"));
+  const tiles = el("dl", { class: "tiles" }, TILES.map(([name], place) => el("div", { class: "tile" }, el("dt", {}, name), values[place])));
+  const busiest = table(queueColumns, { key: (row) => row.name, sort: 2, descending: true, search: false, empty: "No queues or subscriptions yet." });
+  content.append(...heading("Overview"), tiles,
+    el("div", { class: "charts" },
+      chart("Messages a second", [["published", (one) => one.totals.published_rate], ["finished", (one) => one.totals.finished_rate]], short, signal),
+      chart("Depth by state", [["ready", (one) => one.totals.ready], ["leased", (one) => one.totals.leased], ["delayed", (one) => one.totals.delayed], ["dead", (one) => one.totals.dead]], short, signal),
+      chart("Lag: age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], age, signal),
+      chart("Latency: time the node takes to answer", [["answer", (one) => one.node.answer_ms]], (value) => `${Number(value.toFixed(2))} ms`, signal)),
+    el("h2", {}, "Deepest queues"), busiest.element);
+  const end = onFigures((figures) => {
+    TILES.forEach(([, read], place) => { values[place].textContent = read(figures); });
+    busiest.update([...figures.subscriptions].sort((a, b) => b.pending - a.pending).slice(0, 8));
+  });
+  signal.addEventListener("abort", end);
+}

@@ -1,0 +1,99 @@
+// Queues and subscriptions: how deep, how old, who reads, and what can be done about it.
+
+import { call, get, part } from "./api.js";
+import { chart } from "./charts.js";
+import { ask, el, facts, heading, notice } from "./dom.js";
+import { age, count, moment, rate, short } from "./format.js";
+import { onFigures } from "./live.js";
+import { table } from "./table.js";
+
+const number = (title, field, show = count) => ({ title, value: (row) => row[field], show: (row) => show(row[field]), number: true });
+
+export const queueColumns = [
+  { title: "Name", value: (row) => row.name, show: (row) => el("a", { href: `#/queues/${part(row.name)}` }, row.name) },
+  { title: "Kind", value: (row) => (row.is_queue ? "queue" : "subscription") },
+  number("Pending", "pending"),
+  number("Ready", "ready"),
+  number("Leased", "leased"),
+  number("Delayed", "delayed"),
+  number("Dead", "dead"),
+  number("Oldest", "oldest_s", age),
+  number("Finished", "rate", rate),
+  number("Consumers", "consumers"),
+];
+
+export function queuesPage(content, { signal }) {
+  const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet." });
+  const more = el("p", { class: "hint" });
+  content.append(...heading("Queues and subscriptions", "What waits to be processed, by state, and for how long."), rows.element, more);
+  signal.addEventListener("abort", onFigures((figures) => {
+    rows.update(figures.subscriptions);
+    more.textContent = figures.more_subscriptions ? `${count(figures.more_subscriptions)} more are not watched here; the address #/queues/name shows any of them.` : "";
+  }));
+}
+
+export async function queuePage(content, { subject, signal }) {
+  const path = `/subscriptions/${part(subject)}`;
+  const info = await get(path);
+  if (signal.aborted) return;
+  const one = (figures) => figures.subscriptions.find((each) => each.name === subject);
+  const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
+  const values = names.map(() => el("dd", {}, "—"));
+  const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "Nobody consumes now." });
+  content.append(...heading(subject),
+    el("div", { class: "row" },
+      el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
+      el("a", { href: `#/dead/${part(subject)}` }, "Dead letters"),
+      info.is_queue && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
+    el("dl", { class: "tiles" }, names.map((name, place) => el("div", { class: "tile" }, el("dt", {}, name), values[place]))),
+    el("div", { class: "charts" },
+      chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], short, signal),
+      chart("Lag: age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
+    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
+    el("h2", {}, "Actions"),
+    el("div", { class: "row" },
+      el("button", { type: "button", class: "danger", onclick: () => purge(subject) }, "Purge…"),
+      el("button", { type: "button", class: "danger", onclick: () => replay(subject) }, "Replay from the start…")));
+  consumers.update(consumersOf(info));
+  let looked = 0;
+  signal.addEventListener("abort", onFigures(async (figures) => {
+    const now = one(figures);
+    if (now) [now.pending, now.ready, now.leased, now.delayed, now.dead].map(count).concat(age(now.oldest_s)).forEach((text, place) => { values[place].textContent = text; });
+    if (figures.time_ms - looked < 2000) return;
+    looked = figures.time_ms;
+    const again = await get(path).catch(() => null);
+    if (again && !signal.aborted) consumers.update(consumersOf(again));
+  }));
+}
+
+const CONSUMERS = [
+  { title: "Consumer", value: (row) => row.name, show: (row) => row.name || "without a name" },
+  { title: "Partitions", value: (row) => row.partitions, wrap: true },
+];
+
+// Members of a group with what they read; else whoever holds messages or waits for some.
+function consumersOf({ members, consumers }) {
+  if (members) return Object.entries(members).map(([name, read]) => ({ name, partitions: read.join(", ") || "none" }));
+  return (consumers || []).map((name) => ({ name, partitions: "any" }));
+}
+
+function settingsOf({ created, settings }) {
+  return [
+    ["Made", moment(created)], ["Topics", settings.topics.join(", ")], ["Filter", settings.filter], ["Order", settings.ordering],
+    ["Guarantee", settings.guarantee], ["Held for", age(settings.visibility)], ["Deliveries at most", count(settings.max_deliveries)],
+    ["Dead letters go to", settings.dead_letter], ["Pushed to", settings.push?.url]];
+}
+
+async function purge(name) {
+  if (!await ask(`Purge ${name}?`, "Everything that is pending counts as finished and is delivered to nobody. This cannot be undone.", "Purge")) return;
+  await attempt(async () => notice(`${count((await call("POST", `/subscriptions/${part(name)}/purge`, {})).messages)} messages were purged.`));
+}
+
+async function replay(name) {
+  if (!await ask(`Replay ${name}?`, "Every message that is still stored is delivered again, from the first one on.", "Replay")) return;
+  await attempt(async () => { await call("POST", `/subscriptions/${part(name)}/seek`, { to: "earliest" }); notice(`${name} begins again.`); });
+}
+
+async function attempt(act) {
+  try { await act(); } catch (error) { notice(error.message, true); }
+}

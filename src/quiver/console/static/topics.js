@@ -1,0 +1,73 @@
+// Topics and their partitions.
+
+import { get, part } from "./api.js";
+import { chart } from "./charts.js";
+import { el, facts, fill, heading } from "./dom.js";
+import { age, count, moment, rate, short, size } from "./format.js";
+import { onFigures } from "./live.js";
+import { table } from "./table.js";
+
+const COLUMNS = [
+  { title: "Topic", value: (row) => row.name, show: (row) => el("a", { href: `#/topics/${part(row.name)}` }, row.name) },
+  { title: "Partitions", value: (row) => row.partitions, number: true },
+  { title: "Messages", value: (row) => row.messages, show: (row) => count(row.messages), number: true },
+  { title: "Size", value: (row) => row.bytes, show: (row) => size(row.bytes), number: true },
+  { title: "Published", value: (row) => row.rate, show: (row) => rate(row.rate), number: true },
+  { title: "Written", value: (row) => row.byte_rate, show: (row) => `${size(row.byte_rate)}/s`, number: true },
+];
+
+export function topicsPage(content, { signal }) {
+  const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet." });
+  const more = el("p", { class: "hint" });
+  content.append(...heading("Topics", "Where messages are stored, and how fast they come."), rows.element, more);
+  signal.addEventListener("abort", onFigures((figures) => {
+    rows.update(figures.topics);
+    more.textContent = figures.more_topics ? `${count(figures.more_topics)} more are not watched here; the address #/topics/name shows any of them.` : "";
+  }));
+}
+
+const PARTITIONS = [
+  { title: "Partition", value: (row) => row.index },
+  { title: "Leader", value: (row) => row.leader, show: (row) => row.leader || "this node" },
+  { title: "First offset", value: (row) => row.start_offset, show: (row) => count(row.start_offset), number: true },
+  { title: "Next offset", value: (row) => row.next_offset, show: (row) => count(row.next_offset), number: true },
+  { title: "Messages", value: (row) => row.next_offset - row.start_offset, show: (row) => count(row.next_offset - row.start_offset), number: true },
+  { title: "Size", value: (row) => row.bytes, show: (row) => size(row.bytes), number: true },
+];
+
+export async function topicPage(content, { subject, signal }) {
+  const path = `/topics/${part(subject)}`;
+  const info = await get(path);
+  if (signal.aborted) return;
+  const partitions = table(PARTITIONS, { key: (row) => row.index, search: false });
+  partitions.update(info.partitions);
+  const one = (figures) => figures.topics.find((topic) => topic.name === subject);
+  const { retention } = info.settings;
+  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged"];
+  const readers = el("dd", {}, "—");
+  content.append(...heading(subject),
+    el("div", { class: "row" },
+      el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
+      el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
+    el("div", { class: "charts" }, chart("Messages a second", [["published", (figures) => one(figures)?.rate]], short, signal)),
+    el("h2", {}, "Partitions"), partitions.element,
+    el("h2", {}, "Settings"),
+    el("div", { class: "card" }, facts([
+      ["Made", moment(info.created)], ["Durability", info.settings.durability], ["Acknowledged by", info.settings.acks],
+      ["Kept", kept.filter(Boolean).join(", ") || "for ever"], ["Compression", info.settings.compression],
+      ["Largest message", size(info.settings.message_bytes_max)]]),
+    el("dl", { class: "facts" }, el("dt", {}, "Read by"), readers)));
+  let looked = 0;
+  signal.addEventListener("abort", onFigures(async (figures) => {
+    const found = figures.subscriptions.filter((each) => each.topics.includes(subject));
+    const names = found.map((each) => each.name).join();
+    if (readers.dataset.names !== names) {
+      readers.dataset.names = names;
+      fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name), " "]) : document.createTextNode("nobody"));
+    }
+    if (figures.time_ms - looked < 2000) return;
+    looked = figures.time_ms;
+    const now = await get(path).catch(() => null);
+    if (now && !signal.aborted) partitions.update(now.partitions);
+  }));
+}

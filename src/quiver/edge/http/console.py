@@ -1,0 +1,169 @@
+"""The console over HTTP: its pages for anybody, its figures over a WebSocket for who may see them.
+
+A browser cannot give a WebSocket an ``Authorization`` header, so the token comes as a subprotocol
+beside the one that is spoken, and never in an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from quiver.client import AsyncClient
+from quiver.console.live import LiveFigures
+from quiver.console.pages import POLICY, Pages
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import Edge, send_problem
+from quiver.edge.http.operation import Operation, Reply
+from quiver.errors import MalformedRequest, NotAcceptable, Overloaded, QuiverError, ShuttingDown
+from quiver.model.clock import Clock, SystemClock
+
+PROTOCOL = "quiver.console.v1"
+BEARER = "quiver.bearer."
+VIEWERS_MAX = 200
+_INTERVAL_S = 1.0
+GOING_AWAY, POLICY_BROKEN, FAILED = 1001, 1008, 1011
+logger = structlog.get_logger()
+
+
+def console_pages() -> tuple[Operation, ...]:
+    """The operations that serve the files."""
+    pages = Pages()
+    headers = (
+        (b"content-security-policy", POLICY.encode()),
+        (b"referrer-policy", b"no-referrer"),
+    )
+
+    async def show_console(call: Call) -> Reply:
+        page = pages.get("index.html")
+        return Reply(200, page.content, page.media_type, headers=headers)
+
+    async def console_file(call: Call) -> Reply:
+        file = pages.get(call.path["file"])
+        return Reply(200, file.content, file.media_type, headers=headers)
+
+    return (
+        _page("/console", show_console, "The console."),
+        _page("/console/{file}", console_file, "A file of the console."),
+    )
+
+
+def _page(path: str, handler: Any, summary: str) -> Operation:
+    return Operation(
+        method="GET",
+        path=path,
+        handler=handler,
+        summary=summary,
+        tag="node",
+        is_open=True,
+        may_cache=True,
+    )
+
+
+class LiveEndpoint:
+    """``/console/live``: a frame of figures every second."""
+
+    def __init__(self, edge: Edge, clock: Clock | None = None) -> None:
+        self._edge = edge
+        self._clock = clock or SystemClock()
+        self._figures = LiveFigures(self._clock)
+        self._viewers = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            if self._edge.draining.is_set():
+                raise ShuttingDown
+            if self._viewers >= VIEWERS_MAX:
+                raise Overloaded(f"{VIEWERS_MAX} consoles are open already")
+            if PROTOCOL not in scope["subprotocols"]:
+                raise NotAcceptable(
+                    f"the subprotocol is {PROTOCOL}", field="Sec-WebSocket-Protocol"
+                )
+            call = Call(self._edge, _LIVE, scope, receive)
+            _take_token(call, scope["subprotocols"])
+            await call.authenticate()
+            await call.client.describe_node()
+        except QuiverError as error:
+            await send_problem(send, error, prefix="websocket.http.response")
+            return
+        await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
+        self._viewers += 1
+        try:
+            code, reason = await self._show(call.client, receive, send)
+        finally:
+            self._viewers -= 1
+        if code:
+            with contextlib.suppress(OSError, RuntimeError):  # it hung up at the same time
+                await send({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def _show(self, client: AsyncClient, receive: Receive, send: Send) -> tuple[int, str]:
+        """Until the viewer leaves or the node stops; how to close, 0 if nobody is there to see it."""
+        parts: list[Coroutine[Any, Any, tuple[int, str]]] = [
+            self._push(client, send),
+            _until_gone(receive),
+            self._until_draining(),
+        ]
+        tasks = [asyncio.ensure_future(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return next(iter(done)).result()
+
+    async def _push(self, client: AsyncClient, send: Send) -> tuple[int, str]:
+        told: str | None = None
+        while True:
+            began = self._clock.monotonic()
+            try:
+                frame = await self._figures.frame(client)
+                if frame is not None and frame is not told:
+                    await send({"type": "websocket.send", "text": frame})
+                    told = frame
+            except QuiverError as error:
+                return POLICY_BROKEN, error.code
+            except (OSError, RuntimeError):  # uvicorn's ways of saying that it is closed
+                return 0, ""
+            except Exception as error:
+                logger.error("the console failed unexpectedly", exc_info=error)
+                return FAILED, "the node failed; its log says why"
+            await self._clock.sleep(_INTERVAL_S - (self._clock.monotonic() - began))
+
+    async def _until_draining(self) -> tuple[int, str]:
+        await self._edge.draining.wait()
+        await self._figures.close()
+        return GOING_AWAY, ShuttingDown.code
+
+
+async def _until_gone(receive: Receive) -> tuple[int, str]:
+    """A viewer has nothing to say."""
+    message = await receive()
+    if message["type"] == "websocket.disconnect":
+        return 0, ""
+    return POLICY_BROKEN, "nothing is expected here"
+
+
+def _take_token(call: Call, protocols: list[str]) -> None:
+    """Read the token among the subprotocols as if it had been in the header."""
+    tokens = [one.removeprefix(BEARER) for one in protocols if one.startswith(BEARER)]
+    if not tokens:
+        return
+    if len(tokens) > 1 or b"authorization" in call.fields:
+        raise MalformedRequest("the token is given twice")
+    call.fields[b"authorization"] = b"Bearer " + tokens[0].encode("latin-1", "replace")
+
+
+async def _live(call: Call) -> Reply:
+    raise AssertionError("a WebSocket is no request")
+
+
+_LIVE = Operation(
+    method="GET", path="/console/live", handler=_live, summary="Figures as they come.", tag="node"
+)

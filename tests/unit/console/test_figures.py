@@ -1,0 +1,188 @@
+"""What the console shows is what the broker holds, gathered within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from quiver import AsyncClient
+from quiver.config import NodeConfig
+from quiver.console import live
+from quiver.console.figures import Figures, Turns
+from quiver.console.live import LiveFigures
+from quiver.console.pages import POLICY, Pages
+from quiver.console.snapshot import Snapshot
+from quiver.edge.access.principal import INTERNAL
+from quiver.edge.in_process import InProcessDialer
+from quiver.edge.node import Node
+from quiver.errors import PathNotFound
+from quiver.model.clock import SystemClock
+from quiver.testing.clock import ManualClock
+from tests.aio import async_test
+
+
+@asynccontextmanager
+async def broker(folder: Path) -> AsyncIterator[AsyncClient]:
+    node = Node(NodeConfig(data=str(folder)))
+    await node.start(listen=False)
+    assert node.services is not None
+    client = AsyncClient(dialer=InProcessDialer(node.services, INTERNAL))
+    try:
+        yield client
+    finally:
+        await client.close()
+        await node.stop()
+
+
+def test_turns_reach_everybody_and_begin_again() -> None:
+    turns, names = Turns(2), ["a", "b", "c", "d", "e"]
+    taken = [turns.next(names) for _ in range(4)]
+    assert taken == [["a", "b"], ["c", "d"], ["e", "a"], ["b", "c"]]
+
+
+def test_turns_take_all_where_there_are_few() -> None:
+    assert Turns(3).next(["b", "a"]) == ["a", "b"]
+    assert Turns(3).next([]) == []
+
+
+@async_test
+async def test_depths_sizes_and_ages_are_those_of_the_broker(tmp_path: Path) -> None:
+    async with broker(tmp_path) as client:
+        await client.create_queue("emails")
+        await client.publish_many("emails", [{"n": n} for n in range(5)])
+        await client.publish("emails", "later", delay="1h")
+        await client.receive("emails", 2)
+        taken = await Figures(client, SystemClock()).take()
+        [emails] = taken.subscriptions
+        assert (emails.pending, emails.ready, emails.leased, emails.delayed) == (6, 3, 2, 1)
+        assert emails.oldest_s is not None
+        assert 0 < emails.oldest_s < 60
+        assert taken.totals.pending == 6
+        [topic] = taken.topics
+        assert (topic.name, topic.messages) == ("emails", 6)
+        assert topic.bytes > 0
+        assert taken.node.answer_ms > 0
+
+
+@async_test
+async def test_rates_are_what_came_and_went_between_two_looks(tmp_path: Path) -> None:
+    async with broker(tmp_path) as client:
+        clock = ManualClock()
+        await client.create_queue("emails")
+        figures = Figures(client, clock)
+        first = await figures.take()
+        assert first.totals.published_rate == 0
+        await client.publish_many("emails", list(range(20)))
+        messages = await client.receive("emails", 15)
+        await client.ack("emails", messages)
+        await clock.advance(2)
+        taken = await figures.take()
+        assert taken.topics[0].rate == pytest.approx(10)
+        assert taken.subscriptions[0].rate == pytest.approx(7.5)
+
+
+@async_test
+async def test_no_more_is_looked_at_than_the_bound_and_everything_in_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quiver.console.figures.LOOKS_MAX", 2)
+    async with broker(tmp_path) as client:
+        for number in range(5):
+            await client.create_topic(f"t{number}")
+            await client.publish(f"t{number}", "x")
+        asked: list[str] = []
+        figures, describe = Figures(client, SystemClock()), client.describe_topic
+
+        async def counted(name: str) -> Any:
+            asked.append(name)
+            return await describe(name)
+
+        monkeypatch.setattr(client, "describe_topic", counted)
+        await figures.take()
+        assert asked == ["t0", "t1"]
+        for _ in range(2):
+            taken = await figures.take()
+        assert [topic.messages for topic in taken.topics] == [1] * 5
+
+
+@async_test
+async def test_a_frame_is_made_once_for_all_who_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(tmp_path) as client:
+        asked, describe = 0, client.describe_node
+
+        async def counted() -> Any:
+            nonlocal asked
+            asked += 1
+            return await describe()
+
+        monkeypatch.setattr(client, "describe_node", counted)
+        figures = LiveFigures(SystemClock())
+        frames = await asyncio.gather(*(figures.frame(client) for _ in range(20)))
+        assert asked == 1
+        assert frames[0] is not None
+        assert all(frame is frames[0] for frame in frames)
+        msgspec.json.decode(frames[0], type=Snapshot)
+
+
+@async_test
+async def test_a_node_that_answers_slowly_is_asked_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(tmp_path) as client:
+        clock, asked = ManualClock(), 0
+        figures, describe = LiveFigures(clock), client.describe_node
+
+        async def slowly() -> Any:
+            nonlocal asked
+            asked += 1
+            await clock.advance(1.0)
+            return await describe()
+
+        monkeypatch.setattr(client, "describe_node", slowly)
+        await figures.frame(client)
+        await clock.advance(19.0)
+        await figures.frame(client)
+        assert asked == 1
+        await clock.advance(1.5)
+        await figures.frame(client)
+        assert asked == 2
+
+
+@async_test
+async def test_whoever_looks_waits_no_longer_than_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WAIT_S", 0.01)
+    async with broker(tmp_path) as client:
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(client, "describe_node", never)
+        figures = LiveFigures(SystemClock())
+        assert await figures.frame(client) is None
+        await figures.close()
+
+
+def test_pages_are_whole_and_name_nothing_outside() -> None:
+    pages = Pages()
+    assert b"Chart.js" in pages.get("chart.js").content
+    assert b"//" not in pages.get("index.html").content
+    assert "unsafe" not in POLICY
+    with pytest.raises(PathNotFound):
+        pages.get("../pages.py")
+
+
+def test_no_page_makes_markup_of_text() -> None:
+    for name, file in Pages()._files.items():
+        if name.endswith(".js") and name != "chart.js":
+            for way in (b"innerHTML", b"outerHTML", b"insertAdjacentHTML", b"document.write"):
+                assert way not in file.content, name
