@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+import structlog
 from structlog.testing import capture_logs
 
+from quiver.edge.access import audit as audit_module
 from quiver.edge.access.audit import Audit, resource_of
 from quiver.errors import PermissionDenied, TopicExists
 from quiver.model import wire
 from quiver.model.topic import TopicSettings
 
 REQUEST = wire.CreateTopic(name="orders", settings=TopicSettings())
+
+
+@pytest.fixture(autouse=True)
+def every_line(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever another test of this process has asked of logging, or fixed for this module."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    monkeypatch.setattr(audit_module, "logger", structlog.get_logger())
+    yield
+    structlog.configure(**before)
 
 
 def refused(audit: Audit, now: float, principal: str = "shop") -> list[Any]:
