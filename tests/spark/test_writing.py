@@ -20,9 +20,23 @@ def contents(client, topic: str) -> list[tuple]:
     )
 
 
+_of_others: set[str] = set()
+"""Staging topics that were there before the test: of streams that were stopped half way."""
+
+
+def staging_topics(client) -> set[str]:
+    return {one.name for one in client.list_topics() if one.name.count(".") > 1}
+
+
+@pytest.fixture(autouse=True)
+def note_what_others_left(client) -> None:
+    _of_others.clear()
+    _of_others.update(staging_topics(client))
+
+
 def left_behind(client) -> list[str]:
-    """Staging topics that are still there."""
-    return [one.name for one in client.list_topics() if one.name.count(".") > 1]
+    """Staging topics that the test has made and that are still there."""
+    return sorted(staging_topics(client) - _of_others)
 
 
 def save(frame, node, topic: str) -> None:
