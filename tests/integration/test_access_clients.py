@@ -88,6 +88,7 @@ class TestOfANode:
             certificate = {"subjectAltName": (("DNS", "root.example"),)}
             root = await clients.of(Shown(certificate=certificate))
             await root.create_topic("orders")
+            assert [topic.name for topic in await root.list_topics()] == ["orders"]
             await clients.close()
 
     @edge_test

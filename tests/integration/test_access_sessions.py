@@ -72,7 +72,7 @@ class TestRevocation:
             old, _ = await tokens_of(run).create("a", list(ALL))
             peer = await run.peer(token=await token(run, "a"))
             await tokens_of(run).revoke(old.id)
-            await peer.create("orders")
+            assert (await peer.create("orders")).name == "orders"
 
 
 class TestQuotas:
@@ -249,9 +249,10 @@ async def test_what_is_delivered_at_most_once_is_not_held(tmp_path: Path) -> Non
     ):
         await mine.create_queue("emails", guarantee="at-most-once")
         await mine.publish_many("emails", [b"%d" % number for number in range(12)])
-        received = 0
-        while received < 12:
-            received += len(await mine.receive("emails", 100, wait="5s"))
+        received = []
+        while len(received) < 12:
+            received += [one.payload for one in await mine.receive("emails", 100, wait="5s")]
+        assert received == [b"%d" % number for number in range(12)]
 
 
 @edge_test

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
@@ -38,20 +39,20 @@ from tests.aio import async_test
 Changes = list[Put | Delete]
 
 
-class MetadataConformance:
+class MetadataConformance(ABC):
     lease_seconds = 5
 
+    @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[MetadataStore]:
         """A store without keys, closed on leaving."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def pass_time(self, seconds: float) -> None:
         """Let time pass as the store's leases see it."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def forget_history(self, store: MetadataStore) -> None:
         """Make the store forget at least every change made so far but the newest."""
-        raise NotImplementedError
 
     # Reading and committing
 

@@ -154,6 +154,7 @@ async def test_a_change_of_settings_is_followed(tmp_path: Path) -> None:
         await until(lambda: new.bodies == [2])
         await node.http.patch("/queues/emails", json={"push": None})
         await until(lambda: _pushing_to(node) is None)
+        assert (old.bodies, new.bodies) == ([1], [2])
 
 
 @edge_test
@@ -173,7 +174,9 @@ async def test_a_target_that_is_not_listed_is_refused(tmp_path: Path) -> None:
 async def test_without_a_list_nothing_may_be_pushed(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         body = {"push": {"url": "https://hooks.example.com/"}}
-        problem(await node.http.put("/queues/emails", json=body), 422, "invalid_setting")
+        refused = await node.http.put("/queues/emails", json=body)
+        assert problem(refused, 422, "invalid_setting")["field"] == "push.url"
+        assert (await node.http.get("/queues/emails")).status_code == 404
 
 
 def _pushing_to(node: HttpNode) -> str | None:

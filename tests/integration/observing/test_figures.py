@@ -130,9 +130,12 @@ async def test_rebalances_are_counted(tmp_path: Path) -> None:
     async with client(tmp_path) as q:
         await q.create_topic("orders", partitions=2)
         await q.create_subscription("group", topics=["orders"], ordering="partition")
-        await q.receive("group", consumer="a")
-        await q.receive("group", consumer="b")
-        await shown(q, "subscription_rebalances_total", "group", value=3)
+        await q.receive("group", consumer="a")  # gets both partitions
+        await q.receive("group", consumer="b")  # gets one of them
+        await shown(q, "subscription_rebalances_total", "group", value=2)
+        info = await q.describe_subscription("group")
+        assert info.members is not None
+        assert sorted(map(len, info.members.values())) == [1, 1]
 
 
 @edge_test
