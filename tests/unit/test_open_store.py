@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quiver.cluster.open_store import etcd_settings, open_store
+from quiver.cluster.etcd.open_etcd import etcd_settings
+from quiver.cluster.open_store import open_store
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.config import Metadata
 from quiver.errors import InvalidSetting, MetadataUnavailable

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quiver.edge.webhooks.guarded import GuardedResolver
 from quiver.edge.webhooks.pace import PAUSE_S_MAX, Pace
 from quiver.edge.webhooks.signature import TOLERANCE_S, is_genuine, sign
-from quiver.edge.webhooks.targets import GuardedResolver, Targets
+from quiver.edge.webhooks.targets import Targets
 from quiver.errors import InvalidSetting
 from quiver.model.subscription import Push
 
@@ -148,11 +148,11 @@ class TestTargets:
         ],
     )
     def test_a_listed_host_may_not_be_inside_the_network(self, address: str) -> None:
-        assert not Targets("*").may_reach(ipaddress.ip_address(address))
+        assert not Targets("*").may_reach(address)
 
     def test_a_listed_network_may_be_reached(self) -> None:
-        assert Targets("*, 10.0.0.0/8").may_reach(ipaddress.ip_address("10.0.0.1"))
-        assert Targets("*").may_reach(ipaddress.ip_address("8.8.8.8"))
+        assert Targets("*, 10.0.0.0/8").may_reach("10.0.0.1")
+        assert Targets("*").may_reach("8.8.8.8")
 
     def test_a_name_that_resolves_to_the_inside_is_not_connected_to(self) -> None:
         async def resolve(listed: str) -> list[str]:

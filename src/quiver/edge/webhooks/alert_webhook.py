@@ -11,7 +11,8 @@ import structlog
 
 from quiver.broker.alerts.alert import Alert
 from quiver.edge.observing import alert_json
-from quiver.edge.webhooks.targets import GuardedResolver, Targets
+from quiver.edge.webhooks.guarded import guarded_session
+from quiver.edge.webhooks.targets import Targets
 from quiver.errors import Unavailable
 from quiver.model.clock import Clock
 from quiver.version import __version__
@@ -45,13 +46,10 @@ class AlertWebhook:
 
     async def _post(self, body: bytes) -> str | None:
         """What went wrong, if anything. Alerts are rare: each has a connection of its own."""
-        connector = aiohttp.TCPConnector(resolver=GuardedResolver(self._targets))
         headers = {"Content-Type": "application/json", "User-Agent": f"quiver/{__version__}"}
         try:
             async with (
-                aiohttp.ClientSession(
-                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-                ) as web,
+                guarded_session(self._targets) as web,
                 web.post(
                     self._url,
                     data=body,

@@ -11,8 +11,9 @@ import structlog
 
 from quiver.client import AsyncClient
 from quiver.config import Web
+from quiver.edge.webhooks.guarded import guarded_session
 from quiver.edge.webhooks.pusher import Pusher
-from quiver.edge.webhooks.targets import GuardedResolver, Targets
+from quiver.edge.webhooks.targets import Targets
 from quiver.errors import InvalidSetting, QuiverError
 from quiver.model.clock import Clock
 from quiver.model.subscription import Push
@@ -20,7 +21,6 @@ from quiver.model.topic import checked_name
 
 LOOK_S = 1.0
 _SECRET_BYTES_MAX = 4096
-_CONNECTIONS_MAX = 256
 logger = structlog.get_logger()
 _Wanted = tuple[Push, bytes | None]
 
@@ -47,12 +47,7 @@ class Pushers:
         await self._client.close()
 
     async def _run(self) -> None:
-        connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(self._targets), limit=_CONNECTIONS_MAX, use_dns_cache=False
-        )
-        async with aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-        ) as web:
+        async with guarded_session(self._targets) as web:
             try:
                 while True:
                     with contextlib.suppress(QuiverError):

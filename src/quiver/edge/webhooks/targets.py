@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
-import socket
 from urllib.parse import urlsplit
-
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 
 from quiver.errors import InvalidSetting
 
@@ -46,8 +42,11 @@ class Targets:
                 setting="push.url",
             )
 
-    def may_reach(self, address: _IpAddress) -> bool:
+    def may_reach(self, text: str) -> bool:
         """Whether a host on the list may be at this address."""
+        address = _address(text.partition("%")[0])
+        if address is None:
+            return False
         if self._is_in_a_network(address):
             return True
         plain = _plain(address)
@@ -69,27 +68,3 @@ def _address(host: str) -> _IpAddress | None:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
-
-
-class GuardedResolver(AbstractResolver):
-    """Resolves only to addresses that may be reached."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
-        self._resolver = ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        allowed = [one for one in found if self._may_reach(one["host"])]
-        if not allowed:
-            raise OSError(f"{host} is at no address that webhooks may reach")
-        return allowed
-
-    def _may_reach(self, text: str) -> bool:
-        address = _address(text.partition("%")[0])
-        return address is not None and self._targets.may_reach(address)
-
-    async def close(self) -> None:
-        await self._resolver.close()

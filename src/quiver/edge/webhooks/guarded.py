@@ -1,0 +1,46 @@
+"""Requests that go out of the node, and only where its webhooks may.
+
+Apart from ``targets``, so that a node without webhooks does not load an HTTP client.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from quiver.edge.webhooks.targets import Targets
+
+_CONNECTIONS_MAX = 256
+
+
+def guarded_session(targets: Targets) -> aiohttp.ClientSession:
+    """A client that keeps no cookies, takes no proxy, and resolves every name anew and guarded."""
+    connector = aiohttp.TCPConnector(
+        resolver=GuardedResolver(targets), limit=_CONNECTIONS_MAX, use_dns_cache=False
+    )
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    )
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves only to addresses that may be reached."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [one for one in found if self._targets.may_reach(one["host"])]
+        if not allowed:
+            raise OSError(f"{host} is at no address that webhooks may reach")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()
