@@ -14,7 +14,8 @@ from weakref import WeakSet
 from quiver.client.channel import CALL_TIMEOUT_S, Answer
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.principal import Principal
-from quiver.edge.session import NodeServices, Session
+from quiver.edge.services import NodeServices
+from quiver.edge.session import Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
 from quiver.model.batch import Bytes
 from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure

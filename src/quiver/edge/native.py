@@ -16,7 +16,9 @@ import structlog
 
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.credentials import Credentials
-from quiver.edge.session import NodeServices, Session, require_version
+from quiver.edge.calls import require_version
+from quiver.edge.services import NodeServices
+from quiver.edge.session import Session
 from quiver.errors import Overloaded, ProtocolError, QuiverError, Unavailable
 from quiver.model import wire
 from quiver.model.batch import Bytes

@@ -37,7 +37,7 @@ from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
 from quiver.edge.observing import Observing
-from quiver.edge.session import NodeServices
+from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads

@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from quiver.broker.broker import FETCH_WAIT_S_MAX, Broker, Offer
+from quiver.broker.broker import FETCH_WAIT_S_MAX, Offer
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
-from quiver.config import Limits
-from quiver.edge.access.authority import Authority
 from quiver.edge.access.caller import Caller
-from quiver.edge.observing import Observing
-from quiver.edge.subscription_calls import (
-    Receiving,
-    find,
-    manage,
-    peek,
-    push_url,
-    read_state,
-    settle,
-)
-from quiver.edge.token_calls import manage_tokens
+from quiver.edge.calls import Calls
+from quiver.edge.services import NodeServices
+from quiver.edge.subscription_calls import Receiving, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -41,15 +31,10 @@ from quiver.errors import (
     RequestTimeout,
     ShuttingDown,
     Unavailable,
-    UnsupportedProtocol,
 )
-from quiver.metrics import NodeMetrics
-from quiver.metrics.exposition import CONTENT_TYPE
 from quiver.model import wire
 from quiver.model.batch import Bytes
-from quiver.model.clock import Clock
 from quiver.model.topic import Acks
-from quiver.version import __version__
 
 _REQUEST_TIMEOUT_S = 30.0
 _PUBLISH_TIMEOUT_S_MAX = 300.0
@@ -61,22 +46,6 @@ logger = structlog.get_logger()
 
 class Send(Protocol):
     def __call__(self, reply: wire.AnyReply, body: Sequence[Bytes] = (), /) -> None: ...
-
-
-class NodeServices(msgspec.Struct):
-    """What a session needs of the node it is part of."""
-
-    broker: Broker
-    metrics: NodeMetrics
-    limits: Limits
-    clock: Clock
-    node: str
-    started: float
-    authority: Authority
-    observing: Observing
-    connection_count: Callable[[], int] = lambda: 0
-    require_target: Callable[[str | None], None] = lambda _: None
-    """Refuses a URL that webhooks may not go to."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -349,37 +318,12 @@ class Session:
         async with self._call_turn:
             await self._writable.wait()
             try:
-                reply, body = await self._reply_to(request)
+                reply, body = await Calls(self._services, self.caller).reply_to(request)
             except QuiverError as error:
                 self.caller.did(request, error)
                 raise
             self.caller.did(request, None)
             self._answer(waiting, reply, body)
-
-    async def _reply_to(self, request: wire.AnyRequest) -> tuple[wire.AnyReply, Sequence[Bytes]]:
-        if isinstance(request, wire.CreateTopic | wire.CreateQueue):
-            self.caller.require_room_for_topic(request.name, self._broker.topic_names)
-        handler = _HANDLERS.get(type(request))
-        if handler is not None:
-            return await handler(self, request), ()
-        if isinstance(request, wire.ReadMetrics):
-            return wire.Metrics(media_type=CONTENT_TYPE), [await self._services.observing.text()]
-        if isinstance(request, wire.Peek):
-            return await peek(self._broker, request)
-        if isinstance(request, wire.FindMessage):
-            found, body = await find(self._broker, request)
-            sees = self.caller.sees_subscription
-            found.statuses = [one for one in found.statuses if sees(one.subscription)]
-            return found, body
-        if isinstance(request, wire.ReadState):
-            return await read_state(self._broker, request)
-        self._services.require_target(push_url(request))
-        reply = await manage(self._broker, request)
-        if isinstance(reply, wire.Subscriptions):
-            reply.subscriptions = [
-                one for one in reply.subscriptions if self.caller.sees_subscription(one.name)
-            ]
-        return reply, ()
 
     async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:
         """Wait for data without holding anybody up, then read and send in turn with other fetches.
@@ -421,107 +365,6 @@ class Session:
                     self._answer(waiting, *received)
                     return
             await receiving.wait()
-
-    async def _hello(self, request: wire.Hello) -> wire.AnyReply:
-        require_version(request)
-        limits = self._services.limits
-        return wire.Welcome(
-            version=wire.PROTOCOL_VERSION,
-            node=self._services.node,
-            software=f"quiver/{__version__}",
-            frame_bytes_max=limits.request_bytes_max,
-            requests_max=limits.requests_max,
-        )
-
-    async def _create_topic(self, request: wire.CreateTopic) -> wire.AnyReply:
-        info = await self._broker.create_topic(
-            request.name, request.settings, exist_ok=request.exist_ok
-        )
-        return wire.Topic(topic=info)
-
-    async def _alter_topic(self, request: wire.AlterTopic) -> wire.AnyReply:
-        return wire.Topic(topic=await self._broker.alter_topic(request.name, request.changes))
-
-    async def _delete_topic(self, request: wire.DeleteTopic) -> wire.AnyReply:
-        await self._broker.delete_topic(request.name)
-        return wire.Done()
-
-    async def _describe_topic(self, request: wire.DescribeTopic) -> wire.AnyReply:
-        return wire.Topic(topic=await self._broker.describe_topic(request.name))
-
-    async def _list_topics(self, _: wire.ListTopics) -> wire.AnyReply:
-        topics = await self._broker.list_topics()
-        return wire.Topics(topics=[one for one in topics if self.caller.sees_topic(one.name)])
-
-    async def _open_producer(self, request: wire.OpenProducer) -> wire.AnyReply:
-        name = self.caller.producer_name(request.name)
-        identity, sequences = await self._broker.open_producer(name, request.topic)
-        return wire.ProducerOpened(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            last_sequences=sequences,
-        )
-
-    async def _find_offset(self, request: wire.FindOffset) -> wire.AnyReply:
-        offset = await self._broker.find_offset(
-            request.topic, request.partition, request.at, request.time_us
-        )
-        return wire.OffsetFound(offset=offset)
-
-    async def _describe_node(self, _: wire.DescribeNode) -> wire.AnyReply:
-        services = self._services
-        return wire.Node(
-            node=services.node,
-            software=f"quiver/{__version__}",
-            uptime_s=services.clock.monotonic() - services.started,
-            topics=self._broker.topic_count,
-            partitions=self._broker.partition_count,
-            connections=services.connection_count(),
-            counters=services.metrics.values() if self.caller.is_admin else {},
-        )
-
-    async def _list_alerts(self, _: wire.ListAlerts) -> wire.AnyReply:
-        observing = self._services.observing
-        return wire.Alerts(
-            firing=[one for one in observing.firing if self._sees(one)],
-            recent=[one for one in observing.recent if self._sees(one)],
-        )
-
-    def _sees(self, alert: wire.AlertInfo) -> bool:
-        """Whether the caller may know of what the alert is about; of the node, everybody may."""
-        name, caller = alert.subject, self.caller
-        return not name or caller.sees_subscription(name) or caller.sees_topic(name)
-
-    async def _manage_tokens(
-        self, request: wire.CreateToken | wire.ListTokens | wire.RevokeToken
-    ) -> wire.AnyReply:
-        return await manage_tokens(self._services.authority.tokens, request)
-
-
-_HANDLERS: dict[type, Callable[[Session, Any], Awaitable[wire.AnyReply]]] = {
-    wire.Hello: Session._hello,
-    wire.CreateTopic: Session._create_topic,
-    wire.AlterTopic: Session._alter_topic,
-    wire.DeleteTopic: Session._delete_topic,
-    wire.DescribeTopic: Session._describe_topic,
-    wire.ListTopics: Session._list_topics,
-    wire.OpenProducer: Session._open_producer,
-    wire.FindOffset: Session._find_offset,
-    wire.CreateToken: Session._manage_tokens,
-    wire.ListTokens: Session._manage_tokens,
-    wire.RevokeToken: Session._manage_tokens,
-    wire.DescribeNode: Session._describe_node,
-    wire.ListAlerts: Session._list_alerts,
-}
-
-
-def require_version(hello: wire.Hello) -> None:
-    """Refuse a client that does not speak this node's version of the protocol."""
-    if wire.PROTOCOL_VERSION not in hello.versions:
-        raise UnsupportedProtocol(
-            f"this node speaks version {wire.PROTOCOL_VERSION} of the protocol, "
-            f"not {hello.versions[:10]}"
-        )
 
 
 def _timeout_s(request: wire.AnyRequest) -> float:

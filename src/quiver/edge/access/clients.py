@@ -22,7 +22,7 @@ from quiver.edge.access.attempts import Attempts
 from quiver.edge.access.credentials import Credentials
 from quiver.edge.access.principal import Principal
 from quiver.edge.in_process import InProcessDialer
-from quiver.edge.session import NodeServices
+from quiver.edge.services import NodeServices
 from quiver.errors import Overloaded, QuiverError, Unauthenticated
 from quiver.model.clock import Clock
 

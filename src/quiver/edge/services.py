@@ -1,0 +1,28 @@
+"""What the edge's parts need of the node they are part of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from quiver.broker.broker import Broker
+from quiver.config import Limits
+from quiver.edge.access.authority import Authority
+from quiver.edge.observing import Observing
+from quiver.metrics import NodeMetrics
+from quiver.model.clock import Clock
+
+
+class NodeServices(msgspec.Struct):
+    broker: Broker
+    metrics: NodeMetrics
+    limits: Limits
+    clock: Clock
+    node: str
+    started: float
+    authority: Authority
+    observing: Observing
+    connection_count: Callable[[], int] = lambda: 0
+    require_target: Callable[[str | None], None] = lambda _: None
+    """Refuses a URL that webhooks may not go to."""
