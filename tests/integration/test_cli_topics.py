@@ -80,6 +80,15 @@ def test_topics_are_listed_by_name(quiver: Commands) -> None:
     assert "1h30m, 1GB" in rows[0]
 
 
+def test_quivers_own_topics_are_listed_when_asked_for(quiver: Commands) -> None:
+    quiver("topic", "create", "orders")
+    assert quiver("subscription", "create", "pager", "--topic", "__alerts").code == 0
+    assert [topic["name"] for topic in quiver("topic", "list", "--json").json] == ["orders"]
+    everything = quiver("topic", "list", "--all", "--json").json
+    assert [topic["name"] for topic in everything] == ["__alerts", "orders"]
+    assert quiver("subscription", "delete", "pager", "--yes").code == 0
+
+
 def test_no_topics_are_an_empty_list(quiver: Commands) -> None:
     assert quiver("topic", "list", "--json").json == []
     told = quiver("topic", "list")

@@ -18,7 +18,7 @@ from quiver.cli.text import (
     shown_size,
     shown_time,
 )
-from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
+from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings, is_internal
 from quiver.model.wire import TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
@@ -95,10 +95,16 @@ def alter(
 
 
 @app.command("list")
-def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+def list_(
+    context: typer.Context,
+    all_: Annotated[bool, typer.Option("--all", help="Quiver's own topics too.")] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
     """List the topics."""
     with connected(context, url) as client:
-        topics = sorted(client.list_topics(), key=lambda topic: topic.name)
+        listed = sorted(client.list_topics(), key=lambda topic: topic.name)
+    topics = [topic for topic in listed if all_ or not is_internal(topic.name)]
     if json:
         print_json(topics)
         return
