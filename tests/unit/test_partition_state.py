@@ -75,7 +75,7 @@ class World:
             run_blocking=power or Gate(),
         )
         blank = {number: DeliveryMachine(self.settings, Offset(0)) for number in NUMBERS}
-        return partition, await partition.open_state(blank, self.clock)
+        return partition, await partition.open_state(blank)
 
     async def publish(self, partition: Partition, count: int) -> None:
         batch = batch_of(*[b"p"] * count)

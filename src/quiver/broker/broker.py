@@ -45,7 +45,8 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.log.disk import Disk
-from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.log import Log
+from quiver.log.partition_log import RunBlocking
 from quiver.log.retention import RetentionLimits
 from quiver.metrics.sample import Sample
 from quiver.metrics.traffic import Traffic
@@ -425,7 +426,7 @@ class Broker:
         statuses = await self.subscriptions.statuses(record, one.partition, one.offset)
         return Found(one, entry, statuses)
 
-    async def _require(self, record: TopicRecord, one: MessageId) -> PartitionLog:
+    async def _require(self, record: TopicRecord, one: MessageId) -> Log:
         """The log that the message is or was in."""
         if one.topic == record.number and one.partition < len(record.first_hashes):
             log = (await self._partitions.get(record, one.partition)).log

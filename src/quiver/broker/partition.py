@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from crc32c import crc32c
 
 from quiver.broker.dedup import DedupWindow, Seen
 from quiver.broker.delivery.machine import DeliveryMachine
-from quiver.broker.partition_state import STATE_SETTINGS, PartitionState
+from quiver.broker.partition_state import STATE, STATE_SETTINGS, PartitionState
 from quiver.broker.producers import (
     ProducerSessions,
     Snapshot,
@@ -30,9 +29,10 @@ from quiver.broker.producers import (
     decode_snapshot,
     encode_snapshot,
 )
-from quiver.errors import DiskFull, LogClosed, LogFailed, PartitionUnavailable
+from quiver.broker.snapshots import FileSnapshots, Snapshots
+from quiver.errors import DiskFull, LogClosed, LogFailed, PartitionUnavailable, QuiverError
 from quiver.log.disk import Disk
-from quiver.log.files import write_files
+from quiver.log.log import Log
 from quiver.log.partition_log import PartitionLog, RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -41,6 +41,7 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import ProducerStamp
 from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId, Sequence
 from quiver.model.schema import COLUMN_BIT
+from quiver.model.topic import Acks
 
 PRODUCERS = "producers"
 """The file beside the segments that holds a snapshot of producer sessions."""
@@ -74,22 +75,22 @@ class Partition:
 
     def __init__(
         self,
-        log: PartitionLog,
+        folder: str,
+        log: Log,
         sessions: ProducerSessions,
         window: DedupWindow,
         *,
-        folder: str,
-        disk: Disk,
+        snapshots: Snapshots,
+        open_state_log: Callable[[], Awaitable[Log]],
         clock: Clock,
-        run_blocking: RunBlocking,
     ) -> None:
         self.log = log
         self.folder = folder
         self._sessions = sessions
         self.window = window
         self._clock = clock
-        self._disk = disk
-        self._run_blocking = run_blocking
+        self._snapshots = snapshots
+        self._open_state_log = open_state_log
         self._underway: dict[Offset, asyncio.Future[Placed]] = {}
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
@@ -104,22 +105,17 @@ class Partition:
     def failure(self) -> LogFailed | None:
         return self.log.failure or (self.state.failure if self.state is not None else None)
 
-    async def open_state(self, blank: dict[int, DeliveryMachine], clock: Clock) -> PartitionState:
+    async def open_state(self, blank: dict[int, DeliveryMachine]) -> PartitionState:
         """The state of the subscriptions; ``blank`` are those there are, as they began."""
         async with self._state_turn:
             if self._closed:
                 raise LogClosed(f"{self.folder} is closed")
             if self.state is None or (not self.state.is_open and self.log.failure is None):
                 try:
+                    log = await self._open_state_log()
+                    log.on_sync = self.log.on_sync
                     self.state = await PartitionState.open(
-                        self.folder,
-                        self.log,
-                        STATE_SETTINGS,
-                        disk=self._disk,
-                        clock=clock,
-                        run_blocking=self._run_blocking,
-                        blank=blank,
-                        on_sync=self.log.on_sync,
+                        self.folder, self.log, log, self._snapshots, blank
                     )
                 except OSError as error:
                     raise _unopened(self.folder, error) from error
@@ -137,14 +133,20 @@ class Partition:
         run_blocking: RunBlocking,
         dedup_window_us: int = 0,
     ) -> Partition:
-        log = await PartitionLog.open(
-            folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
-        )
+        """A partition that this node keeps alone."""
+        open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
+        log = await open_log(folder, settings=settings)
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
-            window = DedupWindow(dedup_window_us)
-            return await cls._with_sessions(log, window, folder, disk, clock, run_blocking)
+            return await cls.over(
+                folder,
+                log,
+                snapshots=FileSnapshots(folder, disk, run_blocking),
+                open_state_log=lambda: open_log(f"{folder}/{STATE}", settings=STATE_SETTINGS),
+                clock=clock,
+                dedup_window_us=dedup_window_us,
+            )
         except BaseException as error:
             await log.close()
             if isinstance(error, OSError):
@@ -152,25 +154,33 @@ class Partition:
             raise
 
     @classmethod
-    async def _with_sessions(
+    async def over(
         cls,
-        log: PartitionLog,
-        window: DedupWindow,
         folder: str,
-        disk: Disk,
+        log: Log,
+        *,
+        snapshots: Snapshots,
+        open_state_log: Callable[[], Awaitable[Log]],
         clock: Clock,
-        run_blocking: RunBlocking,
+        dedup_window_us: int = 0,
     ) -> Partition:
-        path = f"{folder}/{PRODUCERS}"
-        data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")
-        snapshot = _verified(data)
+        """A partition over logs that are open."""
+        data = await snapshots.load(PRODUCERS)
+        snapshot = decode_snapshot(data)
         usable = snapshot is not None and snapshot.offset <= log.next_offset
         if snapshot is None or not usable:
             snapshot = Snapshot(log.start_offset, {})
+        window = DedupWindow(dedup_window_us)
         sessions = await _rebuild_sessions(log, snapshot, window)
         window.expire(clock.time_us())
         partition = cls(
-            log, sessions, window, folder=folder, disk=disk, clock=clock, run_blocking=run_blocking
+            folder,
+            log,
+            sessions,
+            window,
+            snapshots=snapshots,
+            open_state_log=open_state_log,
+            clock=clock,
         )
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
@@ -179,24 +189,27 @@ class Partition:
 
     # ------------------------------------------------------------------ publishing
 
-    def publish(self, batch: UnstoredBatch, rows: pa.RecordBatch) -> asyncio.Future[Placed]:
+    def publish(
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks = Acks.QUORUM
+    ) -> asyncio.Future[Placed]:
         """Store a checked batch. The offset is taken now; the future is done when it is safe."""
+        self.log.require_current()
         repeat = self._sessions.judge(batch)
         if batch.columns & _DEDUP_ID and self.window.window_us:
-            return self._publish_once(batch, rows, is_repeat=repeat is not None)
+            return self._publish_once(batch, rows, acks, is_repeat=repeat is not None)
         if repeat is not None:
             return self._acknowledge_again(repeat.stored)
-        return self._stage(batch, rows)[1]
+        return self._stage(batch, rows, acks)[1]
 
     def _publish_once(
-        self, batch: UnstoredBatch, rows: pa.RecordBatch, *, is_repeat: bool
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks, *, is_repeat: bool
     ) -> asyncio.Future[Placed]:
         """Store those messages of a batch whose ids are new; ``is_repeat``: none of them is."""
         self.window.expire(self._clock.time_us())
         ids = rows.column("dedup_id").to_pylist()
         repeated = list(range(len(ids))) if is_repeat else self.window.repeats(ids)
         if not repeated:
-            entry, placed = self._stage(batch, rows)
+            entry, placed = self._stage(batch, rows, acks)
             self.window.record(ids, entry.base_offset, entry.append_time)
             return placed
         if len(repeated) == len(ids):
@@ -208,7 +221,7 @@ class Partition:
         # What is left counts as the end of the batch, so that the producer's next one follows it.
         sequence = Sequence(batch.sequence + len(repeated))
         stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, sequence)
-        entry, placed = self._stage(encode_record_batch(new, stamp=stamp), new)
+        entry, placed = self._stage(encode_record_batch(new, stamp=stamp), new, acks)
         self.window.record([ids[row] for row in left], entry.base_offset, entry.append_time)
         once = StoredOnce(entry.base_offset, entry.append_time, self._places(ids, repeated))
         return self._then(placed, once)
@@ -252,10 +265,10 @@ class Partition:
         return placed
 
     def _stage(
-        self, batch: UnstoredBatch, rows: pa.RecordBatch
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks
     ) -> tuple[StoredBatch, asyncio.Future[Placed]]:
         try:
-            entry, stored = self.log.submit(batch)
+            entry, stored = self.log.submit(batch, acks=acks)
         except (LogFailed, LogClosed) as error:
             raise unavailable(error) from error
         placed = cast(asyncio.Future[Placed], stored)
@@ -322,7 +335,7 @@ class Partition:
         try:
             async with self._snapshot_turn:
                 await self._snapshot()
-        except OSError as error:
+        except (QuiverError, OSError) as error:
             logger.warning("producer snapshot failed", folder=self.folder, error=str(error))
         finally:
             self._snapshotting = None
@@ -333,15 +346,11 @@ class Partition:
         data = encode_snapshot(self._sessions, offset, self.window.first_offset)
         self._unsnapshotted_bytes = 0
         await self._settle()
-        if self.log.failure is not None:
-            return
-        content = {PRODUCERS: crc32c(data).to_bytes(4, "little") + data}
-        await self._run_blocking(lambda: write_files(self._disk, self.folder, content))
+        if self.log.failure is None and self.log.next_offset >= offset:
+            await self._snapshots.save(PRODUCERS, lambda: data)
 
 
-async def _rebuild_sessions(
-    log: PartitionLog, snapshot: Snapshot, window: DedupWindow
-) -> ProducerSessions:
+async def _rebuild_sessions(log: Log, snapshot: Snapshot, window: DedupWindow) -> ProducerSessions:
     """The sessions: from the snapshot, and from the entries stored since; the window from these."""
     sessions = ProducerSessions(snapshot.sessions)
     begin = (
@@ -378,12 +387,6 @@ def _pass_on(again: asyncio.Future[Placed], place: Placed, original: asyncio.Fut
         again.set_exception(error)
     else:
         again.set_result(place)
-
-
-def _verified(data: bytes) -> Snapshot | None:
-    if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
-        return None
-    return decode_snapshot(data[4:])
 
 
 def _unopened(folder: str, error: OSError) -> PartitionUnavailable | DiskFull:

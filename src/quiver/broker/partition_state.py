@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from crc32c import crc32c
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.arrival import arrival_of
@@ -30,14 +29,12 @@ from quiver.broker.delivery.records import (
 )
 from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from quiver.broker.excerpts import Excerpts
-from quiver.errors import LogError, LogFailed
-from quiver.log.disk import Disk
-from quiver.log.files import write_files
-from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.broker.snapshots import SNAPSHOT_ENTRY, Snapshots
+from quiver.errors import LogFailed, QuiverError
+from quiver.log.log import Log
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
-from quiver.model.clock import Clock
 from quiver.model.envelope import seal_batch
 from quiver.model.filter import parse_filter
 from quiver.model.ids import Offset
@@ -48,6 +45,7 @@ STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
 STATE = "state"
 """The sub-folder of a partition that holds its state log."""
 SNAPSHOT = "snapshot"
+_SNAPSHOT = f"{STATE}/{SNAPSHOT}"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
@@ -81,15 +79,12 @@ class _Batch:
 class PartitionState:
     """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
 
-    def __init__(
-        self, data: PartitionLog, log: PartitionLog, *, disk: Disk, folder: str, run: RunBlocking
-    ) -> None:
+    def __init__(self, folder: str, data: Log, log: Log, snapshots: Snapshots) -> None:
         self.data = data
+        self._folder = folder
         self.machines: dict[int, DeliveryMachine] = {}
         self._log = log
-        self._disk = disk
-        self._folder = folder
-        self._run_blocking = run
+        self._snapshots = snapshots
         self._batch: _Batch | None = None
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
@@ -107,23 +102,14 @@ class PartitionState:
     @classmethod
     async def open(
         cls,
-        partition_folder: str,
-        data: PartitionLog,
-        settings: LogSettings,
-        *,
-        disk: Disk,
-        clock: Clock,
-        run_blocking: RunBlocking,
+        folder: str,
+        data: Log,
+        log: Log,
+        snapshots: Snapshots,
         blank: dict[int, DeliveryMachine],
-        on_sync: Callable[[float], None] = lambda _: None,
     ) -> PartitionState:
-        """Open the state log. ``blank`` are the subscriptions there are, as they began."""
-        folder = f"{partition_folder}/{STATE}"
-        log = await PartitionLog.open(
-            folder, disk=disk, clock=clock, settings=settings, run_blocking=run_blocking
-        )
-        log.on_sync = on_sync
-        state = cls(data, log, disk=disk, folder=folder, run=run_blocking)
+        """What the state log says. ``blank`` are the subscriptions there are, as they began."""
+        state = cls(folder, data, log, snapshots)
         state.machines = blank
         try:
             await state._recover()
@@ -163,7 +149,7 @@ class PartitionState:
         body = encode_entries(batch.entries)
         try:
             entry, stored = self._log.submit(seal_batch(body, 1, 0))
-        except LogError as error:
+        except QuiverError as error:
             batch.stored.set_exception(error)
             return
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
@@ -253,11 +239,7 @@ class PartitionState:
 
     async def _recover(self) -> None:
         """From the snapshot, then from the records since."""
-        path = f"{self._folder}/{SNAPSHOT}"
-        data = await self._run_blocking(
-            lambda: self._disk.read(path) if self._disk.exists(path) else b""
-        )
-        snapshot = _decode_snapshot(data)
+        snapshot = _decode_snapshot(await self._snapshots.load(_SNAPSHOT))
         if (
             snapshot is None
             or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
@@ -293,12 +275,14 @@ class PartitionState:
         end = self.data.next_offset
         while offset < self._log.next_offset:
             for entry in await self._log.read(offset, _READ_BYTES):
+                offset = entry.next_offset
+                if entry.columns == SNAPSHOT_ENTRY:
+                    continue
                 for change in decode_entries(bytes(entry.body)):
                     machine = self.machines.get(change.subscription)
                     for record in change.records if machine is not None else ():
                         assert machine is not None
                         lost |= await self._apply(machine, record, end)
-                offset = entry.next_offset
         return lost
 
     async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
@@ -323,7 +307,7 @@ class PartitionState:
     async def _try_to_snapshot(self) -> None:
         try:
             await self._snapshot()
-        except (LogError, OSError) as error:
+        except (QuiverError, OSError) as error:
             logger.warning("snapshot failed", folder=self._folder, error=str(error))
         finally:
             self._snapshotting = None
@@ -338,15 +322,9 @@ class PartitionState:
             if self._log.failure is not None:
                 return
             await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
-        await self._run_blocking(lambda: self._write_snapshot(offset, machines))
-        await self._log.retain(RetentionLimits(before=offset))
-
-    def _write_snapshot(self, offset: Offset, machines: dict[int, Snapshot]) -> None:
-        data = _encode(
-            _Saved(offset, {number: encode_snapshot(saved) for number, saved in machines.items()})
-        )
-        content = {SNAPSHOT: crc32c(data).to_bytes(4, "little") + data}
-        write_files(self._disk, self._folder, content)
+        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines))
+        needed_from = await self._snapshots.needed_from(offset)
+        await self._log.retain(RetentionLimits(before=needed_from))
 
     async def close(self) -> None:
         self.is_open = False
@@ -389,11 +367,14 @@ _TARGETED = _SUBSCRIPTION | COLUMN_BIT["origin_topic"]
 """Of these two, a dead letter has both; one on its way back is for the subscription it names."""
 
 
+def _encode_snapshot(offset: Offset, machines: dict[int, Snapshot]) -> bytes:
+    saved = {number: encode_snapshot(machine) for number, machine in machines.items()}
+    return _encode(_Saved(offset, saved))
+
+
 def _decode_snapshot(data: bytes) -> _Saved | None:
-    if len(data) < 4 or crc32c(data[4:]).to_bytes(4, "little") != data[:4]:
-        return None
     try:
-        return _decoder.decode(data[4:])
+        return _decoder.decode(data)
     except msgspec.MsgspecError:
         return None
 

@@ -15,7 +15,7 @@ from quiver.broker.partition import Partition
 from quiver.broker.partitions import Partitions
 from quiver.broker.subscription_catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.errors import QuiverError
-from quiver.log.partition_log import PartitionLog
+from quiver.log.log import Log
 from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
@@ -69,7 +69,7 @@ class Sampler:
         self._last: Sample | None = None
         self._fresh_until = 0.0
         self._taking: asyncio.Task[Sample] | None = None
-        self._unseen_times: dict[tuple[PartitionLog, int], tuple[Offset, int]] = {}
+        self._unseen_times: dict[tuple[Log, int], tuple[Offset, int]] = {}
         """By partition and subscription: its first message that was not looked at, and its time."""
         self._reads_left = 0
 
@@ -142,9 +142,7 @@ class Sampler:
             if oldest is None and unseen:
                 yield number, begin
 
-    async def _unseen_time(
-        self, log: PartitionLog, subscription: int, offset: Offset
-    ) -> int | None:
+    async def _unseen_time(self, log: Log, subscription: int, offset: Offset) -> int | None:
         """When a message that the subscription has not looked at was published, if that is known."""
         known = self._unseen_times.get((log, subscription))
         if known is not None and known[0] == offset:
@@ -161,6 +159,6 @@ class Sampler:
         self._unseen_times[log, subscription] = offset, entries[0].append_time
         return entries[0].append_time
 
-    def _forget_closed(self, opened: set[PartitionLog]) -> None:
+    def _forget_closed(self, opened: set[Log]) -> None:
         for place in [place for place in self._unseen_times if place[0] not in opened]:
             del self._unseen_times[place]

@@ -223,7 +223,7 @@ class Subscriptions:
         )
 
     async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
-        return await partition.open_state(self._blank_machines(topic, index), self._clock)
+        return await partition.open_state(self._blank_machines(topic, index))
 
     async def prepare(self, topic: TopicRecord, index: int, partition: Partition) -> None:
         """Recover the state of a partition before anything new is published to it.

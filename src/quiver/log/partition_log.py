@@ -24,7 +24,7 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
-from quiver.model.topic import Durability
+from quiver.model.topic import Acks, Durability
 
 T = TypeVar("T")
 
@@ -135,8 +135,15 @@ class PartitionLog:
             while not self.has_room:
                 await self._room.wait()
 
+    def require_current(self) -> None:
+        """Nobody else appends to it: it always is."""
+
     def submit(
-        self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)
+        self,
+        batch: UnstoredBatch,
+        epoch: LeaderEpoch = LeaderEpoch(0),
+        *,
+        acks: Acks = Acks.QUORUM,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         """Give a batch its offset now; the future is done when it is acknowledged."""
         if self._closing:

@@ -19,6 +19,8 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     messages: int | None = None
     before: Offset | None = None
+    not_beyond: Offset | None = None
+    """Nothing from here on goes, whatever the others say."""
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ def first_kept(
         too_old = limits.age_us is not None and segment.newest < now - limits.age_us
         too_big = limits.bytes is not None and bytes_left >= limits.bytes
         too_many = limits.messages is not None and end - segment.next_offset >= limits.messages
-        if not (passed or too_old or too_big or too_many):
+        is_held = limits.not_beyond is not None and segment.next_offset > limits.not_beyond
+        if is_held or not (passed or too_old or too_big or too_many):
             return segment.base_offset
     return end

@@ -109,6 +109,10 @@ class HeldLog:
             return self.log.durable_offset
         return self.log.next_offset
 
+    def reconfigure(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self.log.reconfigure(settings)
+
     async def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """From now on this node appends under ``epoch``."""
         self.history.begin(epoch, self.log.staged_offset)

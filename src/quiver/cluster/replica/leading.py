@@ -98,6 +98,10 @@ class Leading:
         self._moved = Signal(clock)
         self._attention = Signal(clock)
         self._over = False
+        self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
+        """Of each log: called when more of it is committed."""
+        self.on_over: Callable[[], None] = _nothing
+        """Called when this node leads no more."""
 
     # ------------------------------------------------------------------ what the cluster says
 
@@ -116,20 +120,29 @@ class Leading:
     def is_over(self) -> bool:
         return self._over or self.machine.deposed
 
+    def is_recovered(self, log: int) -> bool:
+        """Whether everything that an earlier leader may have confirmed is committed here."""
+        return self.machine.logs[log].recovered
+
     # ------------------------------------------------------------------ publishing and reading
 
-    def publish(self, batch: UnstoredBatch, log: int = 0) -> Published:
+    def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> Published:
         """Give a batch its offset; ``NotEnoughReplicas`` if it could not be confirmed now."""
-        self.require_proven()
-        if not self.machine.enough_in_sync():
-            record = self.machine.record
-            raise NotEnoughReplicas(
-                f"{len(record.in_sync)} of {len(record.replicas)} replicas are in sync and "
-                f"publishing needs {record.min_in_sync}: it resumes by itself when they are back"
-            )
+        self.require_writable(in_sync_min)
         entry, stored = self._logs[log].log.submit(batch, self.machine.epoch)
         stored.add_done_callback(self._on_stored)
         return Published(entry, stored, self.when_committed(entry.next_offset, log))
+
+    def require_writable(self, in_sync_min: int = 0) -> None:
+        """``NotEnoughReplicas`` unless as many are in sync as the partition and the caller ask for."""
+        self.require_proven()
+        record = self.machine.record
+        needed = max(in_sync_min, record.min_in_sync)
+        if len(record.in_sync) < needed:
+            raise NotEnoughReplicas(
+                f"{len(record.in_sync)} of {len(record.replicas)} replicas are in sync and "
+                f"publishing needs {needed}: it resumes by itself when they are back"
+            )
 
     def when_committed(self, end: Offset, log: int = 0) -> Committed:
         """Done when everything before ``end`` is committed."""
@@ -168,11 +181,12 @@ class Leading:
             progress.durable = held.safe_offset
         self.machine.lease_until = self._proven_until()
         self.machine.advance(self._clock.monotonic())
-        for held, progress, waiting in zip(
-            self._logs, self.machine.logs, self._waiting, strict=True
+        for held, progress, waiting, on_watermark in zip(
+            self._logs, self.machine.logs, self._waiting, self.on_watermark, strict=True
         ):
             held.watermark = max(held.watermark, progress.watermark)
             self._confirm(waiting, progress.watermark)
+            on_watermark()
         self._moved.wake()
 
     def _confirm(self, waiting: deque[tuple[Offset, Committed]], watermark: Offset) -> None:
@@ -270,3 +284,8 @@ class Leading:
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
         self._moved.wake()
+        self.on_over()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,70 @@
+"""What a partition needs of a log, whether this node keeps it alone or with others.
+
+An append is acknowledged when it is as safe as was asked for, and readers see what is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from quiver.errors import LogFailed
+from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.topic import Acks
+
+
+class Log(Protocol):
+    on_growth: Callable[[], None]
+    """Called whenever there is more to read."""
+    on_stored: Callable[[int, int, int], None]
+    """Called with how many messages, bytes and batches were stored, after each commit."""
+    on_sync: Callable[[float], None]
+    """Called with how many seconds the disk took, after each commit that was synced."""
+
+    @property
+    def start_offset(self) -> Offset: ...
+
+    @property
+    def next_offset(self) -> Offset:
+        """Everything before it can be read."""
+
+    @property
+    def staged_offset(self) -> Offset:
+        """The offset after everything submitted, acknowledged or not."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def failure(self) -> LogFailed | None: ...
+
+    @property
+    def has_room(self) -> bool: ...
+
+    async def wait_for_room(self) -> None: ...
+
+    def require_current(self) -> None:
+        """An error if another node may have appended what is not known here."""
+
+    def submit(
+        self, batch: UnstoredBatch, *, acks: Acks = Acks.QUORUM
+    ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
+        """Give a batch its offset now; the future is done when it is acknowledged."""
+
+    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
+
+    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]: ...
+
+    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool: ...
+
+    async def offset_at(self, time: Microseconds) -> Offset: ...
+
+    def reconfigure(self, settings: LogSettings) -> None: ...
+
+    async def retain(self, limits: RetentionLimits) -> Offset: ...
+
+    async def close(self) -> None: ...
