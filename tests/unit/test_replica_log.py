@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from quiver.cluster.replica.epochs import EpochStart
@@ -12,6 +13,7 @@ from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, remark
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.topic import Durability
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test
@@ -186,6 +188,16 @@ class TestHeldLog:
         await bare.close()
         with pytest.raises(CorruptLog, match="committed"):
             await held(disk)
+
+    @async_test
+    async def test_with_another_durability_other_offsets_are_safe(self) -> None:
+        log = await held(SimulatedDisk(3))
+        lazy = msgspec.structs.replace(SMALL, durability=Durability.OS)
+        await log.reconfigure(lazy)
+        await log.append(sent(original()))
+        assert log.log.durable_offset < log.safe_offset == 24
+        await log.reconfigure(SMALL)
+        assert log.log.durable_offset == log.safe_offset == 24
 
     @async_test
     async def test_scrubbing_finds_rot_that_nobody_has_read(self) -> None:

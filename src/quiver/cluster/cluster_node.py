@@ -14,7 +14,7 @@ import msgspec
 from quiver.cluster.controller import ClusterState, ControllerSettings
 from quiver.cluster.controlling import Controlling
 from quiver.cluster.election import withdrawn
-from quiver.cluster.holdings import Holdings, HoldingSettings
+from quiver.cluster.holdings import Holdings, HoldingSettings, LogsOf
 from quiver.cluster.membership import Membership
 from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
 from quiver.cluster.network import Network
@@ -56,6 +56,7 @@ class ClusterNode:
         record: NodeRecord,
         folder: str,
         settings: ClusterSettings,
+        settings_of: LogsOf,
         *,
         store: MetadataStore,
         network: Network,
@@ -70,6 +71,7 @@ class ClusterNode:
             record.id,
             f"{folder}/partitions",
             settings.holdings,
+            settings_of,
             store=store,
             network=network,
             disk=disk,

@@ -33,10 +33,12 @@ _AGAIN_SECONDS = 0.5
 logger = structlog.get_logger()
 
 
+LogsOf = Callable[[PartitionId], tuple[tuple[str, LogSettings], ...]]
+"""The logs of a partition: of each the name of its folder, and its settings."""
+
+
 class HoldingSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica: ReplicaSettings = ReplicaSettings()
-    logs: tuple[tuple[str, LogSettings], ...] = (("data", LogSettings()),)
-    """The logs of each partition: the name of the folder, and its settings."""
 
 
 class Holdings:
@@ -45,6 +47,7 @@ class Holdings:
         node: NodeId,
         folder: str,
         settings: HoldingSettings,
+        settings_of: LogsOf,
         *,
         store: MetadataStore,
         network: Network,
@@ -53,6 +56,7 @@ class Holdings:
         run_blocking: RunBlocking,
         proven_until: Callable[[], float],
     ) -> None:
+        """``settings_of`` has an answer for every partition that this node is to hold."""
         self.damaged: set[PartitionId] = set()
         """Replicas that are of no use: the node may not be seen as alive while it is in sync there."""
         self.rebuilt_count = 0
@@ -62,6 +66,7 @@ class Holdings:
         self._node = node
         self._folder = folder
         self._settings = settings
+        self._settings_of = settings_of
         self._store = store
         self._network = network
         self._disk = disk
@@ -80,6 +85,16 @@ class Holdings:
     @property
     def replicas(self) -> list[Replica]:
         return list(self._replicas.values())
+
+    async def reconfigure(self) -> None:
+        """Go on with what ``settings_of`` says now, wherever it says something new."""
+        for replica in self.replicas:
+            settings_of_each = self._settings_of(replica.partition)
+            for held, (_, settings) in zip(replica.logs, settings_of_each, strict=True):
+                try:
+                    await held.reconfigure(settings)
+                except LogError as error:  # whoever uses the log meets it too
+                    logger.warning("a log cannot be reconfigured", error=error.message)
 
     async def find_damage(self, state: ClusterState) -> None:
         """Open every replica once, before anybody counts on it."""
@@ -192,7 +207,7 @@ class Holdings:
                 run_blocking=self._run_blocking,
                 first_offset=first_offset,
             )
-            for name, settings in self._settings.logs
+            for name, settings in self._settings_of(partition)
         ]
 
     def _found_damage(self, partition: PartitionId, error: CorruptLog) -> None:

@@ -109,6 +109,15 @@ class HeldLog:
             return self.log.durable_offset
         return self.log.next_offset
 
+    async def reconfigure(self, settings: LogSettings) -> None:
+        """Go on with other settings. Who asks for ``fsync`` from now on has it for what is there, too."""
+        if settings == self._settings:
+            return
+        self.log.reconfigure(settings)
+        if settings.durability is Durability.FSYNC:
+            await self.log.checkpoint()
+        self._settings = settings
+
     async def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """From now on this node appends under ``epoch``."""
         self.history.begin(epoch, self.log.staged_offset)

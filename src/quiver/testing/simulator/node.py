@@ -18,6 +18,7 @@ from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, NotLeader, PartitionUnavailable, QuiverError
+from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
@@ -76,6 +77,7 @@ class SimulatedNode:
         name: NodeId,
         zone: str,
         settings: ClusterSettings,
+        logs: tuple[tuple[str, LogSettings], ...],
         *,
         loop: VirtualLoop,
         network: SimulatedNetwork,
@@ -92,6 +94,7 @@ class SimulatedNode:
         self.cluster: ClusterNode | None = None
         self._zone = zone
         self._settings = settings
+        self._logs = logs
         self._loop = loop
         self._network = network
         self._store = store
@@ -135,6 +138,7 @@ class SimulatedNode:
                 NodeRecord(id=self.name, zone=self._zone),
                 FOLDER,
                 self._settings,
+                lambda partition: self._logs,
                 store=self._store,
                 network=NodeNetwork(self._network, self.name),
                 disk=self.disk,

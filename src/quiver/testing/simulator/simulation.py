@@ -56,13 +56,13 @@ LOG_SETTINGS = LogSettings(
     tail_bytes=4 << 10,
     window_bytes=16 << 10,
 )
+LOGS = (("data", LOG_SETTINGS),)
 SETTINGS = ClusterSettings(
     lease_seconds=3,
     holdings=HoldingSettings(
         replica=ReplicaSettings(
             leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
         ),
-        logs=(("data", LOG_SETTINGS),),
     ),
     controller=ControllerSettings(transfer_interval_s=3.0, replace_after_s=6.0),
     scrub_interval_s=5.0,
@@ -136,6 +136,7 @@ class _Simulation:
             name,
             zone,
             SETTINGS,
+            LOGS,
             loop=self._loop,
             network=self._network,
             store=StoreClient(self._store, self._network, name, self._outage),
