@@ -9,6 +9,7 @@ from quiver.cluster.replica.epochs import EpochStart
 from quiver.cluster.replica.held_log import REPLICA, HeldLog
 from quiver.errors import CorruptLog, LogError
 from quiver.log.partition_log import PartitionLog
+from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, remark
@@ -198,6 +199,20 @@ class TestHeldLog:
         assert log.log.durable_offset < log.safe_offset == 24
         await log.reconfigure(SMALL)
         assert log.log.durable_offset == log.safe_offset == 24
+
+    @async_test
+    async def test_retention_drops_nothing_that_is_not_committed(self) -> None:
+        disk = SimulatedDisk(3)
+        log = await held(disk)
+        for entry in sent(original(size=1500)):
+            await log.append([entry])
+        log.watermark = Offset(11)
+        assert 4 < await log.retain(RetentionLimits(messages=0)) <= 11
+        log.watermark = Offset(24)
+        assert await log.retain(RetentionLimits(messages=0)) == 24
+        await log.close()
+        again = await held(disk)
+        assert (again.log.start_offset, again.history.last_epoch) == (24, 3)
 
     @async_test
     async def test_scrubbing_finds_rot_that_nobody_has_read(self) -> None:

@@ -18,6 +18,7 @@ from quiver.cluster.replica.follower import (
     Ask,
     BeginAnew,
     Cut,
+    Drop,
     FollowedLog,
     Follower,
     Pause,
@@ -398,8 +399,10 @@ def stored(at: int, number: int) -> bytes:
     return b"".join(entry.buffers())
 
 
-def entries(data: bytes, watermark: int = 0, number: int = 3) -> Entries:
-    return Entries(epoch=epoch(number), watermark=offset(watermark), data=data)
+def entries(data: bytes, watermark: int = 0, number: int = 3, start: int = 0) -> Entries:
+    return Entries(
+        epoch=epoch(number), watermark=offset(watermark), data=data, start=offset(start)
+    )
 
 
 class TestFollower:
@@ -467,6 +470,27 @@ class TestFollower:
         reply = Diverged(epoch=epoch(3), end=end)
         assert follower.on_reply(0, follower.fetch(0, offset(80)), reply) == Cut(offset(cut))
 
+    def test_a_log_that_begins_after_where_the_two_agree_begins_anew(self) -> None:
+        follower = following(history((1, 0), (2, 60)), 80, start=70, watermark=70)
+        reply = Diverged(epoch=epoch(3), end=EpochEnd(epoch(1), offset(50)))
+        assert follower.on_reply(0, follower.fetch(0, offset(80)), reply) == BeginAnew(offset(0))
+
+    def test_what_the_leader_has_dropped_is_dropped_once(self) -> None:
+        follower = following(history((1, 0)), 10, watermark=10)
+        reply = entries(b"", watermark=10, start=8)
+        assert follower.on_reply(0, follower.fetch(0, offset(10)), reply) == Drop(offset(8))
+        assert follower.on_reply(0, follower.fetch(0, offset(10)), reply) == Ask()
+
+    def test_nothing_beyond_the_watermark_is_dropped(self) -> None:
+        follower = following(history((1, 0)), 10)
+        asked = follower.fetch(0, offset(10))
+        reply = entries(b"", watermark=4, start=8)
+        assert follower.on_reply(0, asked, reply) == Drop(offset(4))
+        reply = entries(stored(10, 3), watermark=12, start=8)
+        step = follower.on_reply(0, asked, reply)
+        assert isinstance(step, Append)
+        assert step.then == Drop(offset(8)), "once the watermark is known to be there"
+
     def test_a_log_that_the_leader_cannot_continue_begins_anew(self) -> None:
         follower = following(history((1, 0)), 10)
         reply = Gone(epoch=epoch(3), start=offset(500))
@@ -491,6 +515,15 @@ class TestEpochHistory:
         assert one.last_epoch == 1
         one.truncate(offset(0))
         assert one.last_epoch == NO_EPOCH
+
+    def test_of_epochs_before_the_start_the_one_that_reaches_it_is_kept(self) -> None:
+        one = history((1, 0), (2, 10), (3, 20))
+        one.forget(offset(10))
+        assert one.starts[0].epoch == 1, "a follower may end right before the start"
+        one.forget(offset(11))
+        assert one.starts[0].epoch == 2
+        one.forget(offset(99))
+        assert [start.epoch for start in one.starts] == [3]
 
     def test_epochs_that_begin_among_entries_are_found(self) -> None:
         found = Entries(epoch=epoch(3), watermark=offset(0), data=stored(4, 1) + stored(6, 3))

@@ -8,7 +8,7 @@ longer continue, is dropped and fetched from a peer; the node leaves the in-sync
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -145,10 +145,10 @@ class Holdings:
 
     async def _hold(self, partition: PartitionId) -> None:
         """Keep one replica going, whatever happens to its disk."""
-        first_offset = Offset(0)
+        first_offsets: dict[int, Offset] = {}
         while True:
             try:
-                await self._hold_once(partition, first_offset)
+                await self._hold_once(partition, first_offsets)
                 if self._is_elsewhere(partition):
                     await self._drop(partition)
                     logger.info("a replica has moved away", partition=partition)
@@ -158,20 +158,23 @@ class Holdings:
                     continue
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
-                first_offset = anew.offset
-                await self._drop(partition)
+                first_offsets = {anew.log: anew.offset}
+                name, _ = self._settings_of(partition)[anew.log]
+                await self._drop(f"{partition}/{name}")
                 continue
             except CorruptLog as error:
                 self._found_damage(partition, error)
             except (LogError, OSError) as error:
                 logger.warning("a replica failed", partition=partition, error=str(error))
-            first_offset = Offset(0)
+            first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
 
-    async def _hold_once(self, partition: PartitionId, first_offset: Offset) -> None:
+    async def _hold_once(
+        self, partition: PartitionId, first_offsets: Mapping[int, Offset]
+    ) -> None:
         if not await self._mended(partition):
             return
-        logs = await self._open(partition, first_offset)
+        logs = await self._open(partition, first_offsets)
         replica = Replica(
             partition,
             self._node,
@@ -196,7 +199,7 @@ class Holdings:
             await replica.close()
 
     async def _open(
-        self, partition: PartitionId, first_offset: Offset = Offset(0)
+        self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
     ) -> list[HeldLog]:
         return [
             await HeldLog.open(
@@ -205,9 +208,9 @@ class Holdings:
                 disk=self._disk,
                 clock=self._clock,
                 run_blocking=self._run_blocking,
-                first_offset=first_offset,
+                first_offset=first_offsets.get(index, Offset(0)),
             )
-            for name, settings in self._settings_of(partition)
+            for index, (name, settings) in enumerate(self._settings_of(partition))
         ]
 
     def _found_damage(self, partition: PartitionId, error: CorruptLog) -> None:
@@ -231,8 +234,8 @@ class Holdings:
         logger.warning("a replica is fetched from its leader anew", partition=partition)
         return True
 
-    async def _drop(self, partition: PartitionId) -> None:
-        folder = f"{self._folder}/{partition}"
+    async def _drop(self, what: str) -> None:
+        folder = f"{self._folder}/{what}"
 
         def drop() -> None:
             if self._disk.exists(folder):

@@ -18,13 +18,15 @@ from quiver.cluster.replica.follower import (
     Ask,
     BeginAnew,
     Cut,
+    Drop,
     FollowedLog,
     Follower,
     Step,
 )
 from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import CorruptLog, Unavailable
+from quiver.errors import CorruptLog, QuiverError
+from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 
@@ -68,7 +70,7 @@ class Following:
         """``LogFailed`` when this node's disk fails, ``MustBeginAnew`` when the log is of no use."""
         while True:
             step = await self._ask()
-            if isinstance(step, Append | Cut):
+            if isinstance(step, Append | Cut | Drop):
                 await _to_the_end(self._change(step))
             elif isinstance(step, BeginAnew):
                 raise MustBeginAnew(self._index, step.offset)
@@ -82,19 +84,23 @@ class Following:
                 self._follower.leader, fetch, self._settings.fetch_timeout_s
             )
             return self._follower.on_reply(self._index, fetch, reply)
-        except Unavailable:
-            return None
         except CorruptLog as error:
             logger.warning("the leader's bytes were not intact", error=error.message)
+            return None
+        except QuiverError:
             return None
         finally:
             self._held.watermark = self._follower.logs[self._index].watermark
 
-    async def _change(self, step: Append | Cut) -> None:
+    async def _change(self, step: Append | Cut | Drop) -> None:
         own, held = self._follower.logs[self._index], self._held
         if isinstance(step, Append):
             await held.append(step.entries)
             own.watermark = held.watermark = step.watermark
+            if step.then is not None:
+                await self._change(step.then)
+        elif isinstance(step, Drop):
+            own.start = await held.retain(RetentionLimits(before=step.offset))
         else:
             if step.offset < held.watermark:
                 logger.error(

@@ -199,6 +199,7 @@ class Leading:
             epoch=self.machine.epoch,
             watermark=self.machine.logs[fetch.log].watermark,
             data=data,
+            start=self.machine.logs[fetch.log].start,
         )
 
     async def _wait_for_news(self, fetch: Fetch) -> None:

@@ -36,6 +36,8 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     epoch: LeaderEpoch
     watermark: Offset
     data: bytes
+    start: Offset = Offset(0)
+    """Where the leader's log begins: what is before it may go."""
 
 
 class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag=True):

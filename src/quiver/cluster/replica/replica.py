@@ -124,6 +124,9 @@ class Replica:
         except CorruptLog as error:
             self.met_damage(error)
             return NotLeading(epoch=epoch)
+        except LogError:
+            # Retention was quicker, or the log is being closed: asking again will tell.
+            return NotLeading(epoch=epoch)
 
     async def read(self, offset: Offset, bytes_max: int, log: int = 0) -> list[StoredBatch]:
         """Committed entries from the one that holds ``offset`` on; empty if there are none yet."""
