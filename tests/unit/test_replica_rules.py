@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -383,6 +385,54 @@ class TestProof:
         assert not leader.is_proven(1.0)
 
 
+class TestWaitingFetches:
+    def test_a_follower_whose_fetch_waits_is_in_sync_for_as_long_as_it_waits(self) -> None:
+        leader = leading(record(A, B))
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 0.1)
+        waiting = leader.hold(asked)
+        assert leader.propose(50 * LAG) is None
+        leader.release(waiting, 0, 50 * LAG)
+        assert leader.propose(51 * LAG) is None
+        assert leader.propose(51 * LAG + 0.1) is not None
+
+    def test_with_two_logs_one_that_waits_is_not_enough(self) -> None:
+        leader = leading(record(A, B), logs=2)
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 0.1)
+        leader.hold(asked)
+        assert leader.propose(2 * LAG) is not None
+
+    def test_one_that_only_waits_proves_nothing_without_a_lease(self) -> None:
+        leader = leading(record(A, B), lease_until=0.0)
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 10.0)
+        leader.hold(asked)
+        assert leader.is_proven(10.0 + LAG)
+        assert not leader.is_proven(10.1 + LAG)
+
+    def test_fetches_wait_for_a_short_time_only_when_the_lease_is_not_renewed(self) -> None:
+        leader = leading(lease_until=5.0)
+        assert leader.wait_s_max(5.0 - LAG) == math.inf
+        assert leader.wait_s_max(5.1 - LAG / 2) < LAG / 2
+        assert leader.wait_s_max(99.0) < LAG / 2
+
+    def test_a_leader_is_at_rest_once_all_in_sync_followers_wait(self) -> None:
+        leader = leading()
+        assert leader.is_restless()
+        for node in (B, C):
+            asked = fetch(node, 100)
+            leader.on_fetch(asked, 0.1)
+            leader.hold(asked)
+        assert not leader.is_restless()
+
+    def test_a_leader_alone_is_at_rest_unless_its_lease_must_confirm_something(self) -> None:
+        leader = leading(record(A, min_in_sync=1), lease_until=5.0)
+        assert leader.is_restless()
+        leader.advance(1.0)
+        assert not leader.is_restless()
+
+
 def following(starts: EpochHistory, end: int, *, start: int = 0, watermark: int = 0) -> Follower:
     log = FollowedLog(starts, offset(start), offset(end), offset(watermark))
     return Follower(P, B, SESSIONS[B], record(), [log])
@@ -400,9 +450,7 @@ def stored(at: int, number: int) -> bytes:
 
 
 def entries(data: bytes, watermark: int = 0, number: int = 3, start: int = 0) -> Entries:
-    return Entries(
-        epoch=epoch(number), watermark=offset(watermark), data=data, start=offset(start)
-    )
+    return Entries(epoch=epoch(number), watermark=offset(watermark), data=data, start=offset(start))
 
 
 class TestFollower:

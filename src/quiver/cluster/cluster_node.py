@@ -107,6 +107,7 @@ class ClusterNode:
                 self.view.follow(),
                 self.controlling.run(),
                 self._scrub(),
+                self.holdings.mind_lease(),
             )
         ]
         self._tell()

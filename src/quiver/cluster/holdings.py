@@ -112,6 +112,16 @@ class Holdings:
         for replica in self.replicas:
             await replica.scrub()
 
+    async def mind_lease(self) -> None:
+        """Tell all that lead when the lease is not being renewed, well before it ends."""
+        patience = self._settings.replica.leader.lag_seconds_max
+        while True:
+            left = self._proven_until() - patience / 2 - self._clock.monotonic()
+            if left <= 0:
+                for replica in self._replicas.values():
+                    replica.on_doubt()
+            await self._clock.sleep(left if left > 0 else patience / 4)
+
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
         for partition in self._assigned(state):
@@ -169,9 +179,7 @@ class Holdings:
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
 
-    async def _hold_once(
-        self, partition: PartitionId, first_offsets: Mapping[int, Offset]
-    ) -> None:
+    async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):
             return
         logs = await self._open(partition, first_offsets)

@@ -90,7 +90,7 @@ class Follower:
         self._node = node
         self._session = session
 
-    def fetch(self, log: int, synced: Offset) -> Fetch:
+    def fetch(self, log: int, synced: Offset, wait_s: float = 0.5) -> Fetch:
         own = self.logs[log]
         return Fetch(
             partition=self._partition,
@@ -102,6 +102,7 @@ class Follower:
             last_epoch=own.history.last_epoch,
             synced=synced,
             watermark=own.watermark,
+            wait_s=wait_s,
         )
 
     def on_reply(self, log: int, asked: Fetch, reply: FetchReply) -> Step:

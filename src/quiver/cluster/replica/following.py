@@ -24,6 +24,7 @@ from quiver.cluster.replica.follower import (
     Step,
 )
 from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog, QuiverError
 from quiver.log.retention import RetentionLimits
@@ -65,6 +66,8 @@ class Following:
         self._network = network
         self._clock = clock
         self._settings = settings
+        self._wait_s = settings.fetch_wait_s
+        self._pause_s = settings.pause_s
 
     async def run(self) -> None:
         """``LogFailed`` when this node's disk fails, ``MustBeginAnew`` when the log is of no use."""
@@ -75,15 +78,24 @@ class Following:
             elif isinstance(step, BeginAnew):
                 raise MustBeginAnew(self._index, step.offset)
             elif not isinstance(step, Ask):
-                await self._clock.sleep(self._settings.pause_s)
+                await self._pause()
+                continue
+            self._pause_s = self._settings.pause_s
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._settings.pause_s_max)
 
     async def _ask(self) -> Step | None:
-        fetch = self._follower.fetch(self._index, self._held.safe_offset)
+        wait_s, self._wait_s = self._wait_s, self._settings.fetch_wait_s
+        fetch = self._follower.fetch(self._index, self._held.safe_offset, wait_s)
+        timeout_s = wait_s + self._settings.fetch_timeout_s
         try:
-            reply = await self._network.call(
-                self._follower.leader, fetch, self._settings.fetch_timeout_s
-            )
-            return self._follower.on_reply(self._index, fetch, reply)
+            reply = await self._network.call(self._follower.leader, fetch, timeout_s)
+            step = self._follower.on_reply(self._index, fetch, reply)
+            if isinstance(step, Ask) and self._has_all(fetch):
+                self._wait_s = min(2 * wait_s, self._settings.idle_wait_s)
+            return step
         except CorruptLog as error:
             logger.warning("the leader's bytes were not intact", error=error.message)
             return None
@@ -91,6 +103,11 @@ class Following:
             return None
         finally:
             self._held.watermark = self._follower.logs[self._index].watermark
+
+    def _has_all(self, asked: Fetch) -> bool:
+        """Whether the answer brought nothing, and the next fetch will tell nothing new either."""
+        own = self._follower.logs[self._index]
+        return own.watermark == asked.watermark and self._held.safe_offset == asked.synced
 
     async def _change(self, step: Append | Cut | Drop) -> None:
         own, held = self._follower.logs[self._index], self._held

@@ -28,6 +28,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     watermark: Offset
     """What the follower knows to be committed: it is told at once when there is more."""
     wait_s: float = 0.5
+    """How long the answer may be kept back for something new."""
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -91,6 +91,11 @@ class Replica:
             self._leading.on_state(self._versioned, self._sessions)
         self._changed.wake()
 
+    def on_doubt(self) -> None:
+        """This node's lease is not being renewed."""
+        if self._leading is not None:
+            self._leading.on_doubt()
+
     @property
     def record(self) -> PartitionRecord | None:
         return self._versioned.record if self._versioned is not None else None

@@ -61,7 +61,10 @@ SETTINGS = ClusterSettings(
     lease_seconds=3,
     holdings=HoldingSettings(
         replica=ReplicaSettings(
-            leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
+            leader=LeaderSettings(lag_seconds_max=1.5),
+            idle_wait_s=4.0,
+            fetch_timeout_s=0.5,
+            fetch_bytes=256,
         ),
     ),
     controller=ControllerSettings(transfer_interval_s=3.0, replace_after_s=6.0),
