@@ -63,6 +63,8 @@ class Holdings:
         self.on_damage: Callable[[], None] = lambda: None
         self.on_opened: Callable[[Replica], None] = lambda replica: None
         """Called with each replica before it takes a role."""
+        self.on_gone: Callable[[NodeId], None] = lambda node: None
+        """Called with a leader whose process seems to have ended, as often as that is noticed."""
         self._node = node
         self._folder = folder
         self._settings = settings
@@ -111,6 +113,11 @@ class Holdings:
         """Look for damage in everything that is held."""
         for replica in self.replicas:
             await replica.scrub()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: partitions led here do not wait for it."""
+        for replica in self._replicas.values():
+            replica.on_suspect(node)
 
     async def mind_lease(self) -> None:
         """Tell all that lead when the lease is not being renewed, well before it ends."""
@@ -193,6 +200,7 @@ class Holdings:
             settings=self._settings.replica,
             proven_until=self._proven_until,
             led=self._led,
+            on_gone=self.on_gone,
         )
         self.on_opened(replica)
         self._replicas[partition] = replica

@@ -7,12 +7,13 @@ the log at rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from quiver.cluster.network import Network
+from quiver.cluster.records import NodeId
 from quiver.cluster.replica.follower import (
     Append,
     Ask,
@@ -26,7 +27,7 @@ from quiver.cluster.replica.follower import (
 from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import CorruptLog, QuiverError
+from quiver.errors import CorruptLog, NodeGone, QuiverError
 from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
@@ -59,13 +60,16 @@ class Following:
         network: Network,
         clock: Clock,
         settings: ReplicaSettings,
+        on_gone: Callable[[NodeId], None],
     ) -> None:
+        """``on_gone`` is called whenever the leader's process seems to have ended."""
         self._index = index
         self._held = held
         self._follower = follower
         self._network = network
         self._clock = clock
         self._settings = settings
+        self._on_gone = on_gone
         self._wait_s = settings.fetch_wait_s
         self._pause_s = settings.pause_s
 
@@ -98,6 +102,9 @@ class Following:
             return step
         except CorruptLog as error:
             logger.warning("the leader's bytes were not intact", error=error.message)
+            return None
+        except NodeGone:
+            self._on_gone(self._follower.leader)
             return None
         except QuiverError:
             return None

@@ -83,6 +83,7 @@ class Leader:
         self._pending: Proposal | None = None
         self._sessions: dict[NodeId, SessionId] = {}
         self._followers: dict[NodeId, KnownFollower] = {}
+        self._suspects: set[NodeId] = set()
         self._began = now
 
     @property
@@ -116,6 +117,10 @@ class Leader:
         for node, follower in list(self._followers.items()):
             if self._sessions.get(node) != follower.session:
                 self._forget(node)
+
+    def suspect(self, node: NodeId) -> None:
+        """Its process seems to have ended: out of sync, unless it asks again."""
+        self._suspects.add(node)
 
     def _is_mine(self, record: PartitionRecord) -> bool:
         mine = (self.node, self.record.session, self.record.epoch)
@@ -160,6 +165,7 @@ class Leader:
             )
             self._followers[fetch.node] = follower
         follower.heard_at = now
+        self._suspects.discard(fetch.node)
         if fetch.offset >= follower.ends_seen[fetch.log]:
             follower.ends_seen[fetch.log] = self.logs[fetch.log].end
             follower.caught_up_at[fetch.log] = now
@@ -203,9 +209,10 @@ class Leader:
         return sorted(members - {self.node})
 
     def is_proven(self, now: float) -> bool:
-        """Whether no later leader can have confirmed anything by ``now``, as far as can be known.
+        """Whether this may act as the leader at ``now``, as far as it can know.
 
-        With its lease, or with every in-sync follower heard of within the time of its patience.
+        With its lease, or with every in-sync follower heard of within the time of its patience. What
+        it confirms needs more than that; what it serves may be this much out of date.
         """
         if self.deposed:
             return False
@@ -262,7 +269,7 @@ class Leader:
         if node == self.node:
             return True
         if node in self.record.in_sync:
-            return self._is_recent(node, now)
+            return node not in self._suspects and self._is_recent(node, now)
         return self._may_join(node)
 
     def _may_join(self, node: NodeId) -> bool:

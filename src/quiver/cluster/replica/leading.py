@@ -117,6 +117,11 @@ class Leading:
         """The lease is not being renewed: fetches that wait are judged by that."""
         self._moved.wake()
 
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: nobody is to wait for it."""
+        self.machine.suspect(node)
+        self._attention.wake()
+
     @property
     def is_over(self) -> bool:
         return self._over or self.machine.deposed

@@ -58,6 +58,7 @@ class Replica:
         settings: ReplicaSettings,
         proven_until: Callable[[], float],
         led: dict[PartitionId, LeaderEpoch],
+        on_gone: Callable[[NodeId], None],
     ) -> None:
         """``led`` outlives the replica: in which epoch this process has last led each partition."""
         self.partition = partition
@@ -77,6 +78,7 @@ class Replica:
         self._sessions: Mapping[NodeId, SessionId] = {}
         self._leading: Leading | None = None
         self._led = led
+        self._on_gone = on_gone
         self._changed = Signal(clock)
 
     # ------------------------------------------------------------------ what the cluster says
@@ -95,6 +97,11 @@ class Replica:
         """This node's lease is not being renewed."""
         if self._leading is not None:
             self._leading.on_doubt()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone."""
+        if self._leading is not None:
+            self._leading.on_suspect(node)
 
     @property
     def record(self) -> PartitionRecord | None:
@@ -226,7 +233,15 @@ class Replica:
         )
         tasks = [
             asyncio.ensure_future(
-                Following(index, held, follower, self._network, self._clock, self._settings).run()
+                Following(
+                    index,
+                    held,
+                    follower,
+                    self._network,
+                    self._clock,
+                    self._settings,
+                    self._on_gone,
+                ).run()
             )
             for index, held in enumerate(self.logs)
         ]
