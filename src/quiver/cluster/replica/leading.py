@@ -292,4 +292,5 @@ class Leading:
                 _, committed = waiting.popleft()
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
+                    committed.exception()  # nobody need wait for it
         self._moved.wake()

@@ -174,6 +174,7 @@ class Replica:
     async def run(self) -> None:
         """Returns when the partition is no longer this node's to hold."""
         while True:
+            self._require_logs()
             versioned = self._versioned
             if versioned is not None and self._node not in versioned.record.replicas:
                 return
@@ -221,6 +222,9 @@ class Replica:
             await leading.run()
         finally:
             self._leading = None
+
+    def _require_logs(self) -> None:
+        """A log that failed in an earlier role may say that it is of an epoch it has nothing of."""
         for held in self.logs:
             if held.log.failure is not None:
                 raise held.log.failure
