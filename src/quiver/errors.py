@@ -49,6 +49,7 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── LeaderChanged
     │   ├── RequestTimeout
     │   └── ConnectionLost
+    │       └── NodeGone
     ├── LogError
     │   ├── FolderInUse
     │   ├── OffsetOutOfRange
@@ -350,6 +351,12 @@ class ConnectionLost(Unavailable):
     """The connection broke before the answer came; the request may have been carried out."""
 
     code = "connection_lost"
+
+
+class NodeGone(ConnectionLost):
+    """Nobody listens at the node's address any more: its process seems to have ended."""
+
+    code = "node_gone"
 
 
 class LogError(QuiverError):

@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from quiver.cluster.metadata import Put
-from quiver.cluster.records import DRAINING, PartitionId, PartitionRecord
+from quiver.cluster.records import (
+    CONTROLLER,
+    DRAINING,
+    ControllerRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+)
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.node import SimulatedNode
@@ -87,15 +94,60 @@ def test_a_node_that_stops_hands_over_and_publishing_hardly_waits() -> None:
     assert played(3, story).longest_wait() < 0.5
 
 
-def test_a_node_that_is_killed_is_replaced_within_its_lease() -> None:
+def test_a_node_that_is_killed_is_replaced_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         node = await cluster.leader()
         node.kill()
-        await asyncio.sleep(4.5)
-        assert (await cluster.record()).leader != node.name
+        await asyncio.sleep(0.5)
+        for partition in cluster._partitions:
+            record = await cluster.record(partition)
+            assert record.leader != node.name
+            assert node.name not in record.in_sync, "nobody waits for it"
+        await asyncio.sleep(4)
         node.start()
 
-    assert played(3, story).longest_wait() < 5
+    cluster = played(3, story)
+    assert max(cluster.longest_wait(partition) for partition in cluster._partitions) < 1
+
+
+def test_a_controller_that_is_killed_is_replaced_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        entry = await cluster._store.get(CONTROLLER)
+        assert entry is not None
+        before = decode(entry.value, ControllerRecord)
+        node = next(node for node in cluster._nodes if node.name == before.node)
+        node.kill()
+        await asyncio.sleep(0.5)
+        entry = await cluster._store.get(CONTROLLER)
+        assert entry is not None
+        assert decode(entry.value, ControllerRecord).node != before.node
+        node.start()
+
+    played(3, story)
+
+
+def test_a_node_that_is_cut_off_is_replaced_within_its_lease() -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cluster.leader()
+        cluster._loop.pause(node.process)
+        await asyncio.sleep(4.5)
+        assert (await cluster.record()).leader != node.name
+        cluster._loop.resume(node.process)
+
+    assert played(3, story).longest_wait() < 6
+
+
+def test_one_that_lives_and_refuses_connections_is_replaced_and_comes_back() -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cluster.leader()
+        cluster._network.refuse(node.name)
+        node.kill()
+        node.start()
+        await asyncio.sleep(2)
+        assert (await cluster.record()).leader != node.name
+        cluster._network.accept(node.name)
+
+    played(3, story)
 
 
 def test_a_node_that_is_drained_holds_nothing_in_the_end() -> None:

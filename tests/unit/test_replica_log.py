@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from quiver.cluster.replica.epochs import EpochStart
 from quiver.cluster.replica.held_log import REPLICA, HeldLog
 from quiver.errors import CorruptLog, LogError
 from quiver.log.partition_log import PartitionLog
+from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, remark
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.topic import Durability
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test
@@ -186,6 +189,30 @@ class TestHeldLog:
         await bare.close()
         with pytest.raises(CorruptLog, match="committed"):
             await held(disk)
+
+    @async_test
+    async def test_with_another_durability_other_offsets_are_safe(self) -> None:
+        log = await held(SimulatedDisk(3))
+        lazy = msgspec.structs.replace(SMALL, durability=Durability.OS)
+        await log.reconfigure(lazy)
+        await log.append(sent(original()))
+        assert log.log.durable_offset < log.safe_offset == 24
+        await log.reconfigure(SMALL)
+        assert log.log.durable_offset == log.safe_offset == 24
+
+    @async_test
+    async def test_retention_drops_nothing_that_is_not_committed(self) -> None:
+        disk = SimulatedDisk(3)
+        log = await held(disk)
+        for entry in sent(original(size=1500)):
+            await log.append([entry])
+        log.watermark = Offset(11)
+        assert 4 < await log.retain(RetentionLimits(messages=0)) <= 11
+        log.watermark = Offset(24)
+        assert await log.retain(RetentionLimits(messages=0)) == 24
+        await log.close()
+        again = await held(disk)
+        assert (again.log.start_offset, again.history.last_epoch) == (24, 3)
 
     @async_test
     async def test_scrubbing_finds_rot_that_nobody_has_read(self) -> None:

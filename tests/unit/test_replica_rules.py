@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -18,6 +20,7 @@ from quiver.cluster.replica.follower import (
     Ask,
     BeginAnew,
     Cut,
+    Drop,
     FollowedLog,
     Follower,
     Pause,
@@ -382,6 +385,54 @@ class TestProof:
         assert not leader.is_proven(1.0)
 
 
+class TestWaitingFetches:
+    def test_a_follower_whose_fetch_waits_is_in_sync_for_as_long_as_it_waits(self) -> None:
+        leader = leading(record(A, B))
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 0.1)
+        waiting = leader.hold(asked)
+        assert leader.propose(50 * LAG) is None
+        leader.release(waiting, 0, 50 * LAG)
+        assert leader.propose(51 * LAG) is None
+        assert leader.propose(51 * LAG + 0.1) is not None
+
+    def test_with_two_logs_one_that_waits_is_not_enough(self) -> None:
+        leader = leading(record(A, B), logs=2)
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 0.1)
+        leader.hold(asked)
+        assert leader.propose(2 * LAG) is not None
+
+    def test_one_that_only_waits_proves_nothing_without_a_lease(self) -> None:
+        leader = leading(record(A, B), lease_until=0.0)
+        asked = fetch(B, 100)
+        leader.on_fetch(asked, 10.0)
+        leader.hold(asked)
+        assert leader.is_proven(10.0 + LAG)
+        assert not leader.is_proven(10.1 + LAG)
+
+    def test_fetches_wait_for_a_short_time_only_when_the_lease_is_not_renewed(self) -> None:
+        leader = leading(lease_until=5.0)
+        assert leader.wait_s_max(5.0 - LAG) == math.inf
+        assert leader.wait_s_max(5.1 - LAG / 2) < LAG / 2
+        assert leader.wait_s_max(99.0) < LAG / 2
+
+    def test_a_leader_is_at_rest_once_all_in_sync_followers_wait(self) -> None:
+        leader = leading()
+        assert leader.is_restless()
+        for node in (B, C):
+            asked = fetch(node, 100)
+            leader.on_fetch(asked, 0.1)
+            leader.hold(asked)
+        assert not leader.is_restless()
+
+    def test_a_leader_alone_is_at_rest_unless_its_lease_must_confirm_something(self) -> None:
+        leader = leading(record(A, min_in_sync=1), lease_until=5.0)
+        assert leader.is_restless()
+        leader.advance(1.0)
+        assert not leader.is_restless()
+
+
 def following(starts: EpochHistory, end: int, *, start: int = 0, watermark: int = 0) -> Follower:
     log = FollowedLog(starts, offset(start), offset(end), offset(watermark))
     return Follower(P, B, SESSIONS[B], record(), [log])
@@ -398,8 +449,8 @@ def stored(at: int, number: int) -> bytes:
     return b"".join(entry.buffers())
 
 
-def entries(data: bytes, watermark: int = 0, number: int = 3) -> Entries:
-    return Entries(epoch=epoch(number), watermark=offset(watermark), data=data)
+def entries(data: bytes, watermark: int = 0, number: int = 3, start: int = 0) -> Entries:
+    return Entries(epoch=epoch(number), watermark=offset(watermark), data=data, start=offset(start))
 
 
 class TestFollower:
@@ -467,6 +518,27 @@ class TestFollower:
         reply = Diverged(epoch=epoch(3), end=end)
         assert follower.on_reply(0, follower.fetch(0, offset(80)), reply) == Cut(offset(cut))
 
+    def test_a_log_that_begins_after_where_the_two_agree_begins_anew(self) -> None:
+        follower = following(history((1, 0), (2, 60)), 80, start=70, watermark=70)
+        reply = Diverged(epoch=epoch(3), end=EpochEnd(epoch(1), offset(50)))
+        assert follower.on_reply(0, follower.fetch(0, offset(80)), reply) == BeginAnew(offset(0))
+
+    def test_what_the_leader_has_dropped_is_dropped_once(self) -> None:
+        follower = following(history((1, 0)), 10, watermark=10)
+        reply = entries(b"", watermark=10, start=8)
+        assert follower.on_reply(0, follower.fetch(0, offset(10)), reply) == Drop(offset(8))
+        assert follower.on_reply(0, follower.fetch(0, offset(10)), reply) == Ask()
+
+    def test_nothing_beyond_the_watermark_is_dropped(self) -> None:
+        follower = following(history((1, 0)), 10)
+        asked = follower.fetch(0, offset(10))
+        reply = entries(b"", watermark=4, start=8)
+        assert follower.on_reply(0, asked, reply) == Drop(offset(4))
+        reply = entries(stored(10, 3), watermark=12, start=8)
+        step = follower.on_reply(0, asked, reply)
+        assert isinstance(step, Append)
+        assert step.then == Drop(offset(8)), "once the watermark is known to be there"
+
     def test_a_log_that_the_leader_cannot_continue_begins_anew(self) -> None:
         follower = following(history((1, 0)), 10)
         reply = Gone(epoch=epoch(3), start=offset(500))
@@ -491,6 +563,15 @@ class TestEpochHistory:
         assert one.last_epoch == 1
         one.truncate(offset(0))
         assert one.last_epoch == NO_EPOCH
+
+    def test_of_epochs_before_the_start_the_one_that_reaches_it_is_kept(self) -> None:
+        one = history((1, 0), (2, 10), (3, 20))
+        one.forget(offset(10))
+        assert one.starts[0].epoch == 1, "a follower may end right before the start"
+        one.forget(offset(11))
+        assert one.starts[0].epoch == 2
+        one.forget(offset(99))
+        assert [start.epoch for start in one.starts] == [3]
 
     def test_epochs_that_begin_among_entries_are_found(self) -> None:
         found = Entries(epoch=epoch(3), watermark=offset(0), data=stored(4, 1) + stored(6, 3))

@@ -237,3 +237,11 @@ def test_damage_in_a_segment_does_not_keep_it_or_its_neighbours(limits: Retentio
     assert log.retain(limits) == 6
     log.checkpoint()
     assert log.read(Offset(6))
+
+
+@pytest.mark.parametrize(("not_beyond", "start"), [(100, 100), (129, 110), (130, 130), (160, 160)])
+def test_nothing_goes_that_reaches_beyond_what_is_committed(not_beyond: int, start: int) -> None:
+    everything = RetentionLimits(
+        messages=0, bytes=0, age_us=0, before=Offset(160), not_beyond=Offset(not_beyond)
+    )
+    assert first_kept(THREE, everything, NOW) == start

@@ -14,12 +14,13 @@ import msgspec
 from quiver.cluster.controller import ClusterState, ControllerSettings
 from quiver.cluster.controlling import Controlling
 from quiver.cluster.election import withdrawn
-from quiver.cluster.holdings import Holdings, HoldingSettings
+from quiver.cluster.holdings import Holdings, HoldingSettings, LogsOf
 from quiver.cluster.membership import Membership
 from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
 from quiver.cluster.network import Network
 from quiver.cluster.records import (
     DISKS,
+    NodeId,
     NodeRecord,
     PartitionId,
     PartitionRecord,
@@ -29,6 +30,7 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.suspecting import Suspecting
 from quiver.cluster.view import ClusterView
 from quiver.errors import MetadataConflict
 from quiver.log.disk import Disk
@@ -56,6 +58,7 @@ class ClusterNode:
         record: NodeRecord,
         folder: str,
         settings: ClusterSettings,
+        settings_of: LogsOf,
         *,
         store: MetadataStore,
         network: Network,
@@ -70,6 +73,7 @@ class ClusterNode:
             record.id,
             f"{folder}/partitions",
             settings.holdings,
+            settings_of,
             store=store,
             network=network,
             disk=disk,
@@ -78,6 +82,9 @@ class ClusterNode:
             proven_until=lambda: self.membership.proven_until,
         )
         self.controlling = Controlling(record.id, store, clock, settings.controller)
+        self.suspecting = Suspecting(record.id, store, network, clock)
+        self.suspecting.on_suspect = self._on_suspect
+        self.holdings.on_gone = self.suspecting.suspect
         self._folder = folder
         self._store = store
         self._clock = clock
@@ -105,6 +112,7 @@ class ClusterNode:
                 self.view.follow(),
                 self.controlling.run(),
                 self._scrub(),
+                self.holdings.mind_lease(),
             )
         ]
         self._tell()
@@ -117,14 +125,24 @@ class ClusterNode:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self.suspecting.close()
         await self.holdings.close()
         await self.membership.leave()
 
     async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        self.suspecting.heard(fetch.node)
         replica = self.holdings.replica(fetch.partition)
         if replica is None:
             return NotLeading(epoch=fetch.epoch)
         return await replica.on_fetch(fetch)
+
+    def on_broken(self, node: NodeId) -> None:
+        """A connection from another node broke: perhaps its process has ended."""
+        self.suspecting.look_after(node)
+
+    def _on_suspect(self, node: NodeId) -> None:
+        self.holdings.on_suspect(node)
+        self.controlling.on_suspect(node)
 
     async def _scrub(self) -> None:
         while True:
@@ -135,6 +153,7 @@ class ClusterNode:
         state, session = self.view.state, self.membership.session
         self.holdings.on_state(state, session)
         self.controlling.on_state(state, session)
+        self.suspecting.on_state(state, session)
 
     def _rejoin(self) -> None:
         """What this session has told of its replicas no longer holds: go on as another."""

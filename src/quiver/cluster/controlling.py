@@ -43,10 +43,18 @@ class Controlling:
         self._session = NOBODY
         self._controller: Controller | None = None
         self._changed = Signal(clock)
+        self._free_office = 0
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
         self._changed.wake()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: if it controls, its office is free for whoever is quicker."""
+        office = self._state.controller
+        if office is not None and office.node == node != self._node:
+            self._free_office = self._state.controller_revision
+            self._changed.wake()
 
     async def run(self) -> None:
         while True:
@@ -65,16 +73,20 @@ class Controlling:
         if self._session == NOBODY:
             self._controller = None
         elif self._state.controller is None:
-            await self._take_office()
+            await self._take_office(0)
+        elif self._state.controller_revision == self._free_office:
+            await self._take_office(self._free_office)
         elif self._state.controller != ControllerRecord(self._node, self._session):
             self._controller = None
         else:
             await self._act(self._state)
 
-    async def _take_office(self) -> None:
+    async def _take_office(self, revision: int) -> None:
+        """Take it if it is as it was at ``revision``: whoever had it changes nothing from then on."""
         record = ControllerRecord(self._node, self._session)
         put = Put(CONTROLLER, encode(record), LeaseId(self._session))
-        await self._store.commit([Expect(CONTROLLER, 0)], [put])
+        self._free_office = 0
+        await self._store.commit([Expect(CONTROLLER, revision)], [put])
         logger.info("this node is the controller", node=self._node)
 
     async def _act(self, state: ClusterState) -> None:

@@ -8,7 +8,7 @@ longer continue, is dropped and fetched from a peer; the node leaves the in-sync
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -33,10 +33,12 @@ _AGAIN_SECONDS = 0.5
 logger = structlog.get_logger()
 
 
+LogsOf = Callable[[PartitionId], tuple[tuple[str, LogSettings], ...]]
+"""The logs of a partition: of each the name of its folder, and its settings."""
+
+
 class HoldingSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica: ReplicaSettings = ReplicaSettings()
-    logs: tuple[tuple[str, LogSettings], ...] = (("data", LogSettings()),)
-    """The logs of each partition: the name of the folder, and its settings."""
 
 
 class Holdings:
@@ -45,6 +47,7 @@ class Holdings:
         node: NodeId,
         folder: str,
         settings: HoldingSettings,
+        settings_of: LogsOf,
         *,
         store: MetadataStore,
         network: Network,
@@ -53,15 +56,19 @@ class Holdings:
         run_blocking: RunBlocking,
         proven_until: Callable[[], float],
     ) -> None:
+        """``settings_of`` has an answer for every partition that this node is to hold."""
         self.damaged: set[PartitionId] = set()
         """Replicas that are of no use: the node may not be seen as alive while it is in sync there."""
         self.rebuilt_count = 0
         self.on_damage: Callable[[], None] = lambda: None
         self.on_opened: Callable[[Replica], None] = lambda replica: None
         """Called with each replica before it takes a role."""
+        self.on_gone: Callable[[NodeId], None] = lambda node: None
+        """Called with a leader whose process seems to have ended, as often as that is noticed."""
         self._node = node
         self._folder = folder
         self._settings = settings
+        self._settings_of = settings_of
         self._store = store
         self._network = network
         self._disk = disk
@@ -81,6 +88,16 @@ class Holdings:
     def replicas(self) -> list[Replica]:
         return list(self._replicas.values())
 
+    async def reconfigure(self) -> None:
+        """Go on with what ``settings_of`` says now, wherever it says something new."""
+        for replica in self.replicas:
+            settings_of_each = self._settings_of(replica.partition)
+            for held, (_, settings) in zip(replica.logs, settings_of_each, strict=True):
+                try:
+                    await held.reconfigure(settings)
+                except LogError as error:  # whoever uses the log meets it too
+                    logger.warning("a log cannot be reconfigured", error=error.message)
+
     async def find_damage(self, state: ClusterState) -> None:
         """Open every replica once, before anybody counts on it."""
         for partition in self._assigned(state):
@@ -96,6 +113,21 @@ class Holdings:
         """Look for damage in everything that is held."""
         for replica in self.replicas:
             await replica.scrub()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: partitions led here do not wait for it."""
+        for replica in self._replicas.values():
+            replica.on_suspect(node)
+
+    async def mind_lease(self) -> None:
+        """Tell all that lead when the lease is not being renewed, well before it ends."""
+        patience = self._settings.replica.leader.lag_seconds_max
+        while True:
+            left = self._proven_until() - patience / 2 - self._clock.monotonic()
+            if left <= 0:
+                for replica in self._replicas.values():
+                    replica.on_doubt()
+            await self._clock.sleep(left if left > 0 else patience / 4)
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
@@ -130,10 +162,10 @@ class Holdings:
 
     async def _hold(self, partition: PartitionId) -> None:
         """Keep one replica going, whatever happens to its disk."""
-        first_offset = Offset(0)
+        first_offsets: dict[int, Offset] = {}
         while True:
             try:
-                await self._hold_once(partition, first_offset)
+                await self._hold_once(partition, first_offsets)
                 if self._is_elsewhere(partition):
                     await self._drop(partition)
                     logger.info("a replica has moved away", partition=partition)
@@ -143,20 +175,21 @@ class Holdings:
                     continue
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
-                first_offset = anew.offset
-                await self._drop(partition)
+                first_offsets = {anew.log: anew.offset}
+                name, _ = self._settings_of(partition)[anew.log]
+                await self._drop(f"{partition}/{name}")
                 continue
             except CorruptLog as error:
                 self._found_damage(partition, error)
             except (LogError, OSError) as error:
                 logger.warning("a replica failed", partition=partition, error=str(error))
-            first_offset = Offset(0)
+            first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
 
-    async def _hold_once(self, partition: PartitionId, first_offset: Offset) -> None:
+    async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):
             return
-        logs = await self._open(partition, first_offset)
+        logs = await self._open(partition, first_offsets)
         replica = Replica(
             partition,
             self._node,
@@ -167,6 +200,7 @@ class Holdings:
             settings=self._settings.replica,
             proven_until=self._proven_until,
             led=self._led,
+            on_gone=self.on_gone,
         )
         self.on_opened(replica)
         self._replicas[partition] = replica
@@ -181,7 +215,7 @@ class Holdings:
             await replica.close()
 
     async def _open(
-        self, partition: PartitionId, first_offset: Offset = Offset(0)
+        self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
     ) -> list[HeldLog]:
         return [
             await HeldLog.open(
@@ -190,9 +224,9 @@ class Holdings:
                 disk=self._disk,
                 clock=self._clock,
                 run_blocking=self._run_blocking,
-                first_offset=first_offset,
+                first_offset=first_offsets.get(index, Offset(0)),
             )
-            for name, settings in self._settings.logs
+            for index, (name, settings) in enumerate(self._settings_of(partition))
         ]
 
     def _found_damage(self, partition: PartitionId, error: CorruptLog) -> None:
@@ -216,8 +250,8 @@ class Holdings:
         logger.warning("a replica is fetched from its leader anew", partition=partition)
         return True
 
-    async def _drop(self, partition: PartitionId) -> None:
-        folder = f"{self._folder}/{partition}"
+    async def _drop(self, what: str) -> None:
+        folder = f"{self._folder}/{what}"
 
         def drop() -> None:
             if self._disk.exists(folder):

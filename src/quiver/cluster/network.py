@@ -10,4 +10,7 @@ from quiver.cluster.replica.messages import Fetch, FetchReply
 
 class Network(Protocol):
     async def call(self, node: NodeId, request: Fetch, timeout_s: float) -> FetchReply:
-        """Ask a node; ``Unavailable`` if no answer came, whether it was asked or not."""
+        """Ask a node; ``Unavailable`` if no answer came, whether it was asked or not.
+
+        ``NodeGone`` if nobody listens there any more: another leader is elected at once.
+        """

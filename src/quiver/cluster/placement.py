@@ -9,7 +9,8 @@ apart. The first replica of a partition is the one that leads it if all is well.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -30,21 +31,55 @@ def place(
     wanted: Mapping[PartitionId, int],
     sites: Iterable[Site],
     current: Mapping[PartitionId, tuple[NodeId, ...]] = {},
+    pinned: Collection[PartitionId] = frozenset(),
 ) -> Assignment:
     """The best place for every partition in ``wanted`` (its number of replicas), moving little.
 
     A partition gets fewer replicas if there are fewer sites. ``current`` may name nodes that are no
-    sites: what they hold moves away.
+    sites: what they hold moves away. One that is ``pinned`` stays where it is and is led by whom it
+    is led; it only gets or loses replicas if it has not as many as are wanted.
     """
-    board = _Board(sites, wanted, current)
+    board = _Board(sites, wanted, current, pinned)
     if not board.zone_of:
         return dict.fromkeys(sorted(wanted), ())
     for partition in sorted(wanted):
         board.fill(partition, wanted[partition])
-        board.spread(partition)
-    _even(board.loads, board.movable_unmade, board.move)
-    _even(board.loads, board.movable, board.move)
-    return _with_even_leaders(board.held, board.loads)
+        if partition not in pinned:
+            board.spread(partition)
+    _even(board.loads, board.unmade.first, board.move)
+    _even(board.loads, board.movable.first, board.move)
+    return _with_even_leaders(board.held, board.loads, pinned)
+
+
+class _Movable:
+    """The first partition that may move from one node to another, for every two nodes.
+
+    Asked for again and again while one partition after the other moves, so each two nodes have a
+    heap: of all that may be movable between them, and of some that are not any more.
+    """
+
+    def __init__(
+        self,
+        on: Callable[[NodeId], Iterable[PartitionId]],
+        may_move: Callable[[PartitionId, NodeId, NodeId], bool],
+    ) -> None:
+        self._on = on
+        self._may_move = may_move
+        self._heaps: dict[NodeId, dict[NodeId, list[PartitionId]]] = defaultdict(dict)
+
+    def first(self, source: NodeId, target: NodeId) -> PartitionId | None:
+        heap = self._heaps[source].get(target)
+        if heap is None:
+            heap = self._heaps[source][target] = sorted(self._on(source))
+        while heap and not self._may_move(heap[0], source, target):
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def changed(self, partition: PartitionId, holders: Iterable[NodeId]) -> None:
+        """Where it may move to from its holders has to be seen anew."""
+        for source in holders:
+            for heap in self._heaps[source].values():
+                heappush(heap, partition)
 
 
 class _Board:
@@ -55,6 +90,7 @@ class _Board:
         sites: Iterable[Site],
         wanted: Mapping[PartitionId, int],
         current: Mapping[PartitionId, tuple[NodeId, ...]],
+        pinned: Collection[PartitionId],
     ) -> None:
         self.zone_of = {site.node: site.zone for site in sorted(sites, key=lambda one: one.node)}
         self.loads = dict.fromkeys(self.zone_of, 0)
@@ -62,6 +98,10 @@ class _Board:
         self._on: dict[NodeId, set[PartitionId]] = defaultdict(set)
         self._shared: Counter[tuple[NodeId, NodeId]] = Counter()
         self._before = current
+        self._pinned = pinned
+        self.movable = _Movable(self._on.__getitem__, self._may_move)
+        self.unmade = _Movable(self._on.__getitem__, self._may_move_unmade)
+        """Only what was just put there: its data has not been copied yet."""
         for partition in sorted(wanted):
             self.held[partition] = ()
             for node in dict.fromkeys(self._current(partition)):
@@ -89,30 +129,28 @@ class _Board:
                 return
             self.move(partition, worst, best)
 
-    def movable(self, source: NodeId, target: NodeId) -> PartitionId | None:
-        """A partition that may go from one node to another without crowding a zone."""
-        return self._first(self._on[source] - self._on[target], source, target)
-
-    def movable_unmade(self, source: NodeId, target: NodeId) -> PartitionId | None:
-        """One that was only just put there: its data has not been copied yet."""
-        unmade = {one for one in self._on[source] if source not in self._current(one)}
-        return self._first(unmade - self._on[target], source, target)
-
-    def _first(
-        self, partitions: set[PartitionId], source: NodeId, target: NodeId
-    ) -> PartitionId | None:
+    def _may_move(self, partition: PartitionId, source: NodeId, target: NodeId) -> bool:
+        """Whether it may go from one node to another: without crowding a zone."""
+        held = self.held[partition]
+        if source not in held or target in held or partition in self._pinned:
+            return False
         from_zone, to_zone = self.zone_of[source], self.zone_of[target]
-        for partition in sorted(partitions):
-            zones = self._zones(partition)
-            if from_zone == to_zone or zones[to_zone] < zones[from_zone]:
-                return partition
-        return None
+        if from_zone == to_zone:
+            return True
+        zones = self._zones(partition)
+        return zones[to_zone] < zones[from_zone]
+
+    def _may_move_unmade(self, partition: PartitionId, source: NodeId, target: NodeId) -> bool:
+        made = source in self._current(partition)
+        return not made and self._may_move(partition, source, target)
 
     def move(self, partition: PartitionId, source: NodeId, target: NodeId) -> None:
         before = self.held[partition]
         self._remove(partition, source)
         self._add(partition, target)
-        self.held[partition] = tuple(target if node == source else node for node in before)
+        held = self.held[partition] = tuple(target if node == source else node for node in before)
+        self.movable.changed(partition, held)
+        self.unmade.changed(partition, held)
 
     def _current(self, partition: PartitionId) -> tuple[NodeId, ...]:
         return self._before.get(partition, ())
@@ -153,7 +191,9 @@ class _Board:
         return crowding
 
 
-def _with_even_leaders(held: Assignment, loads: Mapping[NodeId, int]) -> Assignment:
+def _with_even_leaders(
+    held: Assignment, loads: Mapping[NodeId, int], pinned: Collection[PartitionId]
+) -> Assignment:
     """The same replicas, with those that lead put first so that all nodes lead equally many."""
     placed = dict(held)
     led: dict[NodeId, int] = dict.fromkeys(loads, 0)
@@ -163,8 +203,11 @@ def _with_even_leaders(held: Assignment, loads: Mapping[NodeId, int]) -> Assignm
             led[replicas[0]] += 1
             leads[replicas[0]].add(partition)
 
-    def movable(source: NodeId, target: NodeId) -> PartitionId | None:
-        return min((one for one in leads[source] if target in placed[one]), default=None)
+    def may_move(partition: PartitionId, source: NodeId, target: NodeId) -> bool:
+        replicas = placed[partition]
+        return replicas[0] == source and target in replicas and partition not in pinned
+
+    movable = _Movable(leads.__getitem__, may_move)
 
     def move(partition: PartitionId, source: NodeId, target: NodeId) -> None:
         leads[source].remove(partition)
@@ -173,8 +216,9 @@ def _with_even_leaders(held: Assignment, loads: Mapping[NodeId, int]) -> Assignm
         led[target] += 1
         others = tuple(node for node in placed[partition] if node != target)
         placed[partition] = (target, *others)
+        movable.changed(partition, [target])
 
-    _even(led, movable, move)
+    _even(led, movable.first, move)
     return placed
 
 

@@ -13,6 +13,7 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits that hold together: a segment goes as soon as one of them says so.
 
     ``before`` is the offset that every subscription has passed; age, bytes and messages are caps.
+    Whatever they say, nothing goes that reaches beyond ``not_beyond``: it is not committed yet.
     """
 
     age_us: int | None = None
@@ -20,7 +21,6 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     messages: int | None = None
     before: Offset | None = None
     not_beyond: Offset | None = None
-    """Nothing from here on goes, whatever the others say."""
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ def first_kept(
         too_old = limits.age_us is not None and segment.newest < now - limits.age_us
         too_big = limits.bytes is not None and bytes_left >= limits.bytes
         too_many = limits.messages is not None and end - segment.next_offset >= limits.messages
-        is_held = limits.not_beyond is not None and segment.next_offset > limits.not_beyond
-        if is_held or not (passed or too_old or too_big or too_many):
+        held_back = limits.not_beyond is not None and segment.next_offset > limits.not_beyond
+        if held_back or not (passed or too_old or too_big or too_many):
             return segment.base_offset
     return end

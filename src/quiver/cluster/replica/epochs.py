@@ -60,6 +60,11 @@ class EpochHistory:
         while self._starts and self._starts[-1].offset >= offset:
             self._starts.pop()
 
+    def forget(self, start: Offset) -> None:
+        """The log begins at ``start`` now: of what is before, only the newest epoch matters."""
+        while len(self._starts) > 1 and self._starts[1].offset < start:
+            del self._starts[0]
+
     def end_of(self, epoch: LeaderEpoch, start: Offset, end: Offset) -> EpochEnd:
         """The newest epoch that is not after ``epoch``, and where it ends, in a log from start to end."""
         place = bisect_right(self._starts, epoch, key=lambda one: one.epoch)

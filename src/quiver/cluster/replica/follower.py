@@ -23,11 +23,18 @@ from quiver.model.envelope import entries_in
 from quiver.model.ids import LeaderEpoch, Offset
 
 
+class Drop(msgspec.Struct, frozen=True):
+    """The leader has dropped what is before ``offset``, and all of that is committed: do the same."""
+
+    offset: Offset
+
+
 class Append(msgspec.Struct, frozen=True):
     """Store these entries; once they are stored, everything before ``watermark`` is committed."""
 
     entries: list[StoredBatch]
     watermark: Offset
+    then: Drop | None = None
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -50,7 +57,7 @@ class Ask(msgspec.Struct, frozen=True):
     """Nothing to do but to ask again."""
 
 
-Step = Append | Cut | BeginAnew | Pause | Ask
+Step = Append | Drop | Cut | BeginAnew | Pause | Ask
 
 
 class FollowedLog:
@@ -63,6 +70,8 @@ class FollowedLog:
         self.start = start
         self.end = end
         self.watermark = watermark
+        self.dropped = start
+        """Everything before it was dropped already, as far as whole segments allow."""
 
 
 class Follower:
@@ -81,7 +90,7 @@ class Follower:
         self._node = node
         self._session = session
 
-    def fetch(self, log: int, synced: Offset) -> Fetch:
+    def fetch(self, log: int, synced: Offset, wait_s: float = 0.5) -> Fetch:
         own = self.logs[log]
         return Fetch(
             partition=self._partition,
@@ -93,6 +102,7 @@ class Follower:
             last_epoch=own.history.last_epoch,
             synced=synced,
             watermark=own.watermark,
+            wait_s=wait_s,
         )
 
     def on_reply(self, log: int, asked: Fetch, reply: FetchReply) -> Step:
@@ -104,7 +114,8 @@ class Follower:
             case Entries():
                 return self._on_entries(own, reply)
             case Diverged():
-                return Cut(self.cut_at(own, reply.end))
+                cut = self.cut_at(own, reply.end)
+                return Cut(cut) if cut >= own.start else BeginAnew(Offset(0))
             case Gone():
                 return BeginAnew(reply.start)
             case _:
@@ -127,10 +138,18 @@ class Follower:
             offset, epoch = entry.next_offset, entry.epoch
         # Its watermark holds for its own log, of which ours is a part up to here.
         watermark = max(own.watermark, min(reply.watermark, offset))
+        drop = _drop(own, min(reply.start, watermark))
         if entries:
-            return Append(entries, watermark)
+            return Append(entries, watermark, drop)
         own.watermark = watermark
-        return Ask()
+        return drop or Ask()
+
+
+def _drop(own: FollowedLog, before: Offset) -> Drop | None:
+    if before <= own.dropped:
+        return None
+    own.dropped = before
+    return Drop(before)
 
 
 def epoch_starts(entries: list[StoredBatch], last: LeaderEpoch) -> list[tuple[LeaderEpoch, Offset]]:

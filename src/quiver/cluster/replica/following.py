@@ -7,24 +7,28 @@ the log at rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from quiver.cluster.network import Network
+from quiver.cluster.records import NodeId
 from quiver.cluster.replica.follower import (
     Append,
     Ask,
     BeginAnew,
     Cut,
+    Drop,
     FollowedLog,
     Follower,
     Step,
 )
 from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import CorruptLog, Unavailable
+from quiver.errors import CorruptLog, NodeGone, QuiverError
+from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 
@@ -56,45 +60,71 @@ class Following:
         network: Network,
         clock: Clock,
         settings: ReplicaSettings,
+        on_gone: Callable[[NodeId], None],
     ) -> None:
+        """``on_gone`` is called whenever the leader's process seems to have ended."""
         self._index = index
         self._held = held
         self._follower = follower
         self._network = network
         self._clock = clock
         self._settings = settings
+        self._on_gone = on_gone
+        self._wait_s = settings.fetch_wait_s
+        self._pause_s = settings.pause_s
 
     async def run(self) -> None:
         """``LogFailed`` when this node's disk fails, ``MustBeginAnew`` when the log is of no use."""
         while True:
             step = await self._ask()
-            if isinstance(step, Append | Cut):
+            if isinstance(step, Append | Cut | Drop):
                 await _to_the_end(self._change(step))
             elif isinstance(step, BeginAnew):
                 raise MustBeginAnew(self._index, step.offset)
             elif not isinstance(step, Ask):
-                await self._clock.sleep(self._settings.pause_s)
+                await self._pause()
+                continue
+            self._pause_s = self._settings.pause_s
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._settings.pause_s_max)
 
     async def _ask(self) -> Step | None:
-        fetch = self._follower.fetch(self._index, self._held.safe_offset)
+        wait_s, self._wait_s = self._wait_s, self._settings.fetch_wait_s
+        fetch = self._follower.fetch(self._index, self._held.safe_offset, wait_s)
+        timeout_s = wait_s + self._settings.fetch_timeout_s
         try:
-            reply = await self._network.call(
-                self._follower.leader, fetch, self._settings.fetch_timeout_s
-            )
-            return self._follower.on_reply(self._index, fetch, reply)
-        except Unavailable:
-            return None
+            reply = await self._network.call(self._follower.leader, fetch, timeout_s)
+            step = self._follower.on_reply(self._index, fetch, reply)
+            if isinstance(step, Ask) and self._has_all(fetch):
+                self._wait_s = min(2 * wait_s, self._settings.idle_wait_s)
+            return step
         except CorruptLog as error:
             logger.warning("the leader's bytes were not intact", error=error.message)
+            return None
+        except NodeGone:
+            self._on_gone(self._follower.leader)
+            return None
+        except QuiverError:
             return None
         finally:
             self._held.watermark = self._follower.logs[self._index].watermark
 
-    async def _change(self, step: Append | Cut) -> None:
+    def _has_all(self, asked: Fetch) -> bool:
+        """Whether the answer brought nothing, and the next fetch will tell nothing new either."""
+        own = self._follower.logs[self._index]
+        return own.watermark == asked.watermark and self._held.safe_offset == asked.synced
+
+    async def _change(self, step: Append | Cut | Drop) -> None:
         own, held = self._follower.logs[self._index], self._held
         if isinstance(step, Append):
             await held.append(step.entries)
             own.watermark = held.watermark = step.watermark
+            if step.then is not None:
+                await self._change(step.then)
+        elif isinstance(step, Drop):
+            own.start = await held.retain(RetentionLimits(before=step.offset))
         else:
             if step.offset < held.watermark:
                 logger.error(

@@ -18,6 +18,7 @@ from quiver.errors import CorruptLog
 from quiver.log.disk import Disk
 from quiver.log.files import write_files
 from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -81,7 +82,8 @@ class HeldLog:
         saved = _verified(data)
         history = EpochHistory(saved.starts if saved is not None else ())
         history.truncate(log.next_offset)
-        if history.last_epoch != log.epoch:
+        is_empty = log.start_offset == log.next_offset
+        if history.last_epoch != log.epoch and not is_empty:
             history = await _read_history(log)
         watermark = saved.watermark if saved is not None else Offset(0)
         if watermark > log.next_offset:
@@ -109,9 +111,14 @@ class HeldLog:
             return self.log.durable_offset
         return self.log.next_offset
 
-    def reconfigure(self, settings: LogSettings) -> None:
-        self._settings = settings
+    async def reconfigure(self, settings: LogSettings) -> None:
+        """Go on with other settings. Who asks for ``fsync`` from now on has it for what is there, too."""
+        if settings == self._settings:
+            return
         self.log.reconfigure(settings)
+        if settings.durability is Durability.FSYNC:
+            await self.log.checkpoint()
+        self._settings = settings
 
     async def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """From now on this node appends under ``epoch``."""
@@ -132,6 +139,13 @@ class HeldLog:
         self.history.truncate(end)
         self.watermark = min(self.watermark, end)
         await self.save()
+
+    async def retain(self, limits: RetentionLimits) -> Offset:
+        """Drop the oldest segments that the limits allow, of what is committed; the new start."""
+        capped = msgspec.structs.replace(limits, not_beyond=self.watermark)
+        start = await self.log.retain(capped)
+        self.history.forget(start)
+        return start
 
     async def scrub(self) -> None:
         """``CorruptLog`` if anything that is stored cannot be read as it was written."""

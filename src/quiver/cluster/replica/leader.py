@@ -8,6 +8,7 @@ epoch, or of another session in its place, is deposed and confirms nothing more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -42,12 +43,24 @@ class Serve(msgspec.Struct, frozen=True):
 Verdict = Serve | Diverged | Gone | NotLeading
 
 
-class _Follower(msgspec.Struct):
+class KnownFollower(msgspec.Struct):
+    """What a leader knows of one process that follows it."""
+
     session: SessionId
+    heard_at: float
+    """When it last asked: until then it knew of no later epoch."""
     ends_seen: list[Offset]
     """Of each log, the leader's end when this follower was last answered."""
     caught_up_at: list[float]
     """Of each log, when the follower was last at the end that it had been told of."""
+    held: list[int]
+    """Of each log, how many of its fetches wait for something new: it has all that there is."""
+
+    def seconds_behind(self, now: float) -> float:
+        return max(
+            0.0 if held else now - caught_up_at
+            for held, caught_up_at in zip(self.held, self.caught_up_at, strict=True)
+        )
 
 
 class Leader:
@@ -69,7 +82,8 @@ class Leader:
         self._settings = settings
         self._pending: Proposal | None = None
         self._sessions: dict[NodeId, SessionId] = {}
-        self._followers: dict[NodeId, _Follower] = {}
+        self._followers: dict[NodeId, KnownFollower] = {}
+        self._suspects: set[NodeId] = set()
         self._began = now
 
     @property
@@ -103,6 +117,10 @@ class Leader:
         for node, follower in list(self._followers.items()):
             if self._sessions.get(node) != follower.session:
                 self._forget(node)
+
+    def suspect(self, node: NodeId) -> None:
+        """Its process seems to have ended: out of sync, unless it asks again."""
+        self._suspects.add(node)
 
     def _is_mine(self, record: PartitionRecord) -> bool:
         mine = (self.node, self.record.session, self.record.epoch)
@@ -142,11 +160,26 @@ class Leader:
         follower = self._followers.get(fetch.node)
         if follower is None:
             ends = [log.end for log in self.logs]
-            follower = _Follower(fetch.session, ends, [self._began] * len(ends))
+            follower = KnownFollower(
+                fetch.session, now, ends, [self._began] * len(ends), [0] * len(ends)
+            )
             self._followers[fetch.node] = follower
+        follower.heard_at = now
+        self._suspects.discard(fetch.node)
         if fetch.offset >= follower.ends_seen[fetch.log]:
             follower.ends_seen[fetch.log] = self.logs[fetch.log].end
             follower.caught_up_at[fetch.log] = now
+
+    def hold(self, fetch: Fetch) -> KnownFollower:
+        """A fetch that was found good waits from now on, as there is nothing new for it."""
+        follower = self._followers[fetch.node]
+        follower.held[fetch.log] += 1
+        return follower
+
+    def release(self, follower: KnownFollower, log: int, now: float) -> None:
+        """It waits no longer; up to this moment the follower had everything."""
+        follower.held[log] -= 1
+        follower.caught_up_at[log] = now
 
     # ------------------------------------------------------------------ the watermark
 
@@ -176,9 +209,10 @@ class Leader:
         return sorted(members - {self.node})
 
     def is_proven(self, now: float) -> bool:
-        """Whether no later leader can have confirmed anything by ``now``, as far as can be known.
+        """Whether this may act as the leader at ``now``, as far as it can know.
 
-        With its lease, or with every in-sync follower heard of within the time of its patience.
+        With its lease, or with every in-sync follower heard of within the time of its patience. What
+        it confirms needs more than that; what it serves may be this much out of date.
         """
         if self.deposed:
             return False
@@ -186,13 +220,37 @@ class Leader:
             return True
         waited_for = self._waited_for()
         return bool(waited_for) and all(
-            node in self._followers and self._is_recent(node, now) for node in waited_for
+            node in self._followers
+            and now - self._followers[node].heard_at <= self._settings.lag_seconds_max
+            for node in waited_for
         )
+
+    # ------------------------------------------------------------------ the passing of time
+
+    def wait_s_max(self, now: float) -> float:
+        """How long a fetch may be kept waiting, as far as the proof of the epoch goes.
+
+        While the lease is being renewed, for ever. When it is not, followers are soon to be the only
+        proof, and only by asking again and again.
+        """
+        patience = self._settings.lag_seconds_max
+        return patience / 4 if self.lease_until - now < patience / 2 else math.inf
+
+    def is_restless(self) -> bool:
+        """Whether time alone may change something; otherwise only news of others can."""
+        others = [node for node in self.record.in_sync if node != self.node]
+        if not others:
+            return any(log.watermark < log.durable for log in self.logs)
+        return not all(self._is_held(node) for node in others)
+
+    def _is_held(self, node: NodeId) -> bool:
+        follower = self._followers.get(node)
+        return follower is not None and all(follower.held)
 
     def _is_recent(self, node: NodeId, now: float) -> bool:
         follower = self._followers.get(node)
-        heard = min(follower.caught_up_at) if follower is not None else self._began
-        return now - heard <= self._settings.lag_seconds_max
+        behind = now - self._began if follower is None else follower.seconds_behind(now)
+        return behind <= self._settings.lag_seconds_max
 
     # ------------------------------------------------------------------ the in-sync set
 
@@ -211,7 +269,7 @@ class Leader:
         if node == self.node:
             return True
         if node in self.record.in_sync:
-            return self._is_recent(node, now)
+            return node not in self._suspects and self._is_recent(node, now)
         return self._may_join(node)
 
     def _may_join(self, node: NodeId) -> bool:

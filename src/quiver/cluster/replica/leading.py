@@ -102,6 +102,7 @@ class Leading:
         """Of each log: called when more of it is committed."""
         self.on_over: Callable[[], None] = _nothing
         """Called when this node leads no more."""
+        self._at_rest = False
 
     # ------------------------------------------------------------------ what the cluster says
 
@@ -114,6 +115,15 @@ class Leading:
             self.machine.on_record(versioned)
         self.machine.on_sessions(sessions)
         self._look()
+        self._attention.wake()
+
+    def on_doubt(self) -> None:
+        """The lease is not being renewed: fetches that wait are judged by that."""
+        self._moved.wake()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: nobody is to wait for it."""
+        self.machine.suspect(node)
         self._attention.wake()
 
     @property
@@ -213,20 +223,31 @@ class Leading:
             epoch=self.machine.epoch,
             watermark=self.machine.logs[fetch.log].watermark,
             data=data,
+            start=self.machine.logs[fetch.log].start,
         )
 
     async def _wait_for_news(self, fetch: Fetch) -> None:
+        if self._has_news(fetch):
+            return
+        began = self._clock.monotonic()
+        longest = min(fetch.wait_s, self._settings.idle_wait_s)
+        follower = self.machine.hold(fetch)
+        try:
+            while not self._has_news(fetch):
+                now = self._clock.monotonic()
+                self.machine.lease_until = self._proven_until()
+                left = began + min(longest, self.machine.wait_s_max(now)) - now
+                if left <= 0:
+                    return
+                await self._moved.wait(left)
+        finally:
+            self.machine.release(follower, fetch.log, self._clock.monotonic())
+            if self._at_rest:
+                self._attention.wake()
+
+    def _has_news(self, fetch: Fetch) -> bool:
         progress = self.machine.logs[fetch.log]
-        deadline = self._clock.monotonic() + min(fetch.wait_s, self._settings.fetch_wait_s)
-        while (
-            progress.end <= fetch.offset
-            and progress.watermark <= fetch.watermark
-            and not self.is_over
-        ):
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                return
-            await self._moved.wait(left)
+        return progress.end > fetch.offset or progress.watermark > fetch.watermark or self.is_over
 
     # ------------------------------------------------------------------ the in-sync set
 
@@ -239,7 +260,9 @@ class Leading:
                 if proposal is not None:
                     await self._propose(proposal)
                 else:
-                    await self._attention.wait(self._settings.tick_s)
+                    self._at_rest = not self.machine.is_restless()
+                    await self._attention.wait(None if self._at_rest else self._settings.tick_s)
+                    self._at_rest = False
         finally:
             self._end()
 
@@ -283,6 +306,7 @@ class Leading:
                 _, committed = waiting.popleft()
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
+                    committed.exception()  # nobody need wait for it
         self._moved.wake()
         self.on_over()
 

@@ -28,6 +28,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     watermark: Offset
     """What the follower knows to be committed: it is told at once when there is more."""
     wait_s: float = 0.5
+    """How long the answer may be kept back for something new."""
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -36,6 +37,8 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     epoch: LeaderEpoch
     watermark: Offset
     data: bytes
+    start: Offset = Offset(0)
+    """Where the leader's log begins: what is before it may go."""
 
 
 class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -58,6 +58,7 @@ class Replica:
         settings: ReplicaSettings,
         proven_until: Callable[[], float],
         led: dict[PartitionId, LeaderEpoch],
+        on_gone: Callable[[NodeId], None],
     ) -> None:
         """``led`` outlives the replica: in which epoch this process has last led each partition."""
         self.partition = partition
@@ -77,6 +78,7 @@ class Replica:
         self._sessions: Mapping[NodeId, SessionId] = {}
         self._leading: Leading | None = None
         self._led = led
+        self._on_gone = on_gone
         self._changed = Signal(clock)
 
     # ------------------------------------------------------------------ what the cluster says
@@ -90,6 +92,16 @@ class Replica:
                 self._leading.machine.deposed = True
             self._leading.on_state(self._versioned, self._sessions)
         self._changed.wake()
+
+    def on_doubt(self) -> None:
+        """This node's lease is not being renewed."""
+        if self._leading is not None:
+            self._leading.on_doubt()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone."""
+        if self._leading is not None:
+            self._leading.on_suspect(node)
 
     @property
     def record(self) -> PartitionRecord | None:
@@ -123,6 +135,9 @@ class Replica:
             return NotLeading(epoch=epoch)
         except CorruptLog as error:
             self.met_damage(error)
+            return NotLeading(epoch=epoch)
+        except LogError:
+            # Retention was quicker, or the log is being closed: asking again will tell.
             return NotLeading(epoch=epoch)
 
     async def read(self, offset: Offset, bytes_max: int, log: int = 0) -> list[StoredBatch]:
@@ -159,6 +174,7 @@ class Replica:
     async def run(self) -> None:
         """Returns when the partition is no longer this node's to hold."""
         while True:
+            self._require_logs()
             versioned = self._versioned
             if versioned is not None and self._node not in versioned.record.replicas:
                 return
@@ -206,6 +222,9 @@ class Replica:
             await leading.run()
         finally:
             self._leading = None
+
+    def _require_logs(self) -> None:
+        """A log that failed in an earlier role may say that it is of an epoch it has nothing of."""
         for held in self.logs:
             if held.log.failure is not None:
                 raise held.log.failure
@@ -218,7 +237,15 @@ class Replica:
         )
         tasks = [
             asyncio.ensure_future(
-                Following(index, held, follower, self._network, self._clock, self._settings).run()
+                Following(
+                    index,
+                    held,
+                    follower,
+                    self._network,
+                    self._clock,
+                    self._settings,
+                    self._on_gone,
+                ).run()
             )
             for index, held in enumerate(self.logs)
         ]

@@ -31,8 +31,7 @@ class ReplicatedLog:
     def __init__(self, replica: Replica, leading: Leading, index: int, clock: Clock) -> None:
         self._replica = replica
         self._leading = leading
-        self._held = replica.logs[index]
-        self._log = self._held.log
+        self._log = replica.logs[index].log
         self._index = index
         self._clock = clock
         self._growth = Signal(clock)
@@ -166,7 +165,7 @@ class ReplicatedLog:
     # ------------------------------------------------------------------ upkeep
 
     def reconfigure(self, settings: LogSettings) -> None:
-        self._held.reconfigure(settings)
+        """Whoever holds a replica gives it other settings, whether it leads or not."""
 
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop what the limits allow, and never what is not committed."""

@@ -12,10 +12,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     fetch_bytes: int = 1 << 20
     """About how much one fetch brings at most."""
     fetch_wait_s: float = 0.5
-    """How long a leader keeps a fetch waiting for something new."""
+    """How long a leader keeps a fetch waiting for something new, while there often is."""
+    idle_wait_s: float = 10.0
+    """How long at most: each fetch that brings nothing lets the next wait twice as long."""
     fetch_timeout_s: float = 2.0
-    """After how long without an answer a follower asks again."""
+    """After how long without an answer, beyond what it may wait, a follower asks again."""
     pause_s: float = 0.05
-    """How long a follower waits before it asks a leader again that did not lead."""
+    """How long a follower waits before it asks a leader again that did not lead or not answer."""
+    pause_s_max: float = 0.5
+    """How long at most: each such answer makes the pause twice as long."""
     tick_s: float = 0.25
-    """How often a leader looks who is out of sync."""
+    """How often a leader looks who is out of sync, while time alone can tell."""

@@ -131,6 +131,20 @@ def replicas_differ(history: History) -> Iterator[str]:
                 )
 
 
+def states_differ(history: History) -> Iterator[str]:
+    """Of the second log all replicas have the same, from where the last of them begins."""
+    for partition, copies in history.states.items():
+        start = max((copy.values[0][0] for copy in copies if copy.values), default=0)
+        kept = {copy.node: [one for one in copy.values if one[0] >= start] for copy in copies}
+        first = kept[copies[0].node]
+        for node, values in kept.items():
+            if values != first:
+                yield (
+                    f"{partition} from {start} on: {copies[0].node} has {first[:3]}…{first[-1:]}, "
+                    f"{node} has {values[:3]}…{values[-1:]}"
+                )
+
+
 def watermark_went_back(history: History) -> Iterator[str]:
     """What one epoch has told to be committed, no later epoch takes back."""
     highest: dict[tuple[PartitionId, int], int] = {}
@@ -251,6 +265,7 @@ RULES: tuple[Rule, ...] = (
     out_of_order,
     reader_skipped,
     replicas_differ,
+    states_differ,
     watermark_went_back,
     two_leaders_in_one_epoch,
     one_place_given_twice,

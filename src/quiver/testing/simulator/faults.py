@@ -49,6 +49,7 @@ class Faults:
             (4, self._cut_off),
             (3, self._cut_one_way),
             (3, self._cut_store),
+            (3, self._refuse),
             (2, self._store_outage),
             (2, self._slow_store),
             (3, self._bad_network),
@@ -108,6 +109,7 @@ class Faults:
             lambda: self._crash_one(other),
             lambda: self._part(leader.name, STORE),
             lambda: self._part(leader.name, other.name),
+            self._refuse,
             lambda: self._pause_one(leader),
             lambda: self._pause_one(other),
             lambda: self._pause_one(self._controller()),
@@ -206,6 +208,13 @@ class Faults:
     def _cut_one_way(self) -> None:
         source, target = self._rng.sample([node.name for node in self._nodes], 2)
         self._cut(source, target, self._cut_seconds())
+
+    def _refuse(self) -> None:
+        """A node lives and works, but nobody can connect to it."""
+        node, seconds = self._any(), self._cut_seconds()
+        self._tell(f"{node.name} refuses connections for {seconds:.1f} s")
+        self._network.refuse(node.name)
+        self._after(seconds, lambda: self._network.accept(node.name))
 
     def _cut_store(self) -> None:
         node, seconds = self._any(), self._cut_seconds()

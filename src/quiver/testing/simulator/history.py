@@ -71,6 +71,8 @@ class History(msgspec.Struct):
     led: list[Led] = []
     appended: list[Appended] = []
     copies: dict[PartitionId, list[Copy]] = {}
+    states: dict[PartitionId, list[Copy]] = {}
+    """The same of the second log, whose beginning is dropped now and then."""
     trouble: list[str] = []
     """What did not come to its end in time."""
 

@@ -2,7 +2,8 @@
 
 A message takes a random time, so that two may overtake each other. A link that is cut in one
 direction loses what is sent that way; whoever waits learns nothing until its patience ends. A dead
-process refuses connections, which is noticed at once.
+process refuses connections, and those it had break, which is noticed at once. A living process may
+refuse them too, for a while, as with a full backlog or a firewall that rejects.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from quiver.errors import ConnectionLost, QuiverError, RequestTimeout, error_from
+from quiver.errors import NodeGone, QuiverError, RequestTimeout, error_from
 from quiver.testing.simulator.loop import Process, VirtualLoop
 
 Handler = Callable[[Any], Awaitable[Any]]
+OnBroken = Callable[[str], None]
 
 STORE = "store"
 """The name of the metadata store as a place in the network."""
@@ -30,10 +32,24 @@ class SimulatedNetwork:
         self._loop = loop
         self._rng = rng
         self._cuts: Counter[tuple[str, str]] = Counter()
-        self._serving: dict[str, tuple[Process, Handler]] = {}
+        self._refusals: Counter[str] = Counter()
+        self._serving: dict[str, tuple[Process, Handler, OnBroken]] = {}
 
-    def serve(self, name: str, process: Process, handler: Handler) -> None:
-        self._serving[name] = (process, handler)
+    def serve(self, name: str, process: Process, handler: Handler, on_broken: OnBroken) -> None:
+        self._serving[name] = (process, handler, on_broken)
+
+    def end(self, name: str) -> None:
+        """The process has died: all that it was connected to learn that."""
+        for other, (process, _, on_broken) in self._serving.items():
+            if other != name and not process.is_dead and self.passes(name, other):
+                self._later(self._break, process, on_broken, name)
+
+    def _break(self, process: Process, on_broken: OnBroken, name: str) -> None:
+        async def tell() -> None:
+            on_broken(name)
+
+        if not process.is_dead:
+            self._loop.start(process, tell())
 
     # ------------------------------------------------------------------ what goes wrong
 
@@ -45,8 +61,17 @@ class SimulatedNetwork:
         """Take one cut back; the link works when all are."""
         self._cuts[source, target] = max(0, self._cuts[source, target] - 1)
 
+    def refuse(self, name: str) -> None:
+        """From now on nobody can connect to it, though it lives."""
+        self._refusals[name] += 1
+
+    def accept(self, name: str) -> None:
+        """Take one refusal back."""
+        self._refusals[name] = max(0, self._refusals[name] - 1)
+
     def heal(self) -> None:
         self._cuts.clear()
+        self._refusals.clear()
         self.calm()
 
     def calm(self) -> None:
@@ -86,11 +111,11 @@ class SimulatedNetwork:
 
     def _arrive(self, source: str, target: str, request: Any, reply: asyncio.Future[Any]) -> None:
         serving = self._serving.get(target)
-        if serving is None or serving[0].is_dead:
+        if serving is None or serving[0].is_dead or self._refusals[target]:
             if self.passes(target, source):
-                self._later(_answer, reply, None, ConnectionLost())
+                self._later(_answer, reply, None, NodeGone())
             return
-        process, handler = serving
+        process, handler, _ = serving
         self._loop.start(process, self._handle(source, target, handler, request, reply))
 
     async def _handle(

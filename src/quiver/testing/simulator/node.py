@@ -17,7 +17,9 @@ from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import CorruptLog, NotLeader, PartitionUnavailable, QuiverError
+from quiver.errors import CorruptLog, LogError, NotLeader, PartitionUnavailable, QuiverError
+from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
@@ -41,6 +43,10 @@ from quiver.testing.simulator.store import StoreClient
 T = TypeVar("T")
 
 FOLDER = "/node"
+STATE = 1
+"""The second log of a partition, where it has one."""
+_NOTES_KEPT = 5
+_NOTES_BETWEEN_RETENTIONS = 10
 _READ_BYTES = 16 << 10
 
 
@@ -76,6 +82,7 @@ class SimulatedNode:
         name: NodeId,
         zone: str,
         settings: ClusterSettings,
+        logs: tuple[tuple[str, LogSettings], ...],
         *,
         loop: VirtualLoop,
         network: SimulatedNetwork,
@@ -92,6 +99,7 @@ class SimulatedNode:
         self.cluster: ClusterNode | None = None
         self._zone = zone
         self._settings = settings
+        self._logs = logs
         self._loop = loop
         self._network = network
         self._store = store
@@ -106,7 +114,7 @@ class SimulatedNode:
         assert self.process.is_dead
         self.process = Process(self.name)
         self._fronts = {}
-        self._network.serve(self.name, self.process, self._serve)
+        self._network.serve(self.name, self.process, self._serve, self._on_broken)
         self._loop.start(self.process, self._run(self.process))
 
     def crash(self) -> None:
@@ -126,6 +134,8 @@ class SimulatedNode:
 
     def _end(self) -> None:
         self._loop.resume(self.process)
+        if not self.process.is_dead:
+            self._network.end(self.name)
         self._loop.kill(self.process)
         self.cluster = None
 
@@ -135,6 +145,7 @@ class SimulatedNode:
                 NodeRecord(id=self.name, zone=self._zone),
                 FOLDER,
                 self._settings,
+                lambda partition: self._logs,
                 store=self._store,
                 network=NodeNetwork(self._network, self.name),
                 disk=self.disk,
@@ -179,6 +190,10 @@ class SimulatedNode:
             case WhoLeads():
                 return self._who_leads(self.cluster, request)
         raise AssertionError(request)
+
+    def _on_broken(self, other: str) -> None:
+        if self.cluster is not None:
+            self.cluster.on_broken(NodeId(other))
 
     def _who_leads(self, cluster: ClusterNode, request: WhoLeads) -> Leads:
         versioned = cluster.view.state.partitions.get(request.partition)
@@ -226,6 +241,8 @@ class SimulatedNode:
             return Stored(repeat.stored.base_offset, epoch)
         published = front.leading.publish(batch)
         entry = published.entry
+        if len(self._logs) > 1:
+            self._note(front, batch)
         sessions.record(entry, None)
         for place, value in enumerate(request.values):
             self._history.appended.append(
@@ -240,6 +257,20 @@ class SimulatedNode:
         await published.committed
         return Stored(entry.base_offset, epoch)
 
+    def _note(self, front: Front, batch: UnstoredBatch) -> None:
+        """Write to the log of states what was published, and drop what is old of it."""
+        noted = front.leading.publish(batch, STATE)
+        for future in (noted.stored, noted.committed):
+            future.add_done_callback(_ignore)
+        if noted.entry.base_offset % _NOTES_BETWEEN_RETENTIONS == 0:
+            self._loop.create_task(self._retain(front))
+
+    async def _retain(self, front: Front) -> None:
+        try:
+            await front.replica.logs[STATE].retain(RetentionLimits(messages=_NOTES_KEPT))
+        except LogError:
+            return
+
     async def _read(self, request: ReadFrom) -> Found:
         front, _ = self._front(request.partition)
         entries = await front.replica.read(Offset(request.offset), _READ_BYTES)
@@ -253,6 +284,11 @@ class SimulatedNode:
                 for place, value in enumerate(values_in(entry.body))
             ),
         )
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _sealed(request: Publish) -> UnstoredBatch:

@@ -129,12 +129,15 @@ async def _say_nothing(self: ClusterNode) -> None:
 
 
 def _unsynced() -> Any:
-    name, settings = simulation.SETTINGS.holdings.logs[0]
-    lazy = msgspec.structs.replace(
-        settings, durability=Durability.INTERVAL, sync_interval_ms=60_000
+    return tuple(
+        (
+            name,
+            msgspec.structs.replace(
+                settings, durability=Durability.INTERVAL, sync_interval_ms=60_000
+            ),
+        )
+        for name, settings in simulation.LOGS
     )
-    holdings = msgspec.structs.replace(simulation.SETTINGS.holdings, logs=((name, lazy),))
-    return msgspec.structs.replace(simulation.SETTINGS, holdings=holdings)
 
 
 def _always(value: Any) -> Callable[..., Any]:
@@ -144,7 +147,7 @@ def _always(value: Any) -> Callable[..., Any]:
 BUGS: dict[str, list[Patch]] = {
     "acknowledge before commit": [(Leading, "when_committed", _committed_at_once)],
     "confirm what was under way when deposed": [(Leading, "_end", _confirm_all)],
-    "count unsynced offsets": [(simulation, "SETTINGS", _unsynced())],
+    "count unsynced offsets": [(simulation, "LOGS", _unsynced())],
     "truncate by watermark": [(Following, "run", _cut_to_watermark_first)],
     "forget the epoch check": [(LogProgress, "divergence", _always(None))],
     "keep the epoch over a restart": [

@@ -43,7 +43,7 @@ from quiver.testing.simulator.history import Copy, History
 from quiver.testing.simulator.loop import Process, VirtualClock, VirtualLoop
 from quiver.testing.simulator.messages import values_in
 from quiver.testing.simulator.network import SimulatedNetwork
-from quiver.testing.simulator.node import SimulatedNode
+from quiver.testing.simulator.node import STATE, SimulatedNode
 from quiver.testing.simulator.store import Outage, StoreClient
 
 _SETTLE_SECONDS_MAX = 60.0
@@ -56,13 +56,22 @@ LOG_SETTINGS = LogSettings(
     tail_bytes=4 << 10,
     window_bytes=16 << 10,
 )
+LOGS = (
+    ("data", LOG_SETTINGS),
+    (
+        "state",
+        msgspec.structs.replace(LOG_SETTINGS, segment_bytes=4 << 10, checkpoint_bytes=4 << 10),
+    ),
+)
 SETTINGS = ClusterSettings(
     lease_seconds=3,
     holdings=HoldingSettings(
         replica=ReplicaSettings(
-            leader=LeaderSettings(lag_seconds_max=1.5), fetch_timeout_s=1.0, fetch_bytes=256
+            leader=LeaderSettings(lag_seconds_max=1.5),
+            idle_wait_s=4.0,
+            fetch_timeout_s=0.5,
+            fetch_bytes=256,
         ),
-        logs=(("data", LOG_SETTINGS),),
     ),
     controller=ControllerSettings(transfer_interval_s=3.0, replace_after_s=6.0),
     scrub_interval_s=5.0,
@@ -117,6 +126,8 @@ class _Simulation:
         self._network = SimulatedNetwork(loop, Random(rng.random()))
         self._store = MemoryStore(VirtualClock(loop))
         self._outage = Outage()
+        # In most seeds only the data is replicated: they are quicker, and the rules are the same.
+        self._logs = LOGS[: rng.choice((1, 1, 2))]
         self._nodes = [
             self._node(NodeId(f"n{number}"), f"z{number % 3}")
             for number in range(settings.nodes + rng.choice((0, 0, 1, 2)))
@@ -136,6 +147,7 @@ class _Simulation:
             name,
             zone,
             SETTINGS,
+            self._logs,
             loop=self._loop,
             network=self._network,
             store=StoreClient(self._store, self._network, name, self._outage),
@@ -243,6 +255,10 @@ class _Simulation:
                 if copy.watermark < len(copy.values):
                     return f"{partition} on {copy.node} is committed to {copy.watermark} only"
             ends = sorted({len(copy.values) for copy in copies})
+            if len(self._logs) > 1:
+                states = self._copies(partition, STATE)
+                if len({copy.watermark for copy in states}) != 1:
+                    return f"{partition} has states that are committed to different ends"
             if len(copies) != len(record.replicas) or len(ends) != 1:
                 return f"{partition} has {len(copies)} replicas, of {ends} values"
         return None
@@ -257,14 +273,16 @@ class _Simulation:
             copies = self._copies(partition)
             if copies and not (await self._record(partition)).lost:
                 self.history.copies[partition] = copies
+                if len(self._logs) > 1:
+                    self.history.states[partition] = self._copies(partition, STATE)
 
-    def _copies(self, partition: PartitionId) -> list[Copy]:
+    def _copies(self, partition: PartitionId, log: int = 0) -> list[Copy]:
         copies = []
         for node in self._nodes:
             replica = node.cluster.holdings.replica(partition) if node.cluster else None
             if replica is None:
                 continue
-            held = replica.logs[0]
+            held = replica.logs[log]
             try:
                 values = tuple(_values_of(held.log))
             except CorruptLog:
