@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import pyarrow as pa
 import structlog
 from pyroaring import BitMap64
 
+from quiver.broker.anywhere import Anywhere, Elsewhere
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.excerpt import excerpt
@@ -28,14 +29,20 @@ from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
 from quiver.broker.registry import changed_settings
 from quiver.broker.sampler import Sampler
-from quiver.broker.subscription_catalog import SubscriptionCatalog, dead_letter_topic
+from quiver.broker.storage import OwnStorage, Storage
+from quiver.broker.subscription_catalog import (
+    SubscriptionCatalog,
+    SubscriptionRecord,
+    dead_letter_topic,
+)
 from quiver.broker.subscriptions import Subscriptions, subscription_info
-from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.metadata import Delete, Entry, MetadataStore
 from quiver.errors import (
     DiskFull,
     InvalidRequest,
     LogClosed,
     MessageNotFound,
+    NotLeader,
     PartitionUnavailable,
     QuiverError,
     ShuttingDown,
@@ -51,15 +58,14 @@ from quiver.log.retention import RetentionLimits
 from quiver.metrics.sample import Sample
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import Bytes, StoredBatch
-from quiver.model.builder import encode_record_batch
 from quiver.model.clock import Clock
-from quiver.model.envelope import open_batch
+from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
 from quiver.model.filter import Filter
-from quiver.model.guard import OpenedBatch, check_message, open_message
+from quiver.model.guard import OpenedBatch, check_batch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.message_id import MessageId, parse_message_id
 from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import Retention, TopicSettings, is_internal
+from quiver.model.topic import Acks, Retention, TopicSettings, is_internal
 from quiver.model.wire import PartitionInfo, Status, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
@@ -127,7 +133,10 @@ class Broker:
         run_checks: RunBlocking | None = None,
         on_unread_lost: Callable[[int], object] = lambda _: None,
         traffic: Traffic | None = None,
+        storage: Storage | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        """``storage`` and ``elsewhere`` are for a node of a cluster; without, it is alone."""
         self._folder = folder
         self._disk = disk
         self._clock = clock
@@ -138,15 +147,17 @@ class Broker:
         self.traffic = traffic or Traffic()
         self._producer_ids = ProducerIds(store)
         self._catalog = Catalog(store, clock)
+        self._elsewhere = elsewhere
+        self.storage = storage or OwnStorage(f"{folder}/topics", disk, clock, run_blocking)
+        self._catalog.begin, self._catalog.end = self.storage.begin, self.storage.end
         self._partitions = Partitions(
-            f"{folder}/topics",
-            disk=disk,
+            self.storage,
             clock=clock,
-            run_blocking=run_blocking,
             exists=self._catalog.holds,
             tail_bytes_total=limits.tail_bytes_total,
             traffic=self.traffic,
         )
+        self._anywhere = Anywhere(self._partitions, elsewhere)
         self._store = store
         self._subscription_catalog = SubscriptionCatalog(store, clock)
         self._subscriptions: Subscriptions | None = None
@@ -168,9 +179,12 @@ class Broker:
             clock=self._clock,
             signer=TokenSigner(await receipt_secret(self._store)),
             lease_ids=lease_ids(),
-            dead_letters=DeadLetters(self._partitions, self._dead_letter_queue),
+            dead_letters=DeadLetters(self._anywhere, self._dead_letter_queue),
+            anywhere=self._anywhere,
             traffic=self.traffic,
         )
+        self._catalog.registry.on_change = self._topic_changed
+        self._subscription_catalog.registry.on_change = self._subscription_changed
         self._partitions.prepare = self._subscriptions.prepare
         for record in await self._catalog.deleted():
             await self._remove_data(record)
@@ -189,11 +203,65 @@ class Broker:
         await self._partitions.close()
 
     async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Make a change in the metadata store, all of it, even if whoever asked for it is gone."""
+        """Make a change in the metadata store, all of it, even if whoever asked for it is gone.
+
+        Returns when the other nodes know of it too, those that answer.
+        """
         task = asyncio.create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        changed = await asyncio.shield(task)
+        if self._elsewhere is not None:
+            await self._elsewhere.spread(self._revision)
+        return changed
+
+    @property
+    def _revision(self) -> int:
+        return max(self._catalog.registry.revision, self._subscription_catalog.registry.revision)
+
+    # ------------------------------------------------------------------ what other nodes do
+
+    def reload(self, entries: Sequence[Entry], revision: int) -> None:
+        """Everything that is in the metadata store now."""
+        self._catalog.registry.reload(entries, revision)
+        self._subscription_catalog.registry.reload(entries, revision)
+        self._producer_ids.reload(entries)
+
+    def apply(self, changes: Sequence[Entry | Delete], revision: int) -> None:
+        """What one commit has changed in the metadata store, this node's or another's."""
+        for change in changes:
+            self._catalog.registry.apply(change, revision)
+            self._subscription_catalog.registry.apply(change, revision)
+            self._producer_ids.apply(change)
+
+    def _topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:
+        if new is not None:
+            self._partitions.reconfigure(new)
+        elif old is not None:
+            self.traffic.topics.forget(old.name)
+
+    def _subscription_changed(
+        self, old: SubscriptionRecord | None, new: SubscriptionRecord | None
+    ) -> None:
+        if old is not None and (new is None or new.number != old.number):
+            self.subscriptions.forget(old)
+        elif new is not None:
+            self.subscriptions.altered(new)
+
+    def leads_now(self, topic: str, number: int, index: int) -> None:
+        """This node has begun to lead a partition: have it ready for whoever comes."""
+        record = self._catalog.numbered(number)
+        if record is not None and record.name == topic:
+            opening = asyncio.create_task(self._open_led(record, index))
+            self._changes.add(opening)
+            opening.add_done_callback(self._changes.discard)
+
+    async def _open_led(self, record: TopicRecord, index: int) -> None:
+        try:
+            await self._partitions.get(record, index)
+            self.subscriptions.look_again()
+        except QuiverError as error:  # whoever needs it will try again
+            logger.debug("partition is not open yet", topic=record.name, error=error.message)
 
     # ------------------------------------------------------------------ topics
 
@@ -208,7 +276,8 @@ class Broker:
                 raise
             return await self._describe(record)
         logger.info("topic created", topic=name, partitions=settings.partitions)
-        return _topic_info(record, [_with_extent(info, 0, 0, 0) for info in _partitions(record)])
+        infos = self._partition_infos(record)
+        return _topic_info(record, [_with_extent(info, 0, 0, 0) for info in infos])
 
     async def alter_topic(self, name: str, changes: dict[str, Any]) -> TopicInfo:
         record = await self._to_the_end(self._alter_topic(name, changes))
@@ -222,10 +291,14 @@ class Broker:
 
     async def store_internal(self, name: str, payload: bytes) -> None:
         """Store a message in one of the broker's own topics."""
-        partition = await self._partitions.get(await self._internal_topic(name), 0)
-        await partition.log.wait_for_room()
         rows = pa.RecordBatch.from_pydict({"payload": pa.array([payload], pa.binary())})
-        await partition.publish(encode_record_batch(rows), rows)
+        await self._anywhere.store(await self._internal_topic(name), 0, rows)
+
+    async def store_batch(self, topic: str, index: int, data: Bytes) -> None:
+        """Store a batch that another node's broker has made."""
+        batch = open_batch(data)
+        partition = await self.partition(topic, index)
+        await partition.publish(batch, check_batch(batch, BATCH_BYTES_MAX).rows)
 
     async def _internal_topic(self, name: str) -> TopicRecord:
         """One of the broker's own topics, made if need be."""
@@ -244,13 +317,36 @@ class Broker:
         await self._remove_data(record)
         logger.info("topic deleted", topic=name)
 
-    async def describe_topic(self, name: str) -> TopicInfo:
+    async def describe_topic(self, name: str, *, extents: bool = True) -> TopicInfo:
+        """A topic; with ``extents`` also where each of its partitions begins and ends."""
+        record = self._catalog.get(name)
+        if not extents:
+            return _topic_info(record, self._partition_infos(record))
+        info = await self._describe(record)
+        if self._elsewhere is not None and any(one.bytes is None for one in info.partitions):
+            known = {one.index: one for one in await self._elsewhere.extents(name)}
+            info.partitions = [
+                one if one.bytes is not None else known.get(one.index, one)
+                for one in info.partitions
+            ]
+        return info
+
+    async def describe_here(self, name: str) -> TopicInfo:
+        """A topic with the extents of those partitions that this node leads."""
         return await self._describe(self._catalog.get(name))
 
     async def list_topics(self) -> list[TopicInfo]:
         """Every topic, without the extent of its partitions."""
         records = sorted(self._catalog.topics(), key=lambda record: record.name)
-        return [_topic_info(record, _partitions(record)) for record in records]
+        return [_topic_info(record, self._partition_infos(record)) for record in records]
+
+    def _partition_infos(self, record: TopicRecord) -> list[PartitionInfo]:
+        return [
+            PartitionInfo(
+                index=index, first_hash=first_hash, leader=self.storage.leader(record, index)
+            )
+            for index, first_hash in enumerate(record.first_hashes)
+        ]
 
     @property
     def topic_names(self) -> set[str]:
@@ -278,12 +374,16 @@ class Broker:
                     log = (await self._partitions.get(record, info.index)).log
                 except (ShuttingDown, TopicNotFound):
                     raise
+                except NotLeader:
+                    return info
                 except QuiverError as error:
                     logger.error("partition cannot be opened", topic=record.name, error=str(error))
                     return info
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 
-        return _topic_info(record, list(await asyncio.gather(*map(described, _partitions(record)))))
+        return _topic_info(
+            record, list(await asyncio.gather(*map(described, self._partition_infos(record))))
+        )
 
     async def _remove_data(self, record: TopicRecord) -> None:
         """What cannot be removed now is removed at the next start: its tombstone stays till then."""
@@ -387,7 +487,7 @@ class Broker:
                 return Redriven(0, {})
             letters = name
         subscription = await self.subscriptions.get(letters)
-        redrive = Redrive(self._catalog, self._partitions)
+        redrive = Redrive(self._catalog, self._anywhere)
         if dry_run:
             return await redrive.count(subscription, condition, to)
         redriven = await redrive.step(subscription, condition, to, messages_max)
@@ -463,7 +563,9 @@ class Broker:
             facts = await self._run_checks(lambda: check_message(offer.opened, limit))
             offer.rows = facts.rows
 
-    def store(self, partition: Partition, offer: Offer) -> tuple[asyncio.Future[Placed], int]:
+    def store(
+        self, partition: Partition, offer: Offer, acks: Acks | None = None
+    ) -> tuple[asyncio.Future[Placed], int]:
         """Store a batch; also the topic's number.
 
         The offset is taken when this returns; the future is done when the batch is acknowledged.
@@ -472,7 +574,8 @@ class Broker:
         if offer.rows is None:
             limit = record.settings.message_bytes_max
             offer.rows = check_message(offer.opened, limit).rows
-        return partition.publish(offer.opened.batch, offer.rows), record.number
+        acks = acks or record.settings.acks
+        return partition.publish(offer.opened.batch, offer.rows, acks), record.number
 
     def _admit(self, offer: Offer) -> TopicRecord:
         """The topic, if it takes this batch now as far as can be said without its values."""
@@ -494,11 +597,16 @@ class Broker:
         if name is not None and topic is not None:
             record = self._catalog.get(topic)
             for index in range(len(record.first_hashes)):
-                partition = await self._partitions.get(record, index)
-                last = await partition.last_user_sequence(identity.producer_id)
+                last = await self._anywhere.last_sequence(record, index, identity)
                 if last is not None:
                     sequences[index] = last
         return identity, sequences
+
+    async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
+        """The last own sequence of a producer that was opened on another node."""
+        self._producer_ids.note(identity)
+        partition = await self._partitions.get(self._catalog.get(topic), index)
+        return await partition.last_user_sequence(identity.producer_id)
 
     # ------------------------------------------------------------------ reading
 
@@ -566,23 +674,29 @@ class Broker:
         """Drop what the topics' retention no longer keeps."""
         for record in list(self._catalog.topics()):
             for index in range(len(record.first_hashes)):
+                if not self.storage.leads(record, index):
+                    continue
                 try:
-                    log = (await self._partitions.get(record, index)).log
-                    if log.failure is None:
-                        before = log.start_offset
-                        start = await log.retain(await self._limits_of(record, index))
-                        if start > before:
-                            logger.info(
-                                "retention removed messages",
-                                topic=record.name,
-                                partition=index,
-                                messages=start - before,
-                                start_offset=start,
-                            )
-                        self._on_unread_lost(await self.subscriptions.pass_over_lost(record, index))
+                    await self._retain(record, index)
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))
+
+    async def _retain(self, record: TopicRecord, index: int) -> None:
+        log = (await self._partitions.get(record, index)).log
+        if log.failure is not None:
+            return
+        before = log.start_offset
+        start = await log.retain(await self._limits_of(record, index))
+        if start > before:
+            logger.info(
+                "retention removed messages",
+                topic=record.name,
+                partition=index,
+                messages=start - before,
+                start_offset=start,
+            )
+        self._on_unread_lost(await self.subscriptions.pass_over_lost(record, index))
 
     async def _limits_of(self, record: TopicRecord, index: int) -> RetentionLimits:
         limits = _limits(record.settings.retention)
@@ -611,13 +725,6 @@ def _limits(retention: Retention) -> RetentionLimits:
         bytes=retention.size,
         messages=retention.messages,
     )
-
-
-def _partitions(record: TopicRecord) -> list[PartitionInfo]:
-    return [
-        PartitionInfo(index=index, first_hash=first_hash)
-        for index, first_hash in enumerate(record.first_hashes)
-    ]
 
 
 def _with_extent(

@@ -6,6 +6,7 @@ the same name. A deletion leaves a tombstone until the data is gone.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -47,11 +48,19 @@ class Catalog:
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._registry = Registry(store, _KIND, TopicRecord)
+        self.registry = self._registry = Registry(store, _KIND, TopicRecord)
         self.load = self._registry.load
         self.get = self._registry.get
         self.topics = self._registry.all
         self.holds = self._registry.holds
+        self.begin: Callable[[TopicRecord], Sequence[Put]] = lambda _: ()
+        """What is to be written together with a new topic."""
+        self.end: Callable[[TopicRecord], Sequence[Put | Delete]] = lambda _: ()
+        """What is to be written together with the deletion of one."""
+
+    def numbered(self, number: int) -> TopicRecord | None:
+        """The topic with this number, if it is still there."""
+        return next((one for one in self.topics() if one.number == number), None)
 
     @property
     def version(self) -> int:
@@ -77,6 +86,7 @@ class Catalog:
                 created_us=self._clock.time_us(),
                 first_hashes=even_ranges(settings.partitions),
             ),
+            self.begin,
         )
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
@@ -95,7 +105,8 @@ class Catalog:
     async def delete(self, name: str) -> TopicRecord:
         """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""
         return await self._registry.delete(
-            name, lambda record: [Put(DELETED + str(record.number), _encode(record))]
+            name,
+            lambda record: [Put(DELETED + str(record.number), _encode(record)), *self.end(record)],
         )
 
     async def deleted(self) -> list[TopicRecord]:

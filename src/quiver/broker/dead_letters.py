@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from quiver.broker.anywhere import Anywhere
 from quiver.broker.catalog import TopicRecord
 from quiver.broker.delivery.machine import DeliveryMachine
 from quiver.broker.delivery.offset_sets import offset_numbers, offset_range
-from quiver.broker.partitions import Partitions
 from quiver.model.batch import StoredBatch
-from quiver.model.builder import encode_record_batch
 from quiver.model.ids import Offset
 from quiver.model.schema import TIMESTAMP
 
@@ -28,9 +27,9 @@ class DeadLetters:
     """``queue_for`` sees to it that a queue for dead letters is there, and gives its topic."""
 
     def __init__(
-        self, partitions: Partitions, queue_for: Callable[[str], Awaitable[TopicRecord]]
+        self, anywhere: Anywhere, queue_for: Callable[[str], Awaitable[TopicRecord]]
     ) -> None:
-        self._partitions = partitions
+        self._anywhere = anywhere
         self._queue_for = queue_for
 
     async def store(
@@ -45,12 +44,11 @@ class DeadLetters:
         offsets: BitMap64,
     ) -> None:
         """Store these messages of the entries as dead letters, durably and once."""
-        target = await self._partitions.get(await self._queue_for(destination), 0)
+        target = await self._queue_for(destination)
         for entry in entries:
             chosen = offsets & offset_range(entry.base_offset, entry.next_offset)
             letters = _letters(entry, chosen, subscription, topic, partition, machine)
-            await target.log.wait_for_room()
-            await target.publish(encode_record_batch(letters), letters)
+            await self._anywhere.store(target, 0, letters)
 
 
 def _letters(

@@ -8,15 +8,15 @@ topic's number, so that one of a deleted topic is never taken for that of a new 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from quiver.broker.catalog import TopicRecord
 from quiver.broker.partition import Partition
-from quiver.errors import PartitionNotFound, QuiverError, ShuttingDown, TopicNotFound
-from quiver.log.disk import Disk
-from quiver.log.partition_log import RunBlocking
+from quiver.broker.storage import Storage
+from quiver.errors import NotLeader, PartitionNotFound, QuiverError, ShuttingDown, TopicNotFound
 from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock
@@ -38,26 +38,23 @@ Prepare = Callable[[TopicRecord, int, Partition], Awaitable[None]]
 class Partitions:
     def __init__(
         self,
-        folder: str,
+        storage: Storage,
         *,
-        disk: Disk,
         clock: Clock,
-        run_blocking: RunBlocking,
         exists: Callable[[TopicRecord], bool],
         tail_bytes_total: int,
         traffic: Traffic | None = None,
     ) -> None:
         """``exists`` says whether a topic has not been deleted meanwhile."""
-        self._folder = folder
-        self._disk = disk
+        self.storage = storage
         self._clock = clock
-        self._run_blocking = run_blocking
         self._exists = exists
         self._tail_bytes_total = tail_bytes_total
         self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
         self._opening: dict[Place, asyncio.Task[Partition]] = {}
         self._retry_at: dict[Place, tuple[float, float]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
         self._next_complaint = 0.0
         self.prepare: Prepare = _nothing
@@ -87,6 +84,15 @@ class Partitions:
             return known
         return await asyncio.shield(self._opening_of(record, index))
 
+    async def led(self, record: TopicRecord) -> list[tuple[int, Partition]]:
+        """Those partitions of a topic that this node serves."""
+        found = []
+        for index in range(len(record.first_hashes)):
+            if self.storage.leads(record, index):
+                with contextlib.suppress(NotLeader):
+                    found.append((index, await self.get(record, index)))
+        return found
+
     def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
         """The task that opens the partition; there is one at a time."""
         if self._closed:
@@ -102,13 +108,9 @@ class Partitions:
         return opening
 
     async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
-        partition = await Partition.open(
-            f"{self._folder}/{record.folder}/{index}",
-            self._log_settings(record.settings),
-            disk=self._disk,
-            clock=self._clock,
-            run_blocking=self._run_blocking,
-            dedup_window_us=record.settings.dedup_window_us,
+        place = (record.number, index)
+        partition = await self.storage.open(
+            record, index, self.log_settings(record.settings), lambda: self._lose(place)
         )
         partition.log.on_sync = self._synced
         partition.log.on_stored = self._traffic.topics.of(record.name).stored
@@ -117,8 +119,19 @@ class Partitions:
         except BaseException:
             await _close(partition)
             raise
-        self._open[record.number, index] = partition
+        self._open[place] = partition
+        if self.storage.mends_itself and partition.log.failure is not None:
+            self._lose(place)
+            raise NotLeader(f"this node does not lead partition {index} of {record.name!r} now")
         return partition
+
+    def _lose(self, place: Place) -> None:
+        """Another node serves the partition from now on."""
+        partition = self._open.pop(place, None)
+        if partition is not None:
+            closing = asyncio.create_task(_close(partition))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _synced(self, seconds: float) -> None:
         self._traffic.fsync.add(seconds)
@@ -130,7 +143,7 @@ class Partitions:
         """Apply a topic's settings to its open partitions."""
         for (number, _), partition in self._open.items():
             if number == record.number:
-                partition.log.reconfigure(self._log_settings(record.settings))
+                partition.log.reconfigure(self.log_settings(record.settings))
                 partition.window.window_us = record.settings.dedup_window_us
 
     async def remove(self, record: TopicRecord) -> None:
@@ -143,16 +156,12 @@ class Partitions:
             partition = self._open.pop(place, None)
             if partition is not None:
                 await _close(partition)
-        folder = f"{self._folder}/{record.folder}"
-        await self._run_blocking(lambda: self._remove_folder(folder))
-
-    def _remove_folder(self, folder: str) -> None:
-        if self._disk.exists(folder):
-            self._disk.remove_folder(folder)
-            self._disk.sync_folder(self._folder)
+        await self.storage.remove(record)
 
     async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
         """Try to open again what failed, if its time has come. It is readable meanwhile."""
+        if self.storage.mends_itself:
+            return
         for place, partition in self.opened():
             now = self._clock.monotonic()
             record = records.get(place[0])
@@ -185,9 +194,9 @@ class Partitions:
         if self._opening:
             await asyncio.wait(list(self._opening.values()))
         partitions, self._open = list(self._open.values()), {}
-        await asyncio.gather(*map(_close, partitions))
+        await asyncio.gather(*map(_close, partitions), *self._closing)
 
-    def _log_settings(self, settings: TopicSettings) -> LogSettings:
+    def log_settings(self, settings: TopicSettings) -> LogSettings:
         share = self._tail_bytes_total // max(32, len(self._open) + 1)
         return LogSettings(
             durability=settings.durability,

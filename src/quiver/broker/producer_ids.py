@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 
 import msgspec
 
-from quiver.cluster.metadata import Expect, MetadataStore, Put
+from quiver.cluster.metadata import Delete, Entry, Expect, MetadataStore, Put
 from quiver.errors import InvalidSetting, MetadataConflict, ProducerFenced
 from quiver.model.batch import UnstoredBatch
 from quiver.model.ids import ProducerEpoch, ProducerId
@@ -39,8 +40,21 @@ class ProducerIds:
     async def load(self) -> None:
         """Read who was opened last under each name."""
         for entry in (await self._store.list(PRODUCERS)).entries:
-            identity = _decoder.decode(entry.value)
-            self._epochs[identity.producer_id] = identity.epoch
+            self.apply(entry)
+
+    def reload(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.apply(entry)
+
+    def apply(self, change: Entry | Delete) -> None:
+        """A producer was opened, on this node or another."""
+        if isinstance(change, Entry) and change.key.startswith(PRODUCERS):
+            self.note(_decoder.decode(change.value))
+
+    def note(self, identity: Identity) -> None:
+        """Whoever had this id in an earlier epoch is fenced from now on."""
+        known = self._epochs.get(identity.producer_id, identity.epoch)
+        self._epochs[identity.producer_id] = max(known, identity.epoch)
 
     def require_current(self, batch: UnstoredBatch) -> None:
         """``ProducerFenced`` if another has opened the name of the batch's producer since."""
@@ -76,8 +90,7 @@ class ProducerIds:
                 )
             except MetadataConflict:
                 continue
-            current = self._epochs.get(identity.producer_id, identity.epoch)
-            self._epochs[identity.producer_id] = max(current, identity.epoch)
+            self.note(identity)
             return identity
         raise MetadataConflict(f"producer {name!r} is being opened by many at once")
 

@@ -14,12 +14,11 @@ from collections import Counter, defaultdict
 import msgspec
 import pyarrow as pa
 
+from quiver.broker.anywhere import Anywhere
 from quiver.broker.catalog import Catalog
 from quiver.broker.inbox import Portion
-from quiver.broker.partitions import Partitions
 from quiver.broker.subscription import Subscription
 from quiver.errors import InvalidRequest
-from quiver.model.builder import encode_record_batch
 from quiver.model.filter import Filter
 from quiver.model.ids import PartitionIndex
 from quiver.model.key_hash import KeyRouter
@@ -42,9 +41,9 @@ class Redriven(msgspec.Struct, frozen=True):
 class Redrive:
     """``to``: the topic to send to, instead of each letter's own."""
 
-    def __init__(self, topics: Catalog, partitions: Partitions) -> None:
+    def __init__(self, topics: Catalog, anywhere: Anywhere) -> None:
         self._topics = topics
-        self._partitions = partitions
+        self._anywhere = anywhere
 
     async def count(
         self, letters: Subscription, condition: Filter | None, to: str | None
@@ -105,12 +104,9 @@ class Redrive:
         targets = self._targets(rows, to)
         waiting = []
         for (topic, index), chosen in targets.items():
-            partition = await self._partitions.get(self._topics.get(topic), index)
-            await partition.log.wait_for_room()
             part = again.take(pa.array(chosen))
-            waiting.append(partition.publish(encode_record_batch(part), part))
-        for stored in waiting:
-            await asyncio.shield(stored)
+            waiting.append(self._anywhere.store(self._topics.get(topic), index, part))
+        await asyncio.gather(*waiting)
         return Counter(_topics_of(rows, to))
 
     def _targets(self, rows: pa.RecordBatch, to: str | None) -> dict[tuple[str, int], list[int]]:

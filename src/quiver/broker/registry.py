@@ -13,10 +13,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
+from quiver.cluster.metadata import MAX_COMMIT_KEYS, Delete, Entry, Expect, MetadataStore, Put
 from quiver.errors import InvalidSetting, MetadataConflict, MetadataError, QuiverError
 
 _ATTEMPTS = 100
+_ALSO_MAX = MAX_COMMIT_KEYS - 8
+"""How many changes beside its own a record's commit has room for."""
 
 
 class Numbered(Protocol):
@@ -46,17 +48,51 @@ class Registry(Generic[R]):
 
     def __init__(self, store: MetadataStore, kind: Kind, record: type[R]) -> None:
         self.version = 0
+        self.revision = 0
+        """The store's, after the last change that is known here."""
         self._store = store
         self._kind = kind
         self._decoder: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(record)
         self._records: dict[str, R] = {}
         self._revisions: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
+        """Names that were removed here, and when, until the store's own word of it has come."""
         self._turn = asyncio.Lock()
+        self.on_change: Callable[[R | None, R | None], None] = lambda old, new: None
+        """Called with what there was and what there is when another node has made a change."""
 
     async def load(self) -> None:
         """Read every record from the store."""
         for entry in (await self._store.list(self._kind.prefix)).entries:
             self._keep(self._decoder.decode(entry.value), entry.revision)
+
+    # ------------------------------------------------------------------ what other nodes do
+
+    def reload(self, entries: Sequence[Entry], revision: int) -> None:
+        """Everything that is in the store at ``revision``."""
+        found = {entry.key: entry for entry in entries if entry.key.startswith(self._kind.prefix)}
+        gone = [name for name in self._records if self._key(name) not in found]
+        for entry in found.values():
+            self.apply(entry, revision)
+        for name in gone:
+            self.apply(Delete(self._key(name)), revision)
+
+    def apply(self, change: Entry | Delete, revision: int) -> None:
+        """One change in the store, this node's own or another's."""
+        if not change.key.startswith(self._kind.prefix):
+            return
+        name = change.key.removeprefix(self._kind.prefix)
+        known = max(self._revisions.get(name, 0), self._dropped.get(name, 0))
+        if self._dropped.get(name, revision + 1) <= revision:
+            del self._dropped[name]
+        if (change.revision if isinstance(change, Entry) else revision) <= known:
+            return
+        old = self._records.get(name)
+        if isinstance(change, Entry):
+            self._keep(self._decoder.decode(change.value), change.revision)
+        elif old is not None:
+            self._forget(name)
+        self.on_change(old, self._records.get(name))
 
     def get(self, name: str) -> R:
         record = self._records.get(name)
@@ -73,8 +109,13 @@ class Registry(Generic[R]):
         known = self._records.get(record.name)
         return known is not None and known.number == record.number
 
-    async def create(self, name: str, make: Callable[[int], R]) -> R:
-        """Add what ``make`` gives for a new number, unless there is one of this name."""
+    async def create(
+        self, name: str, make: Callable[[int], R], also: Callable[[R], Sequence[Put]] = lambda _: ()
+    ) -> R:
+        """Add what ``make`` gives for a new number, unless there is one of this name.
+
+        What ``also`` gives is written before it is, as much as possible in the same step.
+        """
         async with self._turn:
             if name in self._records:
                 raise self._exists(name)
@@ -86,9 +127,13 @@ class Registry(Generic[R]):
                     Expect(self._key(name), 0),
                     Expect(self._kind.numbers, counter.revision if counter else 0),
                 ]
+                others = also(record)
+                for at in range(0, len(others) - _ALSO_MAX, _ALSO_MAX):
+                    await self._store.commit([], others[at : at + _ALSO_MAX])
                 changes = [
                     Put(self._key(name), _encode(record)),
                     Put(self._kind.numbers, str(number).encode()),
+                    *others[-(len(others) % _ALSO_MAX or _ALSO_MAX) :],
                 ]
                 try:
                     revision = await self._commit(name, expects, changes)
@@ -112,16 +157,21 @@ class Registry(Generic[R]):
             self._keep(changed, revision)
             return changed
 
-    async def delete(self, name: str, tombstone: Callable[[R], Sequence[Put]] = lambda _: ()) -> R:
-        """Remove a record, leaving in the same step whatever ``tombstone`` gives."""
+    async def delete(
+        self, name: str, also: Callable[[R], Sequence[Put | Delete]] = lambda _: ()
+    ) -> R:
+        """Remove a record, and do in the same step whatever ``also`` gives, as much as fits."""
         async with self._turn:
             record = self.get(name)
-            await self._commit(
+            others = also(record)
+            revision = await self._commit(
                 name,
                 [Expect(self._key(name), self._revisions[name])],
-                [Delete(self._key(name)), *tombstone(record)],
+                [Delete(self._key(name)), *others[:_ALSO_MAX]],
             )
-            self._drop(name)
+            self._drop(name, revision)
+            for at in range(_ALSO_MAX, len(others), _ALSO_MAX):
+                await self._store.commit([], others[at : at + _ALSO_MAX])
             return record
 
     async def _commit(
@@ -129,11 +179,13 @@ class Registry(Generic[R]):
     ) -> int:
         """Commit a change of one record; if that fails, see what the store has of it."""
         try:
-            return await self._store.commit(expects, changes)
+            revision = await self._store.commit(expects, changes)
+            self.revision = max(self.revision, revision)
+            return revision
         except MetadataError:
             entry = await self._store.get(self._key(name))
             if entry is None:
-                self._drop(name)
+                self._forget(name)
             else:
                 self._keep(self._decoder.decode(entry.value), entry.revision)
             raise
@@ -143,7 +195,11 @@ class Registry(Generic[R]):
         self._revisions[record.name] = revision
         self.version += 1
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, name: str, revision: int) -> None:
+        self._forget(name)
+        self._dropped[name] = revision
+
+    def _forget(self, name: str) -> None:
         self._records.pop(name, None)
         self._revisions.pop(name, None)
         self.version += 1

@@ -59,7 +59,8 @@ class Subscription:
     ) -> None:
         self.record = record
         self.inboxes: dict[tuple[int, int], Inbox] = {}
-        self.topics_version = -1
+        self.version: tuple[int, int] | None = None
+        """For which topics and partitions of this node it was put to work."""
         self._signer = signer
         self._clock = clock
         self._order: deque[Inbox] = deque()
@@ -73,12 +74,12 @@ class Subscription:
     def alter(self, record: SubscriptionRecord) -> None:
         """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
         self.record = record
-        self.topics_version = -1
+        self.version = None
         self.notify_all()
 
-    def replace(self, inboxes: dict[tuple[int, int], Inbox], topics_version: int) -> None:
+    def replace(self, inboxes: dict[tuple[int, int], Inbox], version: tuple[int, int]) -> None:
         """From now on these are its partitions."""
-        self.topics_version = topics_version
+        self.version = version
         if inboxes != self.inboxes:
             self.inboxes = inboxes
             self._order = deque(inboxes.values())

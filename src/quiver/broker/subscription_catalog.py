@@ -63,7 +63,7 @@ def covers(name: str, settings: SubscriptionSettings, topic: str) -> bool:
 class SubscriptionCatalog:
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
         self._clock = clock
-        self._registry = Registry(store, _KIND, SubscriptionRecord)
+        self.registry = self._registry = Registry(store, _KIND, SubscriptionRecord)
         self.load = self._registry.load
         self.get = self._registry.get
         self.all = self._registry.all

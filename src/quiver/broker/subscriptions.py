@@ -7,6 +7,7 @@ match, and those that go leave. Once a second what is due is done, also where no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 import structlog
 from pyroaring import BitMap64
 
+from quiver.broker.anywhere import Anywhere
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.delivery.machine import DeliveryMachine
@@ -32,7 +34,7 @@ from quiver.broker.subscription_catalog import (
     covers,
     dead_letter_topic,
 )
-from quiver.errors import OffsetOutOfRange, PartitionNotFound
+from quiver.errors import NotLeader, OffsetOutOfRange, PartitionNotFound
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -55,6 +57,7 @@ class Subscriptions:
         signer: TokenSigner,
         lease_ids: Iterator[int],
         dead_letters: DeadLetters,
+        anywhere: Anywhere,
         traffic: Traffic | None = None,
     ) -> None:
         self._catalog = catalog
@@ -64,6 +67,7 @@ class Subscriptions:
         self._signer = signer
         self._lease_ids = lease_ids
         self._dead_letters = dead_letters
+        self._anywhere = anywhere
         self._traffic = traffic or Traffic()
         self._at_work: dict[str, Subscription] = {}
         self._turn = asyncio.Lock()
@@ -100,12 +104,11 @@ class Subscriptions:
         starts: dict[str, int] = {}
         for topic in self._covered(name, settings):
             for index in range(len(topic.first_hashes)):
-                log = (await self._partitions.get(topic, index)).log
-                place = log.next_offset
-                if start_time is not None:
-                    place = await log.offset_at(Microseconds(start_time))
-                elif start_offset is not None:
-                    place = _within(log.start_offset, start_offset, log.next_offset)
+                first, end, place = await self._anywhere.start(
+                    topic, index, start_time, start_offset
+                )
+                if start_offset is not None:
+                    place = _within(first, start_offset, end)
                 starts[f"{topic.number}/{index}"] = place
         return starts
 
@@ -144,24 +147,31 @@ class Subscriptions:
             self._require_topics(changed_settings(self._catalog.get(name).settings, changes))
         async with self._turn:
             record = await self._catalog.alter(name, changes)
-            for state in self._states():
-                state.reconfigure(record.number, record.settings)
-            subscription = self._at_work.get(name)
-            if subscription is not None:
-                subscription.alter(record)
+            self.altered(record)
         logger.info("subscription altered", subscription=name, changes=sorted(changes))
         return record
 
+    def altered(self, record: SubscriptionRecord) -> None:
+        """It has other settings from now on."""
+        for state in self._states():
+            state.reconfigure(record.number, record.settings)
+        subscription = self._at_work.get(record.name)
+        if subscription is not None:
+            subscription.alter(record)
+
     async def delete(self, name: str) -> None:
         async with self._turn:
-            record = await self._catalog.delete(name)
-            self._traffic.subscriptions.forget(name)
-            for state in self._states():
-                state.forget(record.number)
-            subscription = self._at_work.pop(name, None)
-            if subscription is not None:
-                subscription.notify_all()
+            self.forget(await self._catalog.delete(name))
         logger.info("subscription deleted", subscription=name)
+
+    def forget(self, record: SubscriptionRecord) -> None:
+        """It is there no more."""
+        self._traffic.subscriptions.forget(record.name)
+        for state in self._states():
+            state.forget(record.number)
+        subscription = self._at_work.pop(record.name, None)
+        if subscription is not None:
+            subscription.notify_all()
 
     def _states(self) -> list[PartitionState]:
         states = [partition.state for _, partition in self._partitions.opened()]
@@ -181,9 +191,14 @@ class Subscriptions:
             return subscription
 
     def _is_current(self, subscription: Subscription) -> bool:
-        return subscription.topics_version == self._topics.version and all(
+        return subscription.version == self._version and all(
             inbox.is_open for inbox in subscription.inboxes.values()
         )
+
+    @property
+    def _version(self) -> tuple[int, int]:
+        """Changes whenever a subscription may have other partitions here than before."""
+        return self._topics.version, self._partitions.storage.version
 
     async def _put_to_work(
         self, record: SubscriptionRecord, known: Subscription | None
@@ -191,12 +206,14 @@ class Subscriptions:
         subscription = known or Subscription(
             record, self._signer, self._clock, self._traffic.subscriptions.of(record.name)
         )
-        version = self._topics.version
+        version = self._version
         inboxes = {}
         for topic in self._covered(record.name, record.settings):
-            for index in range(len(topic.first_hashes)):
+            for index, partition in await self._partitions.led(topic):
                 old = subscription.inboxes.get((topic.number, index))
-                inboxes[topic.number, index] = await self._inbox(record, topic, index, old)
+                with contextlib.suppress(NotLeader):
+                    inbox = await self._inbox(record, topic, index, partition, old)
+                    inboxes[topic.number, index] = inbox
         subscription.replace(inboxes, version)
         for inbox in inboxes.values():
             inbox.state.on_messages[record.number] = subscription.notify
@@ -205,9 +222,14 @@ class Subscriptions:
         return subscription
 
     async def _inbox(
-        self, record: SubscriptionRecord, topic: TopicRecord, index: int, old: Inbox | None
+        self,
+        record: SubscriptionRecord,
+        topic: TopicRecord,
+        index: int,
+        partition: Partition,
+        old: Inbox | None,
     ) -> Inbox:
-        state = await self._state(topic, index, await self._partitions.get(topic, index))
+        state = await self._state(topic, index, partition)
         if old is not None and old.state is state:
             return old
         return Inbox(
@@ -272,7 +294,7 @@ class Subscriptions:
                 places[place] = await log.offset_at(Microseconds(time_us))
             else:
                 places[place] = log.start_offset if at == "earliest" else log.next_offset
-        unknown = set(offsets or ()) - {(box.topic, box.partition) for box in _of(subscription)}
+        unknown = set(offsets or ()) - self._places(subscription.record)
         if unknown:
             topic, partition = min(unknown)
             raise PartitionNotFound(
@@ -280,6 +302,14 @@ class Subscriptions:
             )
         await subscription.seek(places)
         logger.info("subscription sought", subscription=name, partitions=len(places))
+
+    def _places(self, record: SubscriptionRecord) -> set[tuple[str, int]]:
+        """Every partition that the subscription reads, wherever it is."""
+        return {
+            (topic.name, index)
+            for topic in self._covered(record.name, record.settings)
+            for index in range(len(topic.first_hashes))
+        }
 
     async def purge(self, name: str, condition: Filter | None) -> int:
         count = await (await self.get(name)).purge(condition)
@@ -315,6 +345,12 @@ class Subscriptions:
             subscription.tick()
             if not self._is_current(subscription):
                 subscription.notify()
+
+    def look_again(self) -> None:
+        """This node serves something that it did not serve before: whoever waits may want it."""
+        for subscription in self._at_work.values():
+            if not self._is_current(subscription):
+                subscription.notify_all()
 
     async def close(self) -> None:
         """Finish what is under way."""

@@ -26,6 +26,7 @@ from quiver.cluster.records import (
     VersionedPartition,
     decode,
 )
+from quiver.cluster.signal import Signal
 from quiver.errors import MetadataError, WatchCompacted
 from quiver.model.clock import Clock
 
@@ -40,6 +41,11 @@ class ClusterView:
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
         self.state = ClusterState()
         self.on_change: Callable[[ClusterState], None] = lambda state: None
+        self.on_load: Callable[[tuple[Entry, ...], int], None] = lambda entries, revision: None
+        """Called with everything in the store, before ``on_change``, whenever it was read anew."""
+        self.on_commit: Callable[[tuple[Entry | Delete, ...], int], None] = lambda changes, at: None
+        """Called with each change in the store, before ``on_change``."""
+        self._seen = Signal(clock)
         self._store = store
         self._clock = clock
 
@@ -47,6 +53,7 @@ class ClusterView:
         """Read everything anew."""
         listing = await self._store.list("")
         if listing.revision >= self.state.revision:
+            self.on_load(listing.entries, listing.revision)
             self._show(changed(ClusterState(), listing.revision, listing.entries))
         return self.state
 
@@ -65,6 +72,7 @@ class ClusterView:
         async with aclosing(self._store.watch("", self.state.revision)) as watch:
             async for batch in watch:
                 if batch.revision > self.state.revision:
+                    self.on_commit(batch.changes, batch.revision)
                     self._show(changed(self.state, batch.revision, batch.changes))
 
     async def _load_again(self) -> None:
@@ -76,7 +84,15 @@ class ClusterView:
 
     def _show(self, state: ClusterState) -> None:
         self.state = state
+        self._seen.wake()
         self.on_change(state)
+
+    async def wait_for(self, revision: int, timeout_s: float) -> bool:
+        """Wait until what was in the store at ``revision`` is known here; whether it is."""
+        deadline = self._clock.monotonic() + timeout_s
+        while self.state.revision < revision and self._clock.monotonic() < deadline:
+            await self._seen.wait(deadline - self._clock.monotonic())
+        return self.state.revision >= revision
 
 
 def changed(

@@ -13,6 +13,7 @@ from quiver.model.ids import TopicName
 from quiver.model.units import seconds, size_bytes
 
 PARTITIONS_MAX = 4096
+REPLICAS_MAX = 15
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
@@ -100,6 +101,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_age_s: int = 86400
     dedup_window: float | str = 300.0
     """For so long, a message with the ``dedup_id`` of another is not stored again; 0: not at all."""
+    replicas: int | None = None
+    """On how many nodes each partition is kept; ``None``: 3, or as many as there are."""
+    min_in_sync: int | None = None
+    """How many of them must have a message before it counts; ``None``: more than half."""
+    allow_data_loss: bool = False
+    """Whether a node may lead that lacks confirmed messages when no other is left."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "dedup_window", float(seconds(self.dedup_window)))
@@ -109,6 +116,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
         within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
         within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
+        within("replicas", self.replicas, 1, REPLICAS_MAX)
+        within("min_in_sync", self.min_in_sync, 1, self.replicas or REPLICAS_MAX)
 
     @property
     def dedup_window_us(self) -> int:

@@ -127,6 +127,10 @@ class Replica:
             raise NotLeader(f"this node does not lead {self.partition}", leader=leader)
         return leading
 
+    @property
+    def is_leading(self) -> bool:
+        return self._leading is not None and not self._leading.is_over
+
     async def on_fetch(self, fetch: Fetch) -> FetchReply:
         epoch = self.record.epoch if self.record is not None else fetch.epoch
         try:

@@ -1,0 +1,91 @@
+"""Where the partitions of a node are kept: in folders of its own, or with other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from quiver.broker.catalog import TopicRecord
+from quiver.broker.partition import Partition
+from quiver.cluster.metadata import Delete, Put
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.clock import Clock
+
+
+class Storage(Protocol):
+    @property
+    def version(self) -> int:
+        """Grows whenever this node begins or ceases to lead something."""
+
+    @property
+    def mends_itself(self) -> bool:
+        """Whether partitions whose disk failed are opened again without being asked to."""
+
+    def leads(self, record: TopicRecord, index: int) -> bool:
+        """Whether this node serves the partition."""
+
+    def leader(self, record: TopicRecord, index: int) -> str | None:
+        """Where the partition is served, if that is another node's address that is known."""
+
+    def begin(self, record: TopicRecord) -> Sequence[Put]:
+        """What is to be written together with a new topic."""
+
+    def end(self, record: TopicRecord) -> Sequence[Put | Delete]:
+        """What is to be written together with the deletion of a topic."""
+
+    async def open(
+        self, record: TopicRecord, index: int, settings: LogSettings, on_lost: Callable[[], None]
+    ) -> Partition:
+        """``NotLeader`` if another serves it. ``on_lost`` is called when this node ceases to."""
+
+    async def remove(self, record: TopicRecord) -> None:
+        """Remove what this node has of a deleted topic; its partitions are closed."""
+
+
+class OwnStorage:
+    """A folder for each topic, of one node that keeps everything alone."""
+
+    version = 0
+    mends_itself = False
+
+    def __init__(self, folder: str, disk: Disk, clock: Clock, run_blocking: RunBlocking) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._clock = clock
+        self._run_blocking = run_blocking
+
+    def leads(self, _record: TopicRecord, _index: int) -> bool:
+        return True
+
+    def leader(self, _record: TopicRecord, _index: int) -> str | None:
+        return None
+
+    def begin(self, _record: TopicRecord) -> Sequence[Put]:
+        return ()
+
+    def end(self, _record: TopicRecord) -> Sequence[Put | Delete]:
+        return ()
+
+    async def open(
+        self, record: TopicRecord, index: int, settings: LogSettings, _on_lost: Callable[[], None]
+    ) -> Partition:
+        return await Partition.open(
+            f"{self._folder}/{record.folder}/{index}",
+            settings,
+            disk=self._disk,
+            clock=self._clock,
+            run_blocking=self._run_blocking,
+            dedup_window_us=record.settings.dedup_window_us,
+        )
+
+    async def remove(self, record: TopicRecord) -> None:
+        folder = f"{self._folder}/{record.folder}"
+
+        def remove() -> None:
+            if self._disk.exists(folder):
+                self._disk.remove_folder(folder)
+                self._disk.sync_folder(self._folder)
+
+        await self._run_blocking(remove)
