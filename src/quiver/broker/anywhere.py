@@ -37,6 +37,9 @@ class Elsewhere(Protocol):
     async def extents(self, topic: str) -> list[PartitionInfo]:
         """What others know of their partitions of a topic; of those that do not answer, nothing."""
 
+    def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
+        """Tell these nodes that a consumer is gone, without waiting for it."""
+
     async def spread(self, revision: int) -> None:
         """Return when the others know what is in the metadata store, or do not answer in time."""
 
@@ -88,3 +91,8 @@ class Anywhere:
             return await self._elsewhere.last_sequence(record.name, index, identity)
         partition = await self._partitions.get(record, index)
         return await partition.last_user_sequence(identity.producer_id)
+
+    def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
+        """Let a consumer that is gone hold nothing on these nodes any more."""
+        if self._elsewhere is not None and addresses:
+            self._elsewhere.release(addresses, subscription, consumer)

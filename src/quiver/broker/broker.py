@@ -27,6 +27,7 @@ from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
+from quiver.broker.replicated_storage import log_settings
 from quiver.broker.registry import changed_settings
 from quiver.broker.sampler import Sampler
 from quiver.broker.storage import OwnStorage, Storage
@@ -37,6 +38,7 @@ from quiver.broker.subscription_catalog import (
 )
 from quiver.broker.subscriptions import Subscriptions, subscription_info
 from quiver.cluster.metadata import Delete, Entry, MetadataStore
+from quiver.cluster.records import PartitionId
 from quiver.errors import (
     DiskFull,
     InvalidRequest,
@@ -55,6 +57,7 @@ from quiver.log.disk import Disk
 from quiver.log.log import Log
 from quiver.log.partition_log import RunBlocking
 from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
 from quiver.metrics.sample import Sample
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import Bytes, StoredBatch
@@ -248,10 +251,23 @@ class Broker:
         elif new is not None:
             self.subscriptions.altered(new)
 
-    def leads_now(self, topic: str, number: int, index: int) -> None:
+    def _placed(self, partition: PartitionId) -> tuple[TopicRecord | None, int]:
+        """The topic and the index of a partition that the cluster knows."""
+        folder, _, index = partition.rpartition("/")
+        topic, _, number = folder.rpartition("@")
+        record = self._catalog.numbered(int(number))
+        return (record if record is not None and record.name == topic else None), int(index)
+
+    def logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+        """The logs of a replica that this node is to hold, and their settings."""
+        record, _ = self._placed(partition)
+        settings = TopicSettings() if record is None else record.settings
+        return log_settings(self._partitions.log_settings(settings))
+
+    def leads_now(self, partition: PartitionId) -> None:
         """This node has begun to lead a partition: have it ready for whoever comes."""
-        record = self._catalog.numbered(number)
-        if record is not None and record.name == topic:
+        record, index = self._placed(partition)
+        if record is not None:
             opening = asyncio.create_task(self._open_led(record, index))
             self._changes.add(opening)
             opening.add_done_callback(self._changes.discard)
@@ -499,6 +515,25 @@ class Broker:
                 topics=sorted(redriven.by_topic),
             )
         return redriven
+
+    def letters_of(self, name: str) -> str | None:
+        """The queue that a redrive of this subscription takes from, if there is one."""
+        letters = dead_letter_topic(name, self.subscriptions.find(name).settings)
+        return letters if self.subscriptions.holds(letters) else None
+
+    def known_leader(self, topic: str, index: int) -> str | None:
+        """Where a partition is led, as far as is known."""
+        return self.storage.leader(self._catalog.get(topic), index)
+
+    def leader_of(self, topic: str, index: int) -> str | None:
+        """The node that leads a partition; ``None``: this one. ``NotLeader`` if nobody does."""
+        record = self._catalog.get(topic)
+        if index >= len(record.first_hashes) or self.storage.leads(record, index):
+            return None
+        address = self.storage.leader(record, index)
+        if address is None:
+            raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+        return address
 
     async def cancel(self, topic: str, ids: list[str]) -> int:
         """Let scheduled messages never be delivered; how many of them that was in time for."""

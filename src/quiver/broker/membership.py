@@ -43,7 +43,9 @@ class Membership:
         clock: Clock,
         on_change: Callable[[], None],
         counts: SubscriptionCounts | None = None,
+        release_elsewhere: Callable[[str], None] = lambda consumer: None,
     ) -> None:
+        self._release_elsewhere = release_elsewhere
         self._name = name
         self._clock = clock
         self._on_change = on_change
@@ -51,10 +53,11 @@ class Membership:
         self._group = GroupMachine(GroupSettings(session_timeout_us=settings.session_timeout_us))
         self._inboxes: dict[PartitionKey, Inbox] = {}
 
-    def read(self, inboxes: Iterable[Inbox]) -> None:
-        """From now on the group reads these partitions."""
+    def read(self, inboxes: Iterable[Inbox], places: Iterable[tuple[str, int]]) -> None:
+        """From now on the group reads these partitions, of which this node serves those it has."""
         self._inboxes = {PartitionKey(box.topic, box.partition): box for box in inboxes}
-        self._follow(self._group.set_partitions(self._inboxes, self._clock.time_us()))
+        keys = [PartitionKey(topic, partition) for topic, partition in places]
+        self._follow(self._group.set_partitions(keys, self._clock.time_us()))
 
     # ------------------------------------------------------------------ members
 
@@ -129,6 +132,8 @@ class Membership:
                 inbox = self._inboxes.get(change.partition)
                 if inbox is not None:
                     inbox.release(change.member)
+                else:
+                    self._release_elsewhere(change.member)
             if isinstance(change, MemberJoined | MemberLeft):
                 verb = "joined" if isinstance(change, MemberJoined) else "left"
                 logger.info(f"member {verb}", subscription=self._name, member=change.member)

@@ -47,6 +47,7 @@ class Settlement(msgspec.Struct, frozen=True):
 class _Waiter(msgspec.Struct, eq=False):
     woken: asyncio.Future[None]
     consumer: str
+    partitions: Collection[str] | None
 
 
 class Subscription:
@@ -56,6 +57,7 @@ class Subscription:
         signer: TokenSigner,
         clock: Clock,
         counts: SubscriptionCounts | None = None,
+        release_elsewhere: Callable[[str], None] = lambda consumer: None,
     ) -> None:
         self.record = record
         self.inboxes: dict[tuple[int, int], Inbox] = {}
@@ -68,7 +70,7 @@ class Subscription:
         self.membership: Membership | None = None
         if record.settings.ordering is Ordering.PARTITION:
             self.membership = Membership(
-                record.name, record.settings, clock, self.notify_all, counts
+                record.name, record.settings, clock, self.notify_all, counts, release_elsewhere
             )
 
     def alter(self, record: SubscriptionRecord) -> None:
@@ -77,14 +79,19 @@ class Subscription:
         self.version = None
         self.notify_all()
 
-    def replace(self, inboxes: dict[tuple[int, int], Inbox], version: tuple[int, int]) -> None:
-        """From now on these are its partitions."""
+    def replace(
+        self,
+        inboxes: dict[tuple[int, int], Inbox],
+        version: tuple[int, int],
+        places: Collection[tuple[str, int]],
+    ) -> None:
+        """From now on these are its partitions here; ``places`` are all it has, wherever."""
         self.version = version
+        if self.membership is not None:
+            self.membership.read(inboxes.values(), places)
         if inboxes != self.inboxes:
             self.inboxes = inboxes
             self._order = deque(inboxes.values())
-            if self.membership is not None:
-                self.membership.read(inboxes.values())
             self.notify()
 
     @property
@@ -109,17 +116,27 @@ class Subscription:
     # ------------------------------------------------------------------ receiving
 
     async def receive(
-        self, limit: int, *, bytes_max: int, consumer: str, visibility_s: float | None
+        self,
+        limit: int,
+        *,
+        bytes_max: int,
+        consumer: str,
+        visibility_s: float | None,
+        partitions: Collection[str] | None = None,
     ) -> list[Portion]:
-        """Up to ``limit`` messages, leased to the consumer; none if nothing is ready."""
+        """Up to ``limit`` messages, leased to the consumer; none if nothing is ready.
+
+        ``partitions``: what it reads, if the group's coordinator has said so.
+        """
         if not 1 <= limit <= RECEIVE_MAX:
             raise InvalidRequest(f"a receive asks for 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
         visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
-        if self.membership is not None:
+        if self.membership is not None and partitions is None:
             self.membership.seen(consumer)
+        may_take = self._may_take(consumer, partitions)
         portions: list[Portion] = []
         try:
-            await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us)
+            await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us, may_take)
         except BaseException:
             self.put_back(portions)
             raise
@@ -136,13 +153,26 @@ class Subscription:
                 inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
         self.notify()
 
-    async def wait(self, seconds: float, consumer: str = "") -> None:
+    def _may_take(
+        self, consumer: str | None, partitions: Collection[str] | None
+    ) -> Callable[[Inbox], bool]:
+        """Which partitions are for this consumer: all, but in a group."""
+        group = self.membership
+        if partitions is not None:
+            return lambda box: f"{box.topic}/{box.partition}" in partitions
+        if group is None or consumer is None:
+            return lambda box: True
+        return lambda box: group.may_take(consumer, box)
+
+    async def wait(
+        self, seconds: float, consumer: str = "", partitions: Collection[str] | None = None
+    ) -> None:
         """Wait until something may be ready, in line with all who wait, or the time is over."""
-        if self._has_ready(consumer):
+        if self._has_ready(consumer, partitions):
             return  # since the caller looked
         if len(self._waiters) >= WAITERS_MAX:
             raise Overloaded(f"{WAITERS_MAX:,} receives wait on {self.record.name!r} already")
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer, partitions)
         self._waiters.append(waiter)
         pause = min(seconds, self._until_next_event())
         timer = asyncio.ensure_future(self._clock.sleep(pause))
@@ -166,12 +196,13 @@ class Subscription:
         bytes_max: int,
         consumer: str,
         visibility_us: int | None,
+        may_take: Callable[[Inbox], bool],
     ) -> None:
         order = self._order
         for _ in range(len(order)):
             inbox = order[0]
             order.rotate(-1)
-            if self.membership is not None and not self.membership.may_take(consumer, inbox):
+            if not may_take(inbox):
                 continue
             portion = await inbox.take(limit, bytes_max, consumer, visibility_us)
             if portion is not None:
@@ -184,7 +215,7 @@ class Subscription:
     def notify(self) -> None:
         """Something may be ready: wake the one who has waited longest, of those who may have it."""
         if self.membership is not None:
-            able = [one for one in self._waiters if self._has_ready(one.consumer)]
+            able = [one for one in self._waiters if self._has_ready(one.consumer, one.partitions)]
             for waiter in able:
                 self._waiters.remove(waiter)
                 _wake(waiter)
@@ -220,14 +251,12 @@ class Subscription:
             return WAIT_S_MAX
         return min(WAIT_S_MAX, max(0.001, (soonest - now) / 1e6))
 
-    def _has_ready(self, consumer: str | None = None) -> bool:
+    def _has_ready(
+        self, consumer: str | None = None, partitions: Collection[str] | None = None
+    ) -> bool:
         """Whether something could be delivered, to this consumer if one is named."""
-        group = self.membership if consumer is not None else None
-        return any(
-            box.machine.ready_count
-            for box in self._order
-            if box.is_open and (group is None or group.may_take(consumer or "", box))
-        )
+        may_take = self._may_take(consumer, partitions)
+        return any(box.machine.ready_count for box in self._order if box.is_open and may_take(box))
 
     def _lapses_soon(self, portions: list[Portion]) -> bool:
         """Whether those who wait might sleep through the end of these leases."""

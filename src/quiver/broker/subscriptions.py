@@ -40,7 +40,7 @@ from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset
-from quiver.model.subscription import SubscriptionSettings
+from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 from quiver.model.wire import Status, SubscriptionInfo
 
 logger = structlog.get_logger()
@@ -204,7 +204,11 @@ class Subscriptions:
         self, record: SubscriptionRecord, known: Subscription | None
     ) -> Subscription:
         subscription = known or Subscription(
-            record, self._signer, self._clock, self._traffic.subscriptions.of(record.name)
+            record,
+            self._signer,
+            self._clock,
+            self._traffic.subscriptions.of(record.name),
+            partial(self._release_elsewhere, record.name),
         )
         version = self._version
         inboxes = {}
@@ -214,7 +218,7 @@ class Subscriptions:
                 with contextlib.suppress(NotLeader):
                     inbox = await self._inbox(record, topic, index, partition, old)
                     inboxes[topic.number, index] = inbox
-        subscription.replace(inboxes, version)
+        subscription.replace(inboxes, version, self._places(record))
         for inbox in inboxes.values():
             inbox.state.on_messages[record.number] = subscription.notify
             inbox.bury()
@@ -269,6 +273,76 @@ class Subscriptions:
 
     def _covered(self, name: str, settings: SubscriptionSettings) -> list[TopicRecord]:
         return [topic for topic in self._topics.topics() if covers(name, settings, topic.name)]
+
+    # ------------------------------------------------------------------ who serves what
+
+    def is_group(self, name: str) -> bool:
+        return self._catalog.get(name).settings.ordering is Ordering.PARTITION
+
+    def is_to_be_settled(self, name: str) -> bool:
+        """Whether consumers hold what they get until they settle it."""
+        return self._catalog.get(name).settings.guarantee is not Guarantee.AT_MOST_ONCE
+
+    def _leaders(self, name: str) -> dict[tuple[str, int], str | None]:
+        """Of each partition, the address of the node that leads it; ``None``: this one.
+
+        Partitions that nobody leads are left out.
+        """
+        storage, settings = self._partitions.storage, self._catalog.get(name).settings
+        leaders: dict[tuple[str, int], str | None] = {}
+        for topic in self._covered(name, settings):
+            for index in range(len(topic.first_hashes)):
+                if storage.leads(topic, index):
+                    leaders[topic.name, index] = None
+                elif (address := storage.leader(topic, index)) is not None:
+                    leaders[topic.name, index] = address
+        return leaders
+
+    def leaders(self, name: str) -> list[str | None]:
+        """The nodes that lead partitions of a subscription, each once; ``None``: this one."""
+        return list(dict.fromkeys(self._leaders(name).values()))
+
+    def by_leader(self, name: str, partitions: list[str]) -> dict[str | None, list[str] | None]:
+        """Which of these partitions each node leads."""
+        leaders = {
+            f"{topic}/{index}": leader for (topic, index), leader in self._leaders(name).items()
+        }
+        found: dict[str | None, list[str] | None] = {}
+        for partition in partitions:
+            if partition in leaders:
+                group = found.setdefault(leaders[partition], [])
+                assert group is not None
+                group.append(partition)
+        return found
+
+    def coordinator(self, name: str) -> str | None:
+        """The node that decides who reads what: it leads the first partition; ``None``: this one."""
+        topics = sorted(
+            self._covered(name, self._catalog.get(name).settings), key=lambda topic: topic.number
+        )
+        storage = self._partitions.storage
+        if not topics or storage.leads(topics[0], 0):
+            return None
+        address = storage.leader(topics[0], 0)
+        if address is None:
+            raise NotLeader(f"nobody leads partition 0 of {topics[0].name!r} now")
+        return address
+
+    def leader_of_lease(self, lease: bytes) -> str | None:
+        """The node that a lease can be settled with; ``None``: this one."""
+        token = self._signer.verify(lease)
+        topic = self._topics.numbered(token.topic)
+        if topic is None or self._partitions.storage.leads(topic, token.partition):
+            return None
+        address = self._partitions.storage.leader(topic, token.partition)
+        if address is None:
+            raise NotLeader(f"nobody leads partition {token.partition} of {topic.name!r} now")
+        return address
+
+    def named_in(self, lease: bytes) -> str:
+        """The subscription that a lease is of."""
+        number = self._signer.verify(lease).subscription
+        return next(record.name for record in self._catalog.all() if record.number == number)
 
     # ------------------------------------------------------------------ replay and clearing up
 
@@ -345,6 +419,11 @@ class Subscriptions:
             subscription.tick()
             if not self._is_current(subscription):
                 subscription.notify()
+
+    def _release_elsewhere(self, name: str, consumer: str) -> None:
+        """A member of a group is gone: what it holds on other nodes is ready again, too."""
+        others = [address for address in self.leaders(name) if address is not None]
+        self._anywhere.release(others, name, consumer)
 
     def look_again(self) -> None:
         """This node serves something that it did not serve before: whoever waits may want it."""

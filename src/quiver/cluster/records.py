@@ -36,6 +36,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: NodeId
     session: SessionId = NOBODY
     address: str = ""
+    """Where the native protocol is spoken, as ``host:port``."""
+    http: str = ""
+    """Where HTTP is spoken, if it is."""
     zone: str = ""
     version: str = ""
     role: Literal["full", "forwarder"] = "full"

@@ -255,6 +255,21 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         Address,
         Meta(description="Where clients of the native protocol connect; port 0 takes a free one."),
     ] = Address("127.0.0.1", 7401)
+    advertise: Annotated[
+        str,
+        Meta(
+            max_length=300,
+            description="In a cluster, where others reach `native`, as `host:port` or `host`; "
+            "empty: where it listens.",
+        ),
+    ] = ""
+    zone: Annotated[
+        str,
+        Meta(
+            max_length=100,
+            description="In a cluster, what this node fails together with; replicas are spread over zones.",
+        ),
+    ] = ""
     logging: Logging = Logging()
     limits: Limits = Limits()
     web: Web = Web()

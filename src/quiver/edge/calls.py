@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from quiver.edge.access.caller import Caller
+from quiver.edge.access.principal import PEER
+from quiver.edge.scatter import Scatter
 from quiver.edge.services import NodeServices
 from quiver.edge.subscription_calls import find, manage, peek, push_url, read_state
 from quiver.edge.token_calls import manage_tokens
@@ -18,6 +20,9 @@ from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.version import __version__
 
+PEER_REQUESTS_MAX = 65_536
+"""How many requests of another node may be unanswered: each log that it copies has one."""
+
 
 class Calls:
     def __init__(self, services: NodeServices, caller: Caller) -> None:
@@ -25,6 +30,13 @@ class Calls:
         self._caller = caller
 
     async def reply_to(self, request: wire.AnyRequest) -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        scatter = Scatter(self._services)
+        if not scatter.is_needed(self._caller):
+            return await self.reply_here(request)
+        return await scatter.reply_to(request, lambda: self.reply_here(request))
+
+    async def reply_here(self, request: wire.AnyRequest) -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        """What this node alone has to say."""
         if isinstance(request, wire.CreateTopic | wire.CreateQueue):
             self._caller.require_room_for_topic(request.name, self._services.broker.topic_names)
         handler = _HANDLERS.get(type(request))
@@ -57,7 +69,9 @@ class Calls:
             node=self._services.node,
             software=f"quiver/{__version__}",
             frame_bytes_max=limits.request_bytes_max,
-            requests_max=limits.requests_max,
+            requests_max=PEER_REQUESTS_MAX
+            if self._caller.principal is PEER
+            else limits.requests_max,
         )
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.AnyReply:
@@ -76,7 +90,8 @@ class Calls:
         return wire.Done()
 
     async def _describe_topic(self, request: wire.DescribeTopic) -> wire.AnyReply:
-        return wire.Topic(topic=await self._services.broker.describe_topic(request.name))
+        info = await self._services.broker.describe_topic(request.name, extents=request.extents)
+        return wire.Topic(topic=info)
 
     async def _list_topics(self, _: wire.ListTopics) -> wire.AnyReply:
         topics = await self._services.broker.list_topics()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import count
 from weakref import WeakSet
 
-from quiver.client.channel import CALL_TIMEOUT_S, Answer
+from quiver.client.channel import CALL_TIMEOUT_S, Answer, Channel
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.principal import Principal
 from quiver.edge.services import NodeServices
@@ -126,8 +126,55 @@ class InProcessChannel:
             answer.set_exception(error)
 
 
+class PassingOn:
+    """A ``Channel`` to another node of the cluster, for one who was let in here.
+
+    This node checks each request as if it were its own, and the other takes its word for it.
+    """
+
+    def __init__(self, channel: Channel, caller: Caller) -> None:
+        self._channel = channel
+        self._caller = caller
+
+    @property
+    def is_open(self) -> bool:
+        return self._channel.is_open
+
+    @property
+    def is_congested(self) -> bool:
+        return self._channel.is_congested
+
+    def start(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> asyncio.Future[Answer]:
+        try:
+            self._caller.admit(request, sum(map(len, body)))
+        except QuiverError as error:
+            refused: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+        return self._channel.start(request, body, timeout_s)
+
+    async def call(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Answer:
+        return await self.start(request, body, timeout_s)
+
+    async def drain(self) -> None:
+        await self._channel.drain()
+
+    async def close(self) -> None:
+        """The connection is shared, and stays."""
+
+
 class InProcessDialer:
-    """A ``Dialer`` to a node that runs in this event loop, whatever the address says."""
+    """A ``Dialer`` to a node that runs in this event loop, and through it to those beside it."""
 
     def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
         self._services = services
@@ -139,7 +186,13 @@ class InProcessDialer:
         """Whether nothing that was asked through it is unanswered."""
         return all(channel.is_idle for channel in self._channels)
 
-    async def dial(self, address: str) -> InProcessChannel:
+    async def dial(self, address: str) -> Channel:
+        peers = self._services.peers
+        if peers is not None and peers.is_peer(address):
+            authority = self._services.authority
+            principal = self._principal or authority.stranger
+            caller = Caller(authority, self._services.clock, principal, patience_s=_PATIENCE_S)
+            return PassingOn(await peers.channel(address), caller)
         channel = InProcessChannel(self._services, self._principal)
         self._channels.add(channel)
         return channel

@@ -11,18 +11,24 @@ import asyncio
 import contextlib
 import gc
 import resource
+import secrets
 import signal
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from quiver.broker.alerts.service import Tell
 from quiver.broker.broker import Broker, BrokerLimits
+from quiver.broker.replicated_storage import ReplicatedStorage
 from quiver.client import AsyncClient
-from quiver.cluster.lone_node import LoneNode
+from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
 from quiver.cluster.metadata import MetadataStore
 from quiver.cluster.open_store import open_store
+from quiver.cluster.records import NodeId, NodeRecord, PartitionId
+from quiver.cluster.view import ClusterView
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.access.authority import Authority
@@ -31,18 +37,21 @@ from quiver.edge.access.first_token import make_first_token
 from quiver.edge.access.principal import INTERNAL
 from quiver.edge.access.tls import ServerTls
 from quiver.edge.access.tokens import TokenStore
+from quiver.edge.elsewhere import OtherNodes
 from quiver.edge.forwarder import Forwarder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native import NativeServer
 from quiver.edge.observing import Observing
+from quiver.edge.peers import Peers, peer_secret
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
 from quiver.log.real_disk import RealDisk
+from quiver.log.settings import LogSettings
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
 from quiver.version import __version__
@@ -70,7 +79,8 @@ class Node:
         self._checks = DiskThreads(1)
         self._lock: FolderLock | None = None
         self._store: MetadataStore | None = None
-        self._lone: LoneNode | None = None
+        self._member: ClusterNode | None = None
+        self._peers: Peers | None = None
         self._broker: Broker | None = None
         self._tokens: TokenStore | None = None
         self._tls_watch: asyncio.Task[None] | None = None
@@ -84,8 +94,6 @@ class Node:
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
         self.services: NodeServices | None = None
-        self.lost = asyncio.Event()
-        """Set when another node may have taken this one's place: stop it."""
 
     async def start(self, *, listen: bool = True) -> Address | None:
         """Open everything; where the native protocol is spoken, if it is."""
@@ -102,6 +110,8 @@ class Node:
             address = Address(*await self._native.start(native.host, native.port, context))
             if self.config.http is not None:
                 self.http_address = await self._start_http(services, self.config.http)
+            if self._member is not None:
+                await self._join(self._member, address)
             if self.config.web.webhook_targets:
                 self._start_pushers(services)
             return address
@@ -126,11 +136,11 @@ class Node:
         self._lock = lock_folder(self._disk, folder)
         metadata = self.config.metadata
         self._store = await open_store(metadata, folder, self._clock)
-        if metadata.store == "etcd":
-            self._lone = await LoneNode.claim(
-                self._store, self._clock, self.config.name, metadata.lease_s, self.lost.set
-            )
         limits, metrics = self.config.limits, NodeMetrics(self.config.metrics.names_max)
+        storage, elsewhere, secret = None, None, None
+        if metadata.store == "etcd":
+            secret = await peer_secret(self._store)
+            storage, elsewhere = self._as_member(self._store, secret)
         self._broker = Broker(
             folder,
             self._store,
@@ -140,6 +150,8 @@ class Node:
             run_checks=self._checks,
             on_unread_lost=metrics.unread_lost.inc,
             traffic=metrics.traffic,
+            storage=storage,
+            elsewhere=elsewhere,
             limits=BrokerLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
@@ -147,6 +159,8 @@ class Node:
             ),
         )
         await self._broker.open()
+        if storage is not None and self._member is not None:
+            self._follow(self._member, storage, self._broker)
         self._observing = Observing(
             self.config, self._broker, metrics, self._clock, self._alert_webhooks()
         )
@@ -170,8 +184,60 @@ class Node:
             ),
             observing=self._observing,
             require_target=self._require_target,
+            member=self._member,
+            peers=self._peers,
         )
+        self.services.authority.peer_secret = secret
         return self.services
+
+    # ------------------------------------------------------------------ in a cluster
+
+    def _as_member(
+        self, store: MetadataStore, secret: str
+    ) -> tuple[ReplicatedStorage, OtherNodes]:
+        """What makes this node one of a cluster. It joins once it listens."""
+        config, clock = self.config, self._clock
+        node = NodeId(config.name)
+        view = ClusterView(store, clock)
+        self._peers = Peers(node, secret, config.security, view, clock)
+        self._member = ClusterNode(
+            NodeRecord(id=node, zone=config.zone, version=__version__),
+            config.data,
+            ClusterSettings(lease_seconds=config.metadata.lease_s),
+            self._logs_of,
+            view=view,
+            store=store,
+            network=self._peers,
+            disk=self._disk,
+            clock=clock,
+            run_blocking=self._threads,
+            new_disk_name=lambda: secrets.token_hex(16),
+        )
+        storage = ReplicatedStorage(self._member, clock, self._threads)
+        return storage, OtherNodes(self._peers, clock, self._leader_of)
+
+    def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+        assert self._broker is not None
+        return self._broker.logs_of(partition)
+
+    def _leader_of(self, topic: str, index: int) -> str | None:
+        assert self._broker is not None
+        return self._broker.known_leader(topic, index)
+
+    def _follow(self, member: ClusterNode, storage: ReplicatedStorage, broker: Broker) -> None:
+        """Let the broker know of whatever changes in the cluster."""
+        member.view.on_load = broker.reload
+        member.view.on_commit = broker.apply
+        storage.on_lead = broker.leads_now
+
+    async def _join(self, member: ClusterNode, native: Address) -> None:
+        record = member.membership.record
+        member.membership.record = msgspec.structs.replace(
+            record,
+            address=advertised(self.config.advertise, native),
+            http="" if self.http_address is None else str(self.http_address),
+        )
+        await member.start()
 
     def _alert_webhooks(self) -> list[Tell]:
         url = self.config.alerts.webhook
@@ -203,6 +269,8 @@ class Node:
 
     async def stop(self) -> None:
         """Drain, then close from the outside in. May be called twice."""
+        if self._member is not None:
+            await self._member.hand_over()  # others go on with it while this node drains
         if self._observing is not None:
             await self._observing.stop()
             self._observing = None
@@ -218,6 +286,12 @@ class Node:
         if self._broker is not None and not await self._close(self._broker):
             self._lock = None  # stays taken while the process lives: a late write may still come
         self._broker = None
+        if self._member is not None:
+            await self._member.stop()
+            self._member = None
+        if self._peers is not None:
+            await self._peers.close()
+            self._peers = None
         if self._tls_watch is not None:
             self._tls_watch.cancel()
             await asyncio.wait([self._tls_watch])
@@ -225,9 +299,6 @@ class Node:
         if self._tokens is not None:
             await self._tokens.close()
             self._tokens = None
-        if self._lone is not None:
-            await self._lone.release()
-            self._lone = None
         if self._store is not None:
             await self._store.close()
             self._store = None
@@ -250,6 +321,15 @@ class Node:
         closing.cancel()
         await asyncio.wait([closing])
         return False
+
+
+def advertised(given: str, native: Address) -> str:
+    """Where other nodes and clients reach this one."""
+    host, _, port = given.rpartition(":")
+    if not given:
+        anywhere = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
+        return str(Address(socket.gethostname() if anywhere else native.host, native.port))
+    return given if host and port.isdigit() else str(Address(given, native.port))
 
 
 def _allow_many_files() -> None:
@@ -276,8 +356,6 @@ async def run_node(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
-    if isinstance(node, Node):
-        node.lost = stopping
     try:
         native, http = await _started(node)
         logger.info(

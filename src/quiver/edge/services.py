@@ -7,9 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from quiver.broker.broker import Broker
+from quiver.cluster.cluster_node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.access.authority import Authority
 from quiver.edge.observing import Observing
+from quiver.edge.peers import Peers
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
 
@@ -23,6 +25,9 @@ class NodeServices(msgspec.Struct):
     started: float
     authority: Authority
     observing: Observing
+    member: ClusterNode | None = None
+    """This node as a member of a cluster, if it is one."""
+    peers: Peers | None = None
     connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""

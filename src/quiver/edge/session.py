@@ -20,7 +20,10 @@ from quiver.broker.broker import FETCH_WAIT_S_MAX, Offer
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.edge.access.caller import Caller
-from quiver.edge.calls import Calls
+from quiver.edge.access.principal import PEER
+from quiver.edge.calls import PEER_REQUESTS_MAX, Calls
+from quiver.edge.peer_calls import answer_peer
+from quiver.edge.scatter import Scatter
 from quiver.edge.services import NodeServices
 from quiver.edge.subscription_calls import Receiving, settle
 from quiver.errors import (
@@ -83,6 +86,7 @@ class Session:
         self._call_turn = asyncio.Lock()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._scatter = Scatter(services)
         self._draining = False
         self._is_resting = False
         self.on_progress: Callable[[], None] = lambda: None
@@ -93,8 +97,9 @@ class Session:
     def is_busy(self) -> bool:
         """Whether the carrier should stop reading until there is less to do."""
         limits = self._services.limits
+        is_peer = self.caller.principal is PEER
         return (
-            len(self._unanswered) >= limits.requests_max
+            len(self._unanswered) >= (PEER_REQUESTS_MAX if is_peer else limits.requests_max)
             or self._unanswered_bytes >= limits.inflight_bytes_max
             or not self._writable.is_set()
             or self._is_resting
@@ -132,8 +137,9 @@ class Session:
             self.abandon(request.request)
             self._answer(waiting, wire.Done())
         else:
-            waiting.is_under_way = not isinstance(request, wire.Fetch | wire.Receive)
-            waiting.task = self._start(self._carry_out(waiting, request))
+            waits = isinstance(request, wire.Fetch | wire.Receive | wire.AskPeer)
+            waiting.is_under_way = not waits
+            waiting.task = self._start(self._carry_out(waiting, request, body))
 
     def _admit(self, waiting: _Waiting, request: wire.AnyRequest) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""
@@ -260,7 +266,7 @@ class Session:
     def _store(
         self, waiting: _Waiting, acks: Acks | None, partition: Partition, offer: Offer
     ) -> None:
-        placed, number = self._broker.store(partition, offer)
+        placed, number = self._broker.store(partition, offer, acks)
         waiting.is_under_way = True
         if acks is Acks.NONE:
             self._answer(waiting, wire.Done())
@@ -298,14 +304,23 @@ class Session:
 
     # ------------------------------------------------------------------ everything else
 
-    async def _carry_out(self, waiting: _Waiting, request: wire.AnyRequest) -> None:
+    async def _carry_out(
+        self, waiting: _Waiting, request: wire.AnyRequest, body: memoryview
+    ) -> None:
         try:
-            if isinstance(request, wire.Fetch):
+            if isinstance(request, wire.AskPeer):
+                self._answer(
+                    waiting, *await answer_peer(self._services, self.caller, request, body)
+                )
+            elif isinstance(request, wire.Fetch):
                 await self._fetch(waiting, request)
             elif isinstance(request, wire.Receive):
                 await self._receive(waiting, request)
             elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
-                settled = await settle(self._broker, request)
+                if self._scatter.is_needed(self.caller):
+                    settled = await self._scatter.settle(request)
+                else:
+                    settled = await settle(self._broker, request)
                 self.caller.settled(request)
                 self._answer(waiting, settled)
             else:
@@ -349,6 +364,9 @@ class Session:
 
     async def _receive(self, waiting: _Waiting, request: wire.Receive) -> None:
         """Like ``_fetch``: waiting holds nobody up, and one reply is in the making at a time."""
+        if self._scatter.is_needed(self.caller):
+            await self._receive_anywhere(waiting, request)
+            return
         receiving = Receiving(self._broker, self._services.clock, request)
         asked = request.messages_max
         while True:
@@ -365,6 +383,20 @@ class Session:
                     self._answer(waiting, *received)
                     return
             await receiving.wait()
+
+    async def _receive_anywhere(self, waiting: _Waiting, request: wire.Receive) -> None:
+        """The same from all nodes that lead partitions of the subscription."""
+        await self._writable.wait()
+        request.messages_max = self.caller.room_for_messages(request.messages_max)
+        wait_s = min(max(request.wait_ms, 0) / 1000, FETCH_WAIT_S_MAX)
+        deadline = self._services.clock.monotonic() + wait_s
+        reply, body = await self._scatter.receive(request, deadline)
+        if not self._waits(waiting):
+            await self._scatter.give_back(reply)
+            return
+        if self._broker.subscriptions.is_to_be_settled(request.subscription):
+            self.caller.took(reply)
+        self._answer(waiting, reply, body)
 
 
 def _timeout_s(request: wire.AnyRequest) -> float:

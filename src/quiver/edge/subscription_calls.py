@@ -237,6 +237,7 @@ class Receiving:
             bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
             consumer=request.consumer[:200],
             visibility_s=None if request.visibility_ms is None else request.visibility_ms / 1000,
+            partitions=request.partitions,
         )
         self._give_back = partial(subscription.put_back, portions)
         guarantee = subscription.record.settings.guarantee
@@ -258,7 +259,7 @@ class Receiving:
     async def wait(self) -> None:
         subscription = await self._broker.subscriptions.get(self._request.subscription)
         left_s = max(0.0, self._deadline - self._clock.monotonic())
-        await subscription.wait(left_s, self._request.consumer[:200])
+        await subscription.wait(left_s, self._request.consumer[:200], self._request.partitions)
 
 
 def _info(subscription: Subscription, portion: Portion) -> wire.PortionInfo:

@@ -108,6 +108,8 @@ class DeleteTopic(Request, tag="delete_topic"):
 
 class DescribeTopic(Request, tag="describe_topic"):
     name: str
+    extents: bool = True
+    """Whether it matters where each partition begins and ends: then other nodes may be asked."""
 
 
 class ListTopics(Request, tag="list_topics"):
@@ -278,6 +280,8 @@ class Receive(Request, tag="receive"):
     visibility_ms: int | None = None
     """How long the lease lasts; the subscription's visibility if not given."""
     consumer: str = ""
+    partitions: list[str] | None = None
+    """Of a group: what the consumer reads, as ``topic/partition``. Nodes tell it each other."""
 
 
 class PortionInfo(msgspec.Struct, kw_only=True):
@@ -615,6 +619,16 @@ class Alerts(Reply, tag="alerts"):
     """Those that cleared lately, the newest first."""
 
 
+class AskPeer(Request, tag="ask_peer"):
+    """A node of the cluster asks another. What it asks is between nodes of one version."""
+
+    question: bytes
+
+
+class PeerAnswer(Reply, tag="peer_answer"):
+    answer: bytes
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -654,6 +668,7 @@ AnyRequest = (
     | DescribeNode
     | ReadMetrics
     | ListAlerts
+    | AskPeer
 )
 AnyReply = (
     Welcome
@@ -680,6 +695,7 @@ AnyReply = (
     | Node
     | Metrics
     | Alerts
+    | PeerAnswer
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -7,13 +7,14 @@ Without authentication everybody is the anonymous principal, who may do everythi
 from __future__ import annotations
 
 from collections.abc import Callable
+from hmac import compare_digest
 
 from quiver.config import Quotas, Security
 from quiver.edge.access.attempts import Attempts
 from quiver.edge.access.audit import Audit, resource_of
 from quiver.edge.access.credentials import Credentials, certificate_names
 from quiver.edge.access.permissions import EVERYTHING
-from quiver.edge.access.principal import ANONYMOUS, NOBODY, Principal
+from quiver.edge.access.principal import ANONYMOUS, NOBODY, PEER, Principal
 from quiver.edge.access.quotas import Usage, Usages
 from quiver.edge.access.required import SUBJECT, required
 from quiver.edge.access.tokens import TokenStore
@@ -50,6 +51,8 @@ class Authority:
         self._usages = Usages(quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
         self.audit = Audit()
+        self.peer_secret: str | None = None
+        """What other nodes of the cluster show, if there is a cluster."""
 
     @property
     def tokens(self) -> TokenStore:
@@ -70,6 +73,8 @@ class Authority:
 
     def authenticate(self, credentials: Credentials) -> Principal:
         """Whom the credentials stand for; ``Unauthenticated`` if for nobody."""
+        if self._is_peer(credentials.token):
+            return PEER
         if not self._is_required:
             return ANONYMOUS
         now = self._clock.monotonic()
@@ -81,6 +86,13 @@ class Authority:
                 self._attempts.failed(credentials.address, now)
             self.audit.refusal(NOBODY.name, "authenticate", "", credentials.address, error, now)
             raise
+
+    def _is_peer(self, token: str | None) -> bool:
+        return (
+            token is not None
+            and self.peer_secret is not None
+            and compare_digest(token.encode(), self.peer_secret.encode())
+        )
 
     def _known(self, credentials: Credentials) -> Principal:
         assert self._tokens is not None

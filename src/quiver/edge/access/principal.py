@@ -80,6 +80,8 @@ ANONYMOUS = Principal("anonymous", EVERYTHING, is_trusted=True)
 """Everybody, on a node without authentication."""
 INTERNAL = Principal("internal", EVERYTHING, is_trusted=True)
 """The program that has the broker inside it."""
+PEER = Principal("peer", EVERYTHING, is_trusted=True)
+"""Another node of the cluster, which has asked whoever it speaks for."""
 NOBODY = Principal("nobody", ())
 """Whoever has not said who they are."""
 NOBODY.end()

@@ -120,6 +120,7 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.DescribeNode: _none,
     wire.ReadMetrics: _watch,
     wire.ListAlerts: _none,
+    wire.AskPeer: lambda _: (CLUSTER_ADMIN,),
     wire.CreateTopic: _on_topic(ADMIN, "name"),
     wire.AlterTopic: _on_topic(ADMIN, "name"),
     wire.DeleteTopic: _on_topic(ADMIN, "name"),

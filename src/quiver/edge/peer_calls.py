@@ -1,0 +1,71 @@
+"""Answers to what other nodes of the cluster ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from quiver.broker.producer_ids import Identity
+from quiver.cluster.replica.messages import Entries, Fetch
+from quiver.edge.access.caller import Caller
+from quiver.edge.access.principal import PEER
+from quiver.edge.peer_messages import (
+    CatchUp,
+    Extents,
+    Known,
+    LastSequence,
+    Partitions,
+    PeerReply,
+    Question,
+    StoreBatch,
+    decode_question,
+    encode,
+)
+from quiver.edge.peer_messages import (
+    Sequence as LastOwn,
+)
+from quiver.edge.services import NodeServices
+from quiver.errors import PermissionDenied, ProtocolError
+from quiver.model import wire
+from quiver.model.batch import Bytes
+
+_CATCH_UP_S = 2.0
+
+
+async def answer_peer(
+    services: NodeServices, caller: Caller, request: wire.AskPeer, body: memoryview
+) -> tuple[wire.PeerAnswer, Sequence[Bytes]]:
+    """Only a node of this cluster may ask."""
+    if caller.principal is not PEER or services.member is None:
+        raise PermissionDenied("nodes of the cluster alone may ask this")
+    try:
+        question = decode_question(request.question)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"the question is not understood: {error}") from error
+    answer = await _answer(services, question, body)
+    data: Sequence[Bytes] = ()
+    if isinstance(answer, Entries) and answer.data:
+        data, answer = [answer.data], msgspec.structs.replace(answer, data=b"")
+    return wire.PeerAnswer(answer=encode(answer)), data
+
+
+async def _answer(services: NodeServices, question: Question, body: memoryview) -> PeerReply:
+    assert services.member is not None
+    match question:
+        case Fetch():
+            return await services.member.on_fetch(question)
+        case StoreBatch():
+            await services.broker.store_batch(question.topic, question.partition, body)
+            return Known()
+        case LastSequence():
+            identity = Identity(question.producer_id, question.epoch)
+            last = await services.broker.last_sequence(question.topic, question.partition, identity)
+            return LastOwn(last=last)
+        case CatchUp():
+            await services.member.view.wait_for(question.revision, _CATCH_UP_S)
+            return Known()
+        case Extents():
+            return Partitions(
+                partitions=(await services.broker.describe_here(question.topic)).partitions
+            )

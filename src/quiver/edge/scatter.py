@@ -1,0 +1,296 @@
+"""Calls about a whole subscription, in a cluster: every leader does its part, the answers are one.
+
+The node that is asked does what concerns its own partitions and passes the call on to the nodes that
+lead the others. What came from a node is not passed on again: there is one hop at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from quiver.client.cluster import expect
+from quiver.edge.access.caller import Caller
+from quiver.edge.access.principal import PEER
+from quiver.edge.services import NodeServices
+from quiver.edge.subscription_calls import Receiving, settle
+from quiver.errors import QuiverError
+from quiver.model import wire
+from quiver.model.batch import Bytes
+from quiver.model.message_id import parse_message_id
+
+_ROUND_MS = 2000
+"""How long a receive waits before it looks again who leads what."""
+
+Reply = tuple[wire.AnyReply, Sequence[Bytes]]
+Settling = wire.Ack | wire.Nack | wire.Extend | wire.Return
+Local = Callable[[], Awaitable[Reply]]
+_OfSubscription = (
+    wire.DescribeSubscription | wire.Leave | wire.Purge | wire.Peek | wire.ReadState | wire.Seek
+)
+
+
+class Scatter:
+    def __init__(self, services: NodeServices) -> None:
+        self._services = services
+        self._broker = services.broker
+
+    def is_needed(self, caller: Caller) -> bool:
+        """Whether this caller's calls may concern partitions that other nodes lead."""
+        return self._services.peers is not None and caller.principal is not PEER
+
+    async def _ask(self, address: str, request: wire.AnyRequest) -> Reply:
+        assert self._services.peers is not None
+        channel = await self._services.peers.channel(address)
+        reply, body = await channel.call(msgspec.structs.replace(request))
+        return reply, [body] if len(body) else []
+
+    # ------------------------------------------------------------------ receiving
+
+    async def receive(
+        self, request: wire.Receive, deadline: float
+    ) -> tuple[wire.Received, Sequence[Bytes]]:
+        """Messages from whichever node has some first; none when the time is over."""
+        clock = self._services.clock
+        while True:
+            left_ms = max(0, round(1000 * (deadline - clock.monotonic())))
+            begun = msgspec.structs.replace(request, wait_ms=min(left_ms, _ROUND_MS))
+            reply, body = await self._round(begun)
+            received = expect(wire.Received, reply)
+            if received.portions or clock.monotonic() >= deadline:
+                return received, body
+
+    async def _round(self, request: wire.Receive) -> Reply:
+        asked = await self._parts(request)
+        tasks = [asyncio.create_task(part) for part in asked]
+        try:
+            return await self._first(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()  # what was taken meanwhile is given back
+            await asyncio.wait(tasks)
+
+    async def _parts(self, request: wire.Receive) -> list[Coroutine[Any, Any, Reply]]:
+        """One receive for each node that has partitions for this consumer."""
+        subscriptions = self._broker.subscriptions
+        if subscriptions.is_group(request.subscription):
+            mine = await self._membership(request.subscription, request.consumer)
+            places = subscriptions.by_leader(request.subscription, mine)
+        else:
+            places = dict.fromkeys(subscriptions.leaders(request.subscription))
+        parts: list[Coroutine[Any, Any, Reply]] = []
+        for address, partitions in places.items():
+            part = msgspec.structs.replace(request, partitions=partitions)
+            parts.append(self._here(part) if address is None else self._there(address, part))
+        if not parts:
+            parts.append(self._nowhere(request))
+        return parts
+
+    async def _here(self, request: wire.Receive) -> Reply:
+        receiving = Receiving(self._broker, self._services.clock, request)
+        while True:
+            received = await receiving.attempt()
+            if received is not None:
+                return received
+            await receiving.wait()
+
+    async def _there(self, address: str, request: wire.Receive) -> Reply:
+        try:
+            return await self._ask(address, request)
+        except QuiverError as error:
+            if not error.retryable:
+                raise
+        return await self._nowhere(request)
+
+    async def _nowhere(self, request: wire.Receive) -> Reply:
+        """Nobody can be asked now: that may be otherwise in a while."""
+        await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
+        return wire.Received(portions=[]), ()
+
+    async def _first(self, tasks: list[asyncio.Task[Reply]]) -> Reply:
+        """The first answer that has messages; of several at once one, the others go back."""
+        waiting = set(tasks)
+        received: Reply = wire.Received(portions=[]), ()
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                reply = task.result()
+                if not expect(wire.Received, reply[0]).portions:
+                    continue
+                if expect(wire.Received, received[0]).portions:
+                    await self.give_back(reply[0])
+                else:
+                    received = reply
+            if expect(wire.Received, received[0]).portions:
+                break
+        return received
+
+    async def give_back(self, reply: wire.AnyReply) -> None:
+        """Nobody takes these: others may have them at once."""
+        portions = expect(wire.Received, reply).portions
+        if not portions:
+            return
+        name = self._broker.subscriptions.named_in(portions[0].lease)
+        taken = [wire.Settlement(portion.lease, portion.offsets) for portion in portions]
+        await self.settle(wire.Return(subscription=name, settlements=taken))
+
+    # ------------------------------------------------------------------ groups
+
+    async def _membership(self, subscription: str, consumer: str) -> list[str]:
+        """The partitions that a member of a group reads, by the word of its coordinator."""
+        request = wire.Heartbeat(subscription=subscription, consumer=consumer)
+        reply, _ = await self.at_coordinator(request, subscription)
+        return expect(wire.Membership, reply).partitions
+
+    async def at_coordinator(
+        self, request: wire.Heartbeat | wire.Leave, subscription: str
+    ) -> Reply:
+        """The node that leads the first partition of a group's decides who reads what."""
+        address = self._broker.subscriptions.coordinator(subscription)
+        if address is not None:
+            return await self._ask(address, request)
+        group = await self._broker.subscriptions.get(subscription)
+        if isinstance(request, wire.Leave):
+            group.leave(request.consumer[:200])
+            return wire.Done(), ()
+        return wire.Membership(partitions=group.heartbeat(request.consumer[:200])), ()
+
+    # ------------------------------------------------------------------ settling
+
+    async def settle(self, request: Settling) -> wire.Settled:
+        """Each lease is settled by the node that leads its partition."""
+        parts: dict[str | None, list[wire.Settlement]] = defaultdict(list)
+        for one in request.settlements:
+            parts[self._broker.subscriptions.leader_of_lease(one.lease)].append(one)
+        replies = await asyncio.gather(
+            *(self._settle(address, request, part) for address, part in parts.items())
+        )
+        return wire.Settled(stale=[one for reply in replies for one in reply.stale])
+
+    async def _settle(
+        self, address: str | None, request: Settling, part: list[wire.Settlement]
+    ) -> wire.Settled:
+        own = msgspec.structs.replace(request, settlements=part)
+        if address is None:
+            return await settle(self._broker, own)
+        return expect(wire.Settled, (await self._ask(address, own))[0])
+
+    # ------------------------------------------------------------------ all the others
+
+    async def reply_to(self, request: wire.AnyRequest, local: Local) -> Reply:
+        """The answer of all nodes that the call concerns."""
+        handler = _HANDLERS.get(type(request))
+        return await local() if handler is None else await handler(self, request, local)
+
+    async def _heartbeat(self, request: wire.Heartbeat, _: Local) -> Reply:
+        return await self.at_coordinator(request, request.subscription)
+
+    async def _leave(self, request: wire.Leave, local: Local) -> Reply:
+        await self._everywhere(request, local)
+        return await self.at_coordinator(request, request.subscription)
+
+    async def _find(self, request: wire.FindMessage, local: Local) -> Reply:
+        place = parse_message_id(request.message_id)
+        address = self._broker.leader_of(request.topic, place.partition)
+        return await local() if address is None else await self._ask(address, request)
+
+    async def _describe(self, request: wire.DescribeSubscription, local: Local) -> Reply:
+        return _described(await self._everywhere(request, local))
+
+    async def _purge(self, request: wire.Purge, local: Local) -> Reply:
+        replies = await self._everywhere(request, local)
+        return wire.Counted(count=sum(expect(wire.Counted, one).count for one, _ in replies)), ()
+
+    async def _look(self, request: wire.Peek | wire.ReadState, local: Local) -> Reply:
+        return _joined(await self._everywhere(request, local))
+
+    async def _seek(self, request: wire.Seek, local: Local) -> Reply:
+        await self._everywhere(request, local)
+        return wire.Done(), ()
+
+    async def _everywhere(self, request: _OfSubscription, local: Local) -> list[Reply]:
+        leaders = self._broker.subscriptions.leaders(_subscription_of(request))
+        others = [self._ask(address, request) for address in leaders if address is not None]
+        return list(await asyncio.gather(local(), *others))
+
+    async def _cancel(self, request: wire.Cancel, local: Local) -> Reply:
+        parts: dict[int, list[str]] = defaultdict(list)
+        for one in request.ids:
+            parts[parse_message_id(one).partition].append(one)
+        count = 0
+        for index, ids in parts.items():
+            part = msgspec.structs.replace(request, ids=ids)
+            address = self._broker.leader_of(request.topic, index)
+            if address is None:
+                count += await self._broker.cancel(request.topic, ids)
+            else:
+                count += expect(wire.Counted, (await self._ask(address, part))[0]).count
+        return (wire.Counted(count=count), ()) if parts else await local()
+
+    async def _redrive(self, request: wire.Redrive, local: Local) -> Reply:
+        """One after the other, so that no more than was asked for go back."""
+        letters = self._broker.letters_of(request.subscription)
+        count, by_topic, left = 0, defaultdict[str, int](int), request.messages_max
+        for address in self._broker.subscriptions.leaders(letters or request.subscription):
+            if left <= 0:
+                break
+            part = msgspec.structs.replace(request, messages_max=left)
+            reply, _ = await (local() if address is None else self._ask(address, part))
+            redriven = expect(wire.Redriven, reply)
+            count += redriven.count
+            left -= redriven.count
+            for topic, sent in redriven.by_topic.items():
+                by_topic[topic] += sent
+        return wire.Redriven(count=count, by_topic=dict(by_topic)), ()
+
+
+def _subscription_of(request: _OfSubscription) -> str:
+    return request.name if isinstance(request, wire.DescribeSubscription) else request.subscription
+
+
+_HANDLERS: dict[type, Callable[[Scatter, Any, Local], Awaitable[Reply]]] = {
+    wire.Heartbeat: Scatter._heartbeat,
+    wire.Leave: Scatter._leave,
+    wire.FindMessage: Scatter._find,
+    wire.Cancel: Scatter._cancel,
+    wire.DescribeSubscription: Scatter._describe,
+    wire.Purge: Scatter._purge,
+    wire.Redrive: Scatter._redrive,
+    wire.Peek: Scatter._look,
+    wire.ReadState: Scatter._look,
+    wire.Seek: Scatter._seek,
+}
+
+
+def _described(replies: list[Reply]) -> Reply:
+    """One description, with what each node knows added up."""
+    infos = [expect(wire.Subscription, reply).subscription for reply, _ in replies]
+    members = next((info.members for info in infos if info.members), infos[0].members)
+    sums = {
+        name: sum(getattr(info, name) or 0 for info in infos)
+        for name in ("ready", "delayed", "leased", "dead", "unseen")
+    }
+    consumers = sorted({one for info in infos for one in info.consumers or ()})
+    return (
+        wire.Subscription(
+            subscription=msgspec.structs.replace(
+                infos[0], members=members, consumers=consumers, **sums
+            )
+        ),
+        (),
+    )
+
+
+def _joined(replies: list[Reply]) -> Reply:
+    """What each node saw, one after the other."""
+    first = replies[0][0]
+    bodies = [buffer for _, body in replies for buffer in body]
+    if isinstance(first, wire.Peeked):
+        glances = [one for reply, _ in replies for one in expect(wire.Peeked, reply).glances]
+        return wire.Peeked(glances=glances), bodies
+    parts = [one for reply, _ in replies for one in expect(wire.StateRead, reply).partitions]
+    return wire.StateRead(partitions=parts), bodies
