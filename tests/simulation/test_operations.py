@@ -7,18 +7,24 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from quiver.cluster.metadata import Put
+from quiver.cluster.metadata import Delete, Put
+from quiver.cluster.operations import deletion
 from quiver.cluster.records import (
     CONTROLLER,
     DRAINING,
     ControllerRecord,
+    DeletedRecord,
+    DrainingRecord,
     PartitionId,
     PartitionRecord,
+    VersionedPartition,
     decode,
+    deleted_key,
+    partition_key,
 )
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.loop import VirtualLoop
-from quiver.testing.simulator.node import SimulatedNode
+from quiver.testing.simulator.node import FOLDER, SimulatedNode
 from quiver.testing.simulator.simulation import SimulationSettings, _Simulation
 
 T0 = PartitionId("t/0")
@@ -164,8 +170,51 @@ def test_a_node_that_is_drained_holds_nothing_in_the_end() -> None:
         await asyncio.sleep(1)
         assert node.cluster is not None
         assert node.cluster.holdings.replicas == []
+        entry = await cluster._store.get(DRAINING + node.name)
+        assert entry is not None
+        assert decode(entry.value, DrainingRecord).done, "it is told as finished"
 
     assert played(4, story).longest_wait() < 1
+
+
+def test_a_deleted_partition_is_dropped_by_all_who_hold_it_even_later() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        late = next(node for node in cluster._nodes if node is not leader)
+        late.kill()
+        await asyncio.sleep(0.5)
+        entry = await cluster._store.get(partition_key(T0))
+        assert entry is not None
+        versioned = VersionedPartition(decode(entry.value, PartitionRecord), entry.revision)
+        expects, changes = deletion(T0, versioned)
+        await cluster._store.commit(expects, changes)
+        await asyncio.sleep(2)
+        tombstone = await cluster._store.get(deleted_key(T0))
+        assert tombstone is not None
+        assert decode(tombstone.value, DeletedRecord).holders == (late.name,)
+        late.start()
+        await asyncio.sleep(2)
+        assert await cluster._store.get(deleted_key(T0)) is None
+        for node in cluster._nodes:
+            assert not node.disk.exists(f"{FOLDER}/partitions/{T0}")
+            assert node.cluster is not None
+            assert node.cluster.holdings.replica(T0) is None
+        cluster._partitions.remove(T0)
+        for send in cluster.history.sends:
+            if send.partition == T0 and send.outcome == "unknown":
+                send.outcome = "failed"
+
+    played(3, story)
+
+
+def test_a_partition_that_nobody_knows_of_any_more_is_kept() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster._store.commit([], [Delete(partition_key(T0))])
+        await asyncio.sleep(2)
+        assert all(node.disk.exists(f"{FOLDER}/partitions/{T0}") for node in cluster._nodes)
+        cluster._partitions.remove(T0)
+
+    played(3, story)
 
 
 def test_a_lost_disk_is_rebuilt_from_a_peer() -> None:
