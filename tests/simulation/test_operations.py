@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -25,7 +26,7 @@ from quiver.cluster.records import (
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.node import FOLDER, SimulatedNode
-from quiver.testing.simulator.simulation import SimulationSettings, _Simulation
+from quiver.testing.simulator.simulation import SETTINGS, SimulationSettings, _Simulation
 
 T0 = PartitionId("t/0")
 
@@ -237,3 +238,41 @@ def test_without_the_metadata_store_publishing_goes_on() -> None:
         cluster._store.renew_all()
 
     assert played(3, story).longest_wait() < 1
+
+
+def test_many_idle_partitions_cost_little_and_all_change_hands_at_once() -> None:
+    class Idle(Cluster):
+        async def run(self) -> None:
+            sweeper = self._loop.create_task(self._sweep())
+            for node in self._nodes:
+                node.start()
+            await self._create_partitions()
+            await asyncio.sleep(15)  # the waits grow
+            calls, call = 0, self._network.call
+
+            async def counted(*args: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                return await call(*args)
+
+            self._network.call = counted  # type: ignore[method-assign]
+            await asyncio.sleep(40)
+            idle_wait_s = SETTINGS.holdings.replica.idle_wait_s
+            followers = len(self._partitions) * 2 * len(self._logs)
+            assert calls <= followers * (40 / idle_wait_s + 1)
+            lost = await self.leader()
+            lost.kill()
+            await asyncio.sleep(0.5)
+            led = {(await self.record(partition)).leader for partition in self._partitions}
+            assert len(led) == 2
+            assert lost.name not in led
+            sweeper.cancel()
+
+    loop = VirtualLoop()
+    try:
+        with structlog.testing.capture_logs():
+            settings = SimulationSettings(nodes=3, partitions=30)
+            made = (Idle(seed, settings, loop) for seed in range(100))
+            loop.run(next(one for one in made if len(one._nodes) == 3).run())
+    finally:
+        loop.close()

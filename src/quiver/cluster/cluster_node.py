@@ -104,7 +104,7 @@ class ClusterNode:
             await self.holdings.find_damage(await self.view.load())
             self.membership.before_joining = self._withdraw
             await self.membership.join()
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             await self.holdings.close()
             raise
         self.view.on_change = lambda state: self._tell()

@@ -262,7 +262,7 @@ class Holdings:
                     first_offset=first_offsets.get(index, Offset(0)),
                 )
                 logs.append(held)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             for held in logs:
                 await held.log.close()
             raise
