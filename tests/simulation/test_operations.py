@@ -25,7 +25,7 @@ from quiver.cluster.records import (
 )
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.loop import VirtualLoop
-from quiver.testing.simulator.node import FOLDER, SimulatedNode
+from quiver.testing.simulator.node import FOLDER, STATE, SimulatedNode
 from quiver.testing.simulator.simulation import SETTINGS, SimulationSettings, _Simulation
 
 T0 = PartitionId("t/0")
@@ -66,7 +66,9 @@ class Cluster(_Simulation):
         )
 
 
-def played(nodes: int, story: Callable[[Cluster], Awaitable[None]]) -> Cluster:
+def played(
+    nodes: int, story: Callable[[Cluster], Awaitable[None]], *, logs: int | None = None
+) -> Cluster:
     loop = VirtualLoop()
     try:
         with structlog.testing.capture_logs():
@@ -75,6 +77,7 @@ def played(nodes: int, story: Callable[[Cluster], Awaitable[None]]) -> Cluster:
                 made
                 for seed in range(100)
                 if len((made := Cluster(seed, SimulationSettings(nodes=3), loop))._nodes) == nodes
+                and logs in (None, len(made._logs))
             )
             cluster.story = story
             loop.run(cluster.run())
@@ -216,6 +219,50 @@ def test_a_partition_that_nobody_knows_of_any_more_is_kept() -> None:
         cluster._partitions.remove(T0)
 
     played(3, story)
+
+
+def test_one_that_was_away_for_long_begins_anew_only_in_the_log_that_went_on_without_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        away = next(node for node in cluster._nodes if node is not leader)
+        away.kill()
+        leader = await cluster.leader()
+        assert leader.cluster is not None
+        led = leader.cluster.holdings.replica(T0)
+        assert led is not None
+        ended = led.logs[STATE].log.next_offset
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            if led.logs[STATE].log.start_offset > ended:
+                break
+        assert led.logs[STATE].log.start_offset > ended
+        away.start()
+        await asyncio.sleep(5)
+        assert away.cluster is not None
+        replica = away.cluster.holdings.replica(T0)
+        assert replica is not None
+        assert replica.logs[0].log.start_offset == 0
+        assert replica.logs[STATE].log.start_offset > ended
+        assert away.name in (await cluster.record()).in_sync
+
+    played(3, story, logs=2)
+
+
+def test_followers_drop_what_their_leader_has_dropped() -> None:
+    async def story(cluster: Cluster) -> None:
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            starts = [
+                replica.logs[STATE].log.start_offset
+                for node in cluster._nodes
+                if node.cluster is not None
+                and (replica := node.cluster.holdings.replica(T0)) is not None
+            ]
+            if min(starts) > 0:
+                return
+        raise AssertionError(starts)
+
+    played(3, story, logs=2)
 
 
 def test_a_lost_disk_is_rebuilt_from_a_peer() -> None:
