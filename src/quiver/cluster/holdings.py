@@ -263,14 +263,12 @@ class Holdings:
                 )
                 logs.append(held)
         except (Exception, asyncio.CancelledError):
-            for held in logs:
-                await held.log.close()
+            await _close(logs)
             raise
         return logs
 
     async def _close_found(self, partition: PartitionId) -> None:
-        for held in self._found.pop(partition, []):
-            await held.log.close()
+        await _close(self._found.pop(partition, []))
 
     async def _let_go(self, partition: PartitionId) -> None:
         """Drop what is not this node's to hold any more, and say so where that is asked for."""
@@ -322,6 +320,12 @@ class Holdings:
                 self._disk.remove_folder(folder)
 
         await self._run_blocking(drop)
+
+
+async def _close(logs: list[HeldLog]) -> None:
+    for held in logs:
+        with suppress(LogError):  # what was synced is there when it is opened again
+            await held.log.close()
 
 
 async def _until_damaged(replica: Replica) -> None:
