@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
-from quiver.cluster.metadata import Put
+from quiver.cluster.metadata import Delete, Put
+from quiver.cluster.operations import deletion
 from quiver.cluster.records import (
     CONTROLLER,
     DRAINING,
     ControllerRecord,
+    DeletedRecord,
+    DrainingRecord,
     PartitionId,
     PartitionRecord,
+    VersionedPartition,
     decode,
+    deleted_key,
+    partition_key,
 )
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.loop import VirtualLoop
-from quiver.testing.simulator.node import SimulatedNode
-from quiver.testing.simulator.simulation import SimulationSettings, _Simulation
+from quiver.testing.simulator.node import FOLDER, STATE, SimulatedNode
+from quiver.testing.simulator.simulation import SETTINGS, SimulationSettings, _Simulation
 
 T0 = PartitionId("t/0")
 
@@ -59,7 +66,9 @@ class Cluster(_Simulation):
         )
 
 
-def played(nodes: int, story: Callable[[Cluster], Awaitable[None]]) -> Cluster:
+def played(
+    nodes: int, story: Callable[[Cluster], Awaitable[None]], *, logs: int | None = None
+) -> Cluster:
     loop = VirtualLoop()
     try:
         with structlog.testing.capture_logs():
@@ -68,6 +77,7 @@ def played(nodes: int, story: Callable[[Cluster], Awaitable[None]]) -> Cluster:
                 made
                 for seed in range(100)
                 if len((made := Cluster(seed, SimulationSettings(nodes=3), loop))._nodes) == nodes
+                and logs in (None, len(made._logs))
             )
             cluster.story = story
             loop.run(cluster.run())
@@ -164,8 +174,95 @@ def test_a_node_that_is_drained_holds_nothing_in_the_end() -> None:
         await asyncio.sleep(1)
         assert node.cluster is not None
         assert node.cluster.holdings.replicas == []
+        entry = await cluster._store.get(DRAINING + node.name)
+        assert entry is not None
+        assert decode(entry.value, DrainingRecord).done, "it is told as finished"
 
     assert played(4, story).longest_wait() < 1
+
+
+def test_a_deleted_partition_is_dropped_by_all_who_hold_it_even_later() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        late = next(node for node in cluster._nodes if node is not leader)
+        late.kill()
+        await asyncio.sleep(0.5)
+        entry = await cluster._store.get(partition_key(T0))
+        assert entry is not None
+        versioned = VersionedPartition(decode(entry.value, PartitionRecord), entry.revision)
+        expects, changes = deletion(T0, versioned)
+        await cluster._store.commit(expects, changes)
+        await asyncio.sleep(2)
+        tombstone = await cluster._store.get(deleted_key(T0))
+        assert tombstone is not None
+        assert decode(tombstone.value, DeletedRecord).holders == (late.name,)
+        late.start()
+        await asyncio.sleep(2)
+        assert await cluster._store.get(deleted_key(T0)) is None
+        for node in cluster._nodes:
+            assert not node.disk.exists(f"{FOLDER}/partitions/{T0}")
+            assert node.cluster is not None
+            assert node.cluster.holdings.replica(T0) is None
+        cluster._partitions.remove(T0)
+        for send in cluster.history.sends:
+            if send.partition == T0 and send.outcome == "unknown":
+                send.outcome = "failed"
+
+    played(3, story)
+
+
+def test_a_partition_that_nobody_knows_of_any_more_is_kept() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster._store.commit([], [Delete(partition_key(T0))])
+        await asyncio.sleep(2)
+        assert all(node.disk.exists(f"{FOLDER}/partitions/{T0}") for node in cluster._nodes)
+        cluster._partitions.remove(T0)
+
+    played(3, story)
+
+
+def test_one_that_was_away_for_long_begins_anew_only_in_the_log_that_went_on_without_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        away = next(node for node in cluster._nodes if node is not leader)
+        away.kill()
+        leader = await cluster.leader()
+        assert leader.cluster is not None
+        led = leader.cluster.holdings.replica(T0)
+        assert led is not None
+        ended = led.logs[STATE].log.next_offset
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            if led.logs[STATE].log.start_offset > ended:
+                break
+        assert led.logs[STATE].log.start_offset > ended
+        away.start()
+        await asyncio.sleep(5)
+        assert away.cluster is not None
+        replica = away.cluster.holdings.replica(T0)
+        assert replica is not None
+        assert replica.logs[0].log.start_offset == 0
+        assert replica.logs[STATE].log.start_offset > ended
+        assert away.name in (await cluster.record()).in_sync
+
+    played(3, story, logs=2)
+
+
+def test_followers_drop_what_their_leader_has_dropped() -> None:
+    async def story(cluster: Cluster) -> None:
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            starts = [
+                replica.logs[STATE].log.start_offset
+                for node in cluster._nodes
+                if node.cluster is not None
+                and (replica := node.cluster.holdings.replica(T0)) is not None
+            ]
+            if min(starts) > 0:
+                return
+        raise AssertionError(starts)
+
+    played(3, story, logs=2)
 
 
 def test_a_lost_disk_is_rebuilt_from_a_peer() -> None:
@@ -188,3 +285,41 @@ def test_without_the_metadata_store_publishing_goes_on() -> None:
         cluster._store.renew_all()
 
     assert played(3, story).longest_wait() < 1
+
+
+def test_many_idle_partitions_cost_little_and_all_change_hands_at_once() -> None:
+    class Idle(Cluster):
+        async def run(self) -> None:
+            sweeper = self._loop.create_task(self._sweep())
+            for node in self._nodes:
+                node.start()
+            await self._create_partitions()
+            await asyncio.sleep(15)  # the waits grow
+            calls, call = 0, self._network.call
+
+            async def counted(*args: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                return await call(*args)
+
+            self._network.call = counted  # type: ignore[method-assign]
+            await asyncio.sleep(40)
+            idle_wait_s = SETTINGS.holdings.replica.idle_wait_s
+            followers = len(self._partitions) * 2 * len(self._logs)
+            assert calls <= followers * (40 / idle_wait_s + 1)
+            lost = await self.leader()
+            lost.kill()
+            await asyncio.sleep(0.5)
+            led = {(await self.record(partition)).leader for partition in self._partitions}
+            assert len(led) == 2
+            assert lost.name not in led
+            sweeper.cancel()
+
+    loop = VirtualLoop()
+    try:
+        with structlog.testing.capture_logs():
+            settings = SimulationSettings(nodes=3, partitions=30)
+            made = (Idle(seed, settings, loop) for seed in range(100))
+            loop.run(next(one for one in made if len(one._nodes) == 3).run())
+    finally:
+        loop.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,15 +17,20 @@ from quiver.cluster.controller import (
     new_partition,
 )
 from quiver.cluster.election import elected, is_led, resigned, withdrawn
+from quiver.cluster.operations import is_drained, pinned_to, resized
 from quiver.cluster.records import (
     NOBODY,
+    DrainingRecord,
     NodeId,
     NodeRecord,
     PartitionId,
     PartitionRecord,
     SessionId,
+    VersionedDraining,
     VersionedPartition,
+    moving,
 )
+from quiver.errors import InvalidRequest
 from quiver.model.ids import LeaderEpoch
 
 A, B, C, D = (NodeId(name) for name in "abcd")
@@ -49,7 +57,7 @@ def record(**fields: object) -> PartitionRecord:
 def state(
     living: dict[NodeId, SessionId],
     *records: PartitionRecord,
-    draining: frozenset[NodeId] = frozenset(),
+    draining: Collection[NodeId] = (),
 ) -> ClusterState:
     return ClusterState(
         nodes={node: NodeRecord(id=node, session=session) for node, session in living.items()},
@@ -57,7 +65,7 @@ def state(
             PartitionId(f"t/{index}"): VersionedPartition(one, 10 + index)
             for index, one in enumerate(records)
         },
-        draining=draining,
+        draining={node: VersionedDraining(DrainingRecord(), 1) for node in draining},
     )
 
 
@@ -186,12 +194,20 @@ class TestRebalancing:
         assert step(alive(A, B, C), led_by_b, at=5.0) is None
 
     def test_few_at_a_time_and_not_all_the_time(self) -> None:
-        led_by_b = record(leader=B, session=SessionId(ord("b")))
+        led_by_b = record(leader=B, session=SessionId(ord("b")), pinned=True)
         controller = Controller(ControllerSettings(transfers_max=2, transfer_interval_s=5.0), 0.0)
         living = state(alive(A, B, C), *[led_by_b] * 5)
         assert len(controller.step(living, 5.0)) == 2
         assert controller.step(living, 6.0) == []
         assert len(controller.step(living, 10.0)) == 2
+
+
+class _Counted(dict[PartitionId, VersionedPartition]):
+    looked = 0
+
+    def items(self):  # type: ignore[no-untyped-def]
+        self.looked += 1
+        return super().items()
 
 
 class TestMoving:
@@ -253,6 +269,87 @@ class TestMoving:
             state(living, one, *[record()] * 5, draining=draining), 0.0
         )
         assert len(changes) == 1, "two at a time, and one is under way"
+
+    def test_more_replicas_are_added_where_there_is_room(self) -> None:
+        change = step(alive(A, B, C, D), record(replicas=(A, B), in_sync=(A, B), wanted=3))
+        assert change is not None
+        assert len(change.record.target) == len(change.record.replicas) == 3
+        assert change.record.in_sync == (A, B)
+
+    def test_fewer_replicas_are_left_once_those_are_in_sync(self) -> None:
+        living = alive(A, B, C)
+        change = step(living, record(wanted=2))
+        assert change is not None
+        assert len(change.record.target) == 2
+        after = step(living, change.record)
+        assert after is not None
+        assert set(after.record.replicas) == set(change.record.target) == set(after.record.in_sync)
+
+    def test_where_there_are_too_few_nodes_nothing_is_taken_away(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        living = state(alive(A, B, C), record(wanted=5))
+        assert controller.step(living, 0.0) == []
+
+    def test_an_operators_move_is_pinned_and_left_alone(self) -> None:
+        moved = pinned_to(record(), (D, B))
+        assert (moved.target, moved.replicas) == ((D, B), (A, B, C, D))
+        assert (moved.pinned, moved.wanted) == (True, 2)
+        living = alive(A, B, C, D)
+        there = self.moving(msgspec.structs.replace(moved, in_sync=(A, B, C, D)), living)
+        assert (there.replicas, there.leader) == ((D, B), D)
+        others = [record(replicas=(D, B), leader=D, in_sync=(D, B), session=SessionId(ord("d")))]
+        controller = Controller(SETTINGS, 0.0)
+        changes = controller.step(state(living, there, *others * 3), 0.0)
+        assert changes, "the others are evened out"
+        assert PartitionId("t/0") not in [change.partition for change in changes]
+
+    def test_what_is_pinned_moves_when_its_node_is_drained(self) -> None:
+        living = alive(A, B, C, D)
+        controller = Controller(SETTINGS, 0.0)
+        (change,) = controller.step(state(living, record(pinned=True), draining={B}), 0.0)
+        assert set(change.record.target) == {A, C, D}
+
+    def test_a_move_to_a_node_that_is_gone_for_good_is_planned_anew(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        one = record(replicas=(A, B, C, D), target=(A, B, D), in_sync=(A, B, C))
+        controller.step(state(alive(A, B, C, D), one), 0.0)
+        assert controller.step(state(alive(A, B, C), one), 59.0) == []
+        (change,) = controller.step(state(alive(A, B, C), one), 61.0)
+        assert set(change.record.target) == {A, B, C}
+
+    @pytest.mark.parametrize("target", [(), (A, A), (A,)])
+    def test_a_move_that_makes_no_sense_is_refused(self, target: tuple[NodeId, ...]) -> None:
+        with pytest.raises(InvalidRequest):
+            pinned_to(record(), target)
+
+    @pytest.mark.parametrize(("wanted", "min_in_sync"), [(0, 0), (2, 3), (3, 0)])
+    def test_a_size_that_makes_no_sense_is_refused(self, wanted: int, min_in_sync: int) -> None:
+        with pytest.raises(InvalidRequest):
+            resized(record(), wanted, min_in_sync)
+
+    def test_leads_are_spread_over_the_replicas(self) -> None:
+        changes = Controller(SETTINGS, 0.0).step(state(alive(A, B, C), *[record()] * 3), 0.0)
+        assert changes
+        assert {change.record.replicas[0] for change in changes} <= {B, C}
+        assert all(change.record.leader == A for change in changes), "transfers come later"
+
+    def test_nothing_is_looked_at_again_while_nothing_changes(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        partitions = _Counted({P: VersionedPartition(record(), 10)})
+        calm = msgspec.structs.replace(state(alive(A, B, C)), partitions=partitions)
+        assert controller.step(calm, 5.0) == []
+        looked = partitions.looked
+        assert controller.step(calm, 6.0) == []
+        assert partitions.looked == looked
+        other = msgspec.structs.replace(calm, nodes=state(alive(B, C)).nodes)
+        (change,) = controller.step(other, 7.0)
+        assert change.reason == "election"
+
+    def test_a_drained_node_is_one_that_nobody_counts_on(self) -> None:
+        living = alive(A, B, C, D)
+        assert is_drained(state(living, record()), D)
+        assert not is_drained(state(living, record()), C)
+        assert not is_drained(state(living, moving(record(), (A, B, D))), D)
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:

@@ -25,8 +25,8 @@ async def for_each(
     workers = [asyncio.ensure_future(worker()) for _ in range(min(at_once, len(items)))]
     try:
         await asyncio.gather(*workers)
-    finally:
+    except (Exception, asyncio.CancelledError):
         for one in workers:
             one.cancel()
-        if workers:
-            await asyncio.wait(workers)
+        await asyncio.wait(workers)
+        raise

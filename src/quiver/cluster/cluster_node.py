@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from quiver.cluster.bounded import for_each
 from quiver.cluster.controller import ClusterState, ControllerSettings
 from quiver.cluster.controlling import Controlling
 from quiver.cluster.election import withdrawn
@@ -99,9 +100,13 @@ class ClusterNode:
         node = self.membership.record
         name = await self._run_blocking(self._disk_name)
         self.membership.record = msgspec.structs.replace(node, disk=name)
-        await self.holdings.find_damage(await self.view.load())
-        self.membership.before_joining = self._withdraw
-        await self.membership.join()
+        try:
+            await self.holdings.find_damage(await self.view.load())
+            self.membership.before_joining = self._withdraw
+            await self.membership.join()
+        except (Exception, asyncio.CancelledError):
+            await self.holdings.close()
+            raise
         self.view.on_change = lambda state: self._tell()
         self.membership.on_session = lambda session: self._tell()
         self.holdings.on_damage = self._rejoin
@@ -117,10 +122,13 @@ class ClusterNode:
         ]
         self._tell()
 
+    async def hand_over(self) -> None:
+        """Give everything that this node leads to others; it goes on as a follower."""
+        await self.holdings.hand_over()
+
     async def stop(self) -> None:
         """Hand over what this node leads, and leave."""
-        for replica in self.holdings.replicas:
-            await replica.resign(in_sync_no_more=False)
+        await self.hand_over()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -176,10 +184,14 @@ class ClusterNode:
         entry = await self._store.get(key)
         replaced = entry is not None and entry.value != name
         state = await self.view.load()
-        for partition, versioned in state.partitions.items():
-            lost = replaced or partition in self.holdings.damaged
-            if lost and node in versioned.record.in_sync and node not in versioned.record.lost:
-                await self._withdraw_from(partition, state)
+        lost = [
+            partition
+            for partition, versioned in state.partitions.items()
+            if (replaced or partition in self.holdings.damaged)
+            and node in versioned.record.in_sync
+            and node not in versioned.record.lost
+        ]
+        await for_each(lost, lambda partition: self._withdraw_from(partition, state))
         if entry is None or replaced:
             await self._store.commit([], [Put(key, name)])
 

@@ -7,21 +7,24 @@ the controller's own key, so that a controller that was replaced changes nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
 
 from quiver.cluster.election import elected, is_led
-from quiver.cluster.placement import Site, place
+from quiver.cluster.placement import Assignment, Site, place
 from quiver.cluster.records import (
     ControllerRecord,
+    DeletedRecord,
     NodeId,
     NodeRecord,
     PartitionId,
     PartitionRecord,
     SessionId,
+    VersionedDraining,
     VersionedPartition,
+    moving,
 )
 
 Reason = Literal["election", "data loss", "node lost", "move", "moved", "rebalance"]
@@ -33,7 +36,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     nodes: Mapping[NodeId, NodeRecord] = {}
     partitions: Mapping[PartitionId, VersionedPartition] = {}
-    draining: frozenset[NodeId] = frozenset()
+    touched: frozenset[PartitionId] | None = None
+    """What the newest commit said about partitions; ``None``: everything was read anew."""
+    deleted: Mapping[PartitionId, DeletedRecord] = {}
+    draining: Mapping[NodeId, VersionedDraining] = {}
     controller: ControllerRecord | None = None
     controller_revision: int = 0
 
@@ -64,21 +70,48 @@ class Controller:
         self._seen: dict[NodeId, tuple[str, float]] = {}
         self._transferred = now
         self._began = now
+        self._settled: tuple[object, ...] = ()
+        self._placed: tuple[tuple[object, ...], Assignment] = ((), {})
 
     def step(self, state: ClusterState, now: float) -> list[Change]:
-        """All changes that are due now."""
+        """All changes that are due now; what is broken comes first, and alone."""
         for node in state.nodes.values():
             if node.role == "full":
                 self._seen[node.id] = (node.zone, now)
+        sites = self._sites(state, now)
+        if self._is_settled(state, sites):
+            return []
         alive = state.sessions()
+        repairs = [
+            change
+            for partition, versioned in state.partitions.items()
+            if (change := self._repair(partition, versioned, state, alive)) is not None
+        ]
+        if repairs:
+            return repairs
+        settles = now - self._transferred >= self._settings.transfer_interval_s
         due: dict[PartitionId, Change] = {}
-        for partition, versioned in state.partitions.items():
-            change = self._repair(partition, versioned, state, alive)
-            if change is not None:
-                due[partition] = change
-        for change in (*self._moves(state, now), *self._transfers(state, alive, now)):
+        if self._misses_somebody(state, now):
+            settles = False
+        else:
+            due = {change.partition: change for change in self._moves(state, sites)}
+        for change in self._transfers(state, alive, now):
             due.setdefault(change.partition, change)
+        if settles and not due:
+            self._settled = (state.partitions, state.nodes, state.draining, sites)
         return list(due.values())
+
+    def _is_settled(self, state: ClusterState, sites: list[Site]) -> bool:
+        """Whether nothing was due before and nothing has changed: a view keeps what it can."""
+        if not self._settled:
+            return False
+        partitions, nodes, draining, known = self._settled
+        return (
+            partitions is state.partitions
+            and nodes is state.nodes
+            and draining is state.draining
+            and known == sites
+        )
 
     # ------------------------------------------------------------------ electing
 
@@ -102,35 +135,51 @@ class Controller:
             shrunk = msgspec.structs.replace(record, in_sync=in_sync)
             return Change(partition, shrunk, versioned.revision, "node lost")
         if record.target and set(record.target) <= set(record.in_sync):
-            return Change(partition, _moved(record, alive), versioned.revision, "moved")
+            moved = _moved(record, alive, state.draining)
+            return Change(partition, moved, versioned.revision, "moved")
         return None
 
     # ------------------------------------------------------------------ placing
 
-    def _moves(self, state: ClusterState, now: float) -> list[Change]:
+    def _moves(self, state: ClusterState, sites: list[Site]) -> list[Change]:
         """Begin to move partitions whose replicas are not where they should be."""
-        room = self._settings.moves_max - sum(
-            1 for one in state.partitions.values() if one.record.target
-        )
-        if room <= 0 or self._misses_somebody(state, now):
+        able = {site.node for site in sites}
+        records = {partition: one.record for partition, one in state.partitions.items()}
+        # A move to a node that is gone for good will never end: it is planned anew.
+        under_way = {key for key, one in records.items() if one.target and able >= set(one.target)}
+        room = self._settings.moves_max - len(under_way)
+        if room <= 0:
             return []
-        current = {key: one.record.replicas for key, one in state.partitions.items()}
-        wanted = {key: len(replicas) for key, replicas in current.items()}
-        placed = place(wanted, self._sites(state, now), current)
+        current = {key: one.target or one.replicas for key, one in records.items()}
+        wanted = {key: one.wanted or len(current[key]) for key, one in records.items()}
+        pinned = {key for key, one in records.items() if one.pinned and able >= set(current[key])}
         changes = []
-        for partition, target in placed.items():
-            versioned = state.partitions[partition]
-            record = versioned.record
-            if record.target or not target or set(target) == set(record.replicas):
+        for partition, target in self._place(wanted, sites, current, pinned).items():
+            record = records[partition]
+            if partition in under_way or target == current[partition]:
                 continue
-            if len(target) < len(record.replicas):
+            if len(target) < min(wanted[partition], len(current[partition])):
                 continue  # there is nowhere to go to
-            added = tuple(node for node in target if node not in record.replicas)
-            moving = msgspec.structs.replace(
-                record, replicas=record.replicas + added, target=target
-            )
-            changes.append(Change(partition, moving, versioned.revision, "move"))
+            if set(target) == set(record.replicas):
+                changed = msgspec.structs.replace(record, replicas=target, target=())
+            else:
+                changed = moving(record, target)
+            revision = state.partitions[partition].revision
+            changes.append(Change(partition, changed, revision, "move"))
         return changes[:room]
+
+    def _place(
+        self,
+        wanted: dict[PartitionId, int],
+        sites: list[Site],
+        current: Assignment,
+        pinned: set[PartitionId],
+    ) -> Assignment:
+        """Placing thousands takes a while: it is done again only if there is another question."""
+        question = (wanted, sites, current, pinned)
+        if self._placed[0] != question:
+            self._placed = (question, place(wanted, sites, current, pinned))
+        return self._placed[1]
 
     def _misses_somebody(self, state: ClusterState, now: float) -> bool:
         """Whether a node holds replicas that this controller has not seen yet, and may still see."""
@@ -166,7 +215,9 @@ class Controller:
         return changes[: self._settings.transfers_max]
 
 
-def _moved(record: PartitionRecord, alive: Mapping[NodeId, SessionId]) -> PartitionRecord:
+def _moved(
+    record: PartitionRecord, alive: Mapping[NodeId, SessionId], avoided: Collection[NodeId]
+) -> PartitionRecord:
     """The record once all replicas are where they were to be."""
     stays = record.leader in record.target
     if not stays:
@@ -177,7 +228,7 @@ def _moved(record: PartitionRecord, alive: Mapping[NodeId, SessionId]) -> Partit
             leader=record.target[0],
             target=(),
         )
-        successor = elected(within, alive)
+        successor = elected(within, alive, avoided)
         assert successor is not None, "whoever does not live is not in sync any more"
         return successor
     return msgspec.structs.replace(record, replicas=record.target, in_sync=record.target, target=())
@@ -188,6 +239,7 @@ def new_partition(
     alive: Mapping[NodeId, SessionId],
     *,
     min_in_sync: int = 1,
+    wanted: int = 0,
     allow_data_loss: bool = False,
 ) -> PartitionRecord | None:
     """The first record of a partition: everyone is in sync, as there is nothing yet."""
@@ -196,6 +248,7 @@ def new_partition(
         replicas=replicas,
         leader=replicas[0],
         in_sync=replicas,
+        wanted=wanted or len(replicas),
         min_in_sync=min_in_sync,
         allow_data_loss=allow_data_loss,
     )

@@ -6,16 +6,22 @@ this node took it: whoever held it before, and has not noticed, changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import structlog
 
+from quiver.cluster.bounded import for_each
 from quiver.cluster.controller import Change, ClusterState, Controller, ControllerSettings
 from quiver.cluster.metadata import Expect, LeaseId, MetadataStore, Put
+from quiver.cluster.operations import is_drained
 from quiver.cluster.records import (
     CONTROLLER,
     NOBODY,
     ControllerRecord,
+    DrainingRecord,
     NodeId,
     SessionId,
+    draining_key,
     encode,
     partition_key,
 )
@@ -25,6 +31,7 @@ from quiver.model.clock import Clock
 
 _INTERVAL_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
+_LEAST_SECONDS = 0.02
 
 logger = structlog.get_logger()
 
@@ -68,6 +75,8 @@ class Controlling:
                 await self._clock.sleep(_AGAIN_SECONDS)
             if seen is self._state:
                 await self._changed.wait(_INTERVAL_SECONDS)
+            # Changes come in bursts: a thousand partitions are looked at once for many of them.
+            await self._clock.sleep(_LEAST_SECONDS)
 
     async def _round(self) -> None:
         if self._session == NOBODY:
@@ -93,17 +102,27 @@ class Controlling:
         now = self._clock.monotonic()
         if self._controller is None:
             self._controller = Controller(self._settings, now)
-        for change in self._controller.step(state, now):
-            try:
-                await self._make(change, state.controller_revision)
-            except MetadataConflict:
-                continue
+        office = Expect(CONTROLLER, state.controller_revision)
 
-    async def _make(self, change: Change, office: int) -> None:
+        async def make(change: Change) -> None:
+            with suppress(MetadataConflict):
+                await self._make(change, office)
+
+        await for_each(self._controller.step(state, now), make)
+        for node, draining in state.draining.items():
+            if not draining.record.done and is_drained(state, node):
+                await self._tell_drained(node, draining.revision, office)
+
+    async def _tell_drained(self, node: NodeId, revision: int, office: Expect) -> None:
+        key = draining_key(node)
+        put = Put(key, encode(DrainingRecord(done=True)))
+        await self._store.commit([office, Expect(key, revision)], [put])
+        logger.info("a node is drained: it may be stopped for good", node=node)
+
+    async def _make(self, change: Change, office: Expect) -> None:
         key = partition_key(change.partition)
         await self._store.commit(
-            [Expect(CONTROLLER, office), Expect(key, change.revision)],
-            [Put(key, encode(change.record))],
+            [office, Expect(key, change.revision)], [Put(key, encode(change.record))]
         )
         log = logger.error if change.reason == "data loss" else logger.info
         log(

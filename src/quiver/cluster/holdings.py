@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 import structlog
 
+from quiver.cluster.bounded import AT_ONCE, for_each
 from quiver.cluster.controller import ClusterState
-from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
 from quiver.cluster.network import Network
-from quiver.cluster.records import NOBODY, NodeId, PartitionId, SessionId
+from quiver.cluster.records import (
+    NOBODY,
+    DeletedRecord,
+    NodeId,
+    PartitionId,
+    SessionId,
+    decode,
+    deleted_key,
+    encode,
+)
 from quiver.cluster.replica.following import MustBeginAnew
 from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import CorruptLog, LogError
+from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
@@ -80,6 +91,8 @@ class Holdings:
         self._replicas: dict[PartitionId, Replica] = {}
         self._led: dict[PartitionId, LeaderEpoch] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
+        self._found: dict[PartitionId, list[HeldLog]] = {}
+        self._opening = asyncio.Semaphore(AT_ONCE)
 
     def replica(self, partition: PartitionId) -> Replica | None:
         return self._replicas.get(partition)
@@ -99,15 +112,21 @@ class Holdings:
                     logger.warning("a log cannot be reconfigured", error=error.message)
 
     async def find_damage(self, state: ClusterState) -> None:
-        """Open every replica once, before anybody counts on it."""
-        for partition in self._assigned(state):
-            try:
-                for held in await self._open(partition):
-                    await held.close()
-            except CorruptLog as error:
-                self._found_damage(partition, error)
-            except (LogError, OSError) as error:
-                logger.warning("a replica cannot be opened", partition=partition, error=str(error))
+        """Open every replica, before anybody counts on it; they are taken up with the first state."""
+        assigned = [
+            partition
+            for partition, versioned in state.partitions.items()
+            if self._node in versioned.record.replicas
+        ]
+        await for_each(assigned, self._find)
+
+    async def _find(self, partition: PartitionId) -> None:
+        try:
+            self._found[partition] = await self._open(partition)
+        except CorruptLog as error:
+            self._found_damage(partition, error)
+        except (LogError, OSError) as error:
+            logger.warning("a replica cannot be opened", partition=partition, error=str(error))
 
     async def scrub(self) -> None:
         """Look for damage in everything that is held."""
@@ -130,24 +149,38 @@ class Holdings:
             await self._clock.sleep(left if left > 0 else patience / 4)
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
-        self._state, self._session = state, session
-        for partition in self._assigned(state):
-            if partition not in self._tasks:
+        before, self._state = self._state, state
+        concerns_all = state.touched is None or state.nodes is not before.nodes
+        concerns_all = concerns_all or session != self._session
+        self._session = session
+        touched = state.touched
+        if touched is None:
+            touched = frozenset((*state.partitions, *state.deleted, *self._found))
+        for partition in sorted(touched):
+            if partition not in self._tasks and self._concerns(partition):
                 self._tasks[partition] = asyncio.create_task(self._hold(partition))
-        for replica in self._replicas.values():
-            replica.on_state(state, session)
+        for partition in list(self._replicas) if concerns_all else touched:
+            replica = self._replicas.get(partition)
+            if replica is not None:
+                replica.on_state(state, session)
 
-    def _is_elsewhere(self, partition: PartitionId) -> bool:
-        """Whether other nodes hold the partition; one that nobody knows of any more is kept."""
+    def _concerns(self, partition: PartitionId) -> bool:
+        """Whether there is something to hold here, or to drop."""
         versioned = self._state.partitions.get(partition)
-        return versioned is not None and self._node not in versioned.record.replicas
+        assigned = versioned is not None and self._node in versioned.record.replicas
+        tombstone = self._state.deleted.get(partition)
+        buries = tombstone is not None and self._node in tombstone.holders
+        return assigned or buries or partition in self._found
 
-    def _assigned(self, state: ClusterState) -> list[PartitionId]:
-        return [
-            partition
-            for partition, versioned in state.partitions.items()
-            if self._node in versioned.record.replicas
-        ]
+    def _is_unwanted(self, partition: PartitionId) -> bool:
+        """Whether it is deleted, or others hold it; one that nobody knows of any more is kept."""
+        versioned = self._state.partitions.get(partition)
+        elsewhere = versioned is not None and self._node not in versioned.record.replicas
+        return elsewhere or partition in self._state.deleted
+
+    async def hand_over(self) -> None:
+        """Give everything that this node leads to others."""
+        await for_each(self.replicas, lambda replica: replica.resign(in_sync_no_more=False))
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -155,8 +188,7 @@ class Holdings:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for replica in self.replicas:
-            await replica.close()
+        await for_each(list(self._found), self._close_found)
 
     # ------------------------------------------------------------------ one replica
 
@@ -166,10 +198,9 @@ class Holdings:
         while True:
             try:
                 await self._hold_once(partition, first_offsets)
-                if self._is_elsewhere(partition):
-                    await self._drop(partition)
-                    logger.info("a replica has moved away", partition=partition)
-                    if self._is_elsewhere(partition):  # it may have come back meanwhile
+                if self._is_unwanted(partition):
+                    await self._let_go(partition)
+                    if self._is_unwanted(partition):  # it may have come back meanwhile
                         del self._tasks[partition]
                         return
                     continue
@@ -181,7 +212,7 @@ class Holdings:
                 continue
             except CorruptLog as error:
                 self._found_damage(partition, error)
-            except (LogError, OSError) as error:
+            except (LogError, OSError, MetadataError) as error:
                 logger.warning("a replica failed", partition=partition, error=str(error))
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
@@ -189,7 +220,9 @@ class Holdings:
     async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):
             return
-        logs = await self._open(partition, first_offsets)
+        async with self._opening:
+            found = self._found.pop(partition, None)
+            logs = found if found is not None else await self._open(partition, first_offsets)
         replica = Replica(
             partition,
             self._node,
@@ -217,17 +250,46 @@ class Holdings:
     async def _open(
         self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
     ) -> list[HeldLog]:
-        return [
-            await HeldLog.open(
-                f"{self._folder}/{partition}/{name}",
-                settings,
-                disk=self._disk,
-                clock=self._clock,
-                run_blocking=self._run_blocking,
-                first_offset=first_offsets.get(index, Offset(0)),
-            )
-            for index, (name, settings) in enumerate(self._settings_of(partition))
-        ]
+        logs: list[HeldLog] = []
+        try:
+            for index, (name, settings) in enumerate(self._settings_of(partition)):
+                held = await HeldLog.open(
+                    f"{self._folder}/{partition}/{name}",
+                    settings,
+                    disk=self._disk,
+                    clock=self._clock,
+                    run_blocking=self._run_blocking,
+                    first_offset=first_offsets.get(index, Offset(0)),
+                )
+                logs.append(held)
+        except (Exception, asyncio.CancelledError):
+            await _close(logs)
+            raise
+        return logs
+
+    async def _close_found(self, partition: PartitionId) -> None:
+        await _close(self._found.pop(partition, []))
+
+    async def _let_go(self, partition: PartitionId) -> None:
+        """Drop what is not this node's to hold any more, and say so where that is asked for."""
+        await self._close_found(partition)
+        await self._drop(partition)
+        logger.info("a replica is dropped", partition=partition)
+        if partition in self._state.deleted:
+            await self._sign_off(partition)
+
+    async def _sign_off(self, partition: PartitionId) -> None:
+        """Off the list of those who still hold a deleted partition; the last takes the list away."""
+        key = deleted_key(partition)
+        while (entry := await self._store.get(key)) is not None:
+            holders = decode(entry.value, DeletedRecord).holders
+            if self._node not in holders:
+                return
+            left = tuple(node for node in holders if node != self._node)
+            change = Put(key, encode(DeletedRecord(left))) if left else Delete(key)
+            with suppress(MetadataConflict):
+                await self._store.commit([Expect(key, entry.revision)], [change])
+                return
 
     def _found_damage(self, partition: PartitionId, error: CorruptLog) -> None:
         logger.error("a replica is damaged", partition=partition, error=error.message)
@@ -237,7 +299,7 @@ class Holdings:
 
     async def _mended(self, partition: PartitionId) -> bool:
         """Drop a damaged replica, once nobody counts on it; whether it may be opened."""
-        if self._is_elsewhere(partition):
+        if self._is_unwanted(partition):
             return False
         if partition not in self.damaged:
             return True
@@ -258,6 +320,12 @@ class Holdings:
                 self._disk.remove_folder(folder)
 
         await self._run_blocking(drop)
+
+
+async def _close(logs: list[HeldLog]) -> None:
+    for held in logs:
+        with suppress(LogError):  # what was synced is there when it is opened again
+            await held.log.close()
 
 
 async def _until_damaged(replica: Replica) -> None:

@@ -3,7 +3,8 @@
     nodes/{node}                      a live process, under its lease
     controller                        the node that controls, under the same lease
     partitions/{topic}/{index}        who holds a partition, who leads it, under which epoch
-    draining/{node}                   an operator wants this node empty
+    deleted/{topic}/{index}           who still holds a partition that was deleted
+    draining/{node}                   an operator wants this node empty, or it is so
     disks/{node}                      which data folder the node's replicas are in
 
 Only ``PartitionRecord`` decides about data: it changes by compare-and-swap alone.
@@ -26,6 +27,7 @@ PartitionId = NewType("PartitionId", str)
 """``topic/index``."""
 
 NODES, PARTITIONS, DRAINING, DISKS = "nodes/", "partitions/", "draining/", "disks/"
+DELETED = "deleted/"
 CONTROLLER = "controller"
 NOBODY = SessionId(0)
 
@@ -60,6 +62,10 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Where the replicas are to be, while they are being moved."""
     lost: tuple[NodeId, ...] = ()
     """In sync once, but its data is gone: the last that was in sync, so nobody else has it all."""
+    wanted: int = 0
+    """How many replicas there are to be; 0: as many as there are."""
+    pinned: bool = False
+    """An operator has placed it: it stays where it is, as long as its nodes do."""
     min_in_sync: int = 1
     allow_data_loss: bool = False
     """Elect a replica outside the in-sync set when no other is left."""
@@ -68,6 +74,17 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         assert set(self.in_sync) <= set(self.replicas), "the in-sync are replicas"
         assert self.leader in self.in_sync, "the leader is in sync"
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica"
+
+
+class DeletedRecord(msgspec.Struct, frozen=True):
+    """A partition that is no more. Each holder drops its replica, and takes itself off."""
+
+    holders: tuple[NodeId, ...]
+
+
+class DrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    done: bool = False
+    """The node holds nothing any more: it may be stopped for good."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
@@ -82,6 +99,17 @@ class VersionedPartition(msgspec.Struct, frozen=True):
     revision: int
 
 
+class VersionedDraining(msgspec.Struct, frozen=True):
+    record: DrainingRecord
+    revision: int
+
+
+def moving(record: PartitionRecord, target: tuple[NodeId, ...]) -> PartitionRecord:
+    """The record while its replicas move to these nodes: those that are not there yet follow."""
+    added = tuple(node for node in target if node not in record.replicas)
+    return msgspec.structs.replace(record, replicas=record.replicas + added, target=target)
+
+
 def node_key(node: NodeId) -> str:
     return NODES + node
 
@@ -90,11 +118,21 @@ def partition_key(partition: PartitionId) -> str:
     return PARTITIONS + partition
 
 
+def deleted_key(partition: PartitionId) -> str:
+    return DELETED + partition
+
+
+def draining_key(node: NodeId) -> str:
+    return DRAINING + node
+
+
 def session_of(lease: LeaseId) -> SessionId:
     return SessionId(lease)
 
 
-def encode(record: NodeRecord | PartitionRecord | ControllerRecord) -> bytes:
+def encode(
+    record: NodeRecord | PartitionRecord | ControllerRecord | DeletedRecord | DrainingRecord,
+) -> bytes:
     return msgspec.json.encode(record)
 
 

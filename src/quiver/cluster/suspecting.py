@@ -70,6 +70,8 @@ class Suspecting:
         living = self._state.nodes.get(node)
         if self._session == NOBODY or living is None or node in self._tasks:
             return
+        if self._gone.get(node, (NOBODY, 0.0))[0] != living.session:
+            logger.warning("a node refuses connections", suspect=node)
         self._gone[node] = (living.session, self._clock.monotonic())
         self._tasks[node] = asyncio.create_task(self._act(node))
 
@@ -89,7 +91,6 @@ class Suspecting:
 
     async def _act(self, node: NodeId) -> None:
         try:
-            logger.warning("a node refuses connections", suspect=node)
             self.on_suspect(node)
             await for_each(self._to_elect(node), self._elect)
             await self._clock.sleep(_AGAIN_SECONDS)

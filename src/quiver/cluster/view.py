@@ -6,23 +6,27 @@ came before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from typing import Any
 
+import msgspec
 import structlog
 
 from quiver.cluster.controller import ClusterState
 from quiver.cluster.metadata import Delete, Entry, MetadataStore
 from quiver.cluster.records import (
     CONTROLLER,
+    DELETED,
     DRAINING,
     NODES,
     PARTITIONS,
     ControllerRecord,
-    NodeId,
+    DeletedRecord,
+    DrainingRecord,
     NodeRecord,
-    PartitionId,
     PartitionRecord,
+    VersionedDraining,
     VersionedPartition,
     decode,
 )
@@ -54,7 +58,8 @@ class ClusterView:
         listing = await self._store.list("")
         if listing.revision >= self.state.revision:
             self.on_load(listing.entries, listing.revision)
-            self._show(changed(ClusterState(), listing.revision, listing.entries))
+            state = changed(ClusterState(), listing.revision, listing.entries)
+            self._show(msgspec.structs.replace(state, touched=None))
         return self.state
 
     async def follow(self) -> None:
@@ -98,35 +103,55 @@ class ClusterView:
 def changed(
     state: ClusterState, revision: int, changes: tuple[Entry | Delete, ...]
 ) -> ClusterState:
-    """The state after one commit."""
-    nodes, partitions = dict(state.nodes), dict(state.partitions)
-    draining = set(state.draining)
-    controller, controller_revision = state.controller, state.controller_revision
+    """The state after one commit. What it does not concern is the same object as before."""
+    told: dict[str, dict[str, Entry | None]] = {
+        NODES: {},
+        PARTITIONS: {},
+        DELETED: {},
+        DRAINING: {},
+    }
+    fields: dict[str, Any] = {"revision": revision}
     for change in changes:
         key, entry = change.key, change if isinstance(change, Entry) else None
-        if key.startswith(NODES):
-            nodes.pop(NodeId(key.removeprefix(NODES)), None)
-            if entry is not None:
-                node = decode(entry.value, NodeRecord)
-                nodes[node.id] = node
-        elif key.startswith(PARTITIONS):
-            partition = PartitionId(key.removeprefix(PARTITIONS))
-            partitions.pop(partition, None)
-            if entry is not None:
-                record = decode(entry.value, PartitionRecord)
-                partitions[partition] = VersionedPartition(record, entry.revision)
-        elif key.startswith(DRAINING):
-            draining.discard(NodeId(key.removeprefix(DRAINING)))
-            if entry is not None:
-                draining.add(NodeId(key.removeprefix(DRAINING)))
+        prefix = key[: key.find("/") + 1]
+        if prefix in told:
+            told[prefix][key.removeprefix(prefix)] = entry
         elif key == CONTROLLER:
-            controller = decode(entry.value, ControllerRecord) if entry is not None else None
-            controller_revision = entry.revision if entry is not None else 0
-    return ClusterState(
-        revision=revision,
-        nodes=dict(sorted(nodes.items())),
-        partitions=dict(sorted(partitions.items())),
-        draining=frozenset(draining),
-        controller=controller,
-        controller_revision=controller_revision,
-    )
+            fields["controller"] = decode(entry.value, ControllerRecord) if entry else None
+            fields["controller_revision"] = entry.revision if entry else 0
+    for prefix, field, read in _TABLES:
+        if told[prefix]:
+            fields[field] = _with(getattr(state, field), told[prefix], read)
+    fields["touched"] = frozenset((*told[PARTITIONS], *told[DELETED]))
+    return msgspec.structs.replace(state, **fields)
+
+
+def _with(
+    table: Mapping[str, Any], told: Mapping[str, Entry | None], read: Callable[[Entry], Any]
+) -> dict[str, Any]:
+    """The table with these changes, sorted."""
+    new = dict(table)
+    for name, entry in told.items():
+        if entry is None:
+            new.pop(name, None)
+        else:
+            new[name] = read(entry)
+    grown = any(entry is not None and name not in table for name, entry in told.items())
+    return dict(sorted(new.items())) if grown else new
+
+
+def _draining(entry: Entry) -> VersionedDraining:
+    record = decode(entry.value, DrainingRecord) if entry.value else DrainingRecord()
+    return VersionedDraining(record, entry.revision)
+
+
+_TABLES: tuple[tuple[str, str, Callable[[Entry], Any]], ...] = (
+    (NODES, "nodes", lambda entry: decode(entry.value, NodeRecord)),
+    (
+        PARTITIONS,
+        "partitions",
+        lambda entry: VersionedPartition(decode(entry.value, PartitionRecord), entry.revision),
+    ),
+    (DELETED, "deleted", lambda entry: decode(entry.value, DeletedRecord)),
+    (DRAINING, "draining", _draining),
+)

@@ -106,7 +106,7 @@ class Following:
         except NodeGone:
             self._on_gone(self._follower.leader)
             return None
-        except QuiverError:
+        except (QuiverError, OSError):
             return None
         finally:
             self._held.watermark = self._follower.logs[self._index].watermark

@@ -76,6 +76,7 @@ class Replica:
         self._session = NOBODY
         self._versioned: VersionedPartition | None = None
         self._sessions: Mapping[NodeId, SessionId] = {}
+        self._deleted = False
         self._leading: Leading | None = None
         self._led = led
         self._on_gone = on_gone
@@ -85,6 +86,7 @@ class Replica:
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._versioned = state.partitions.get(self.partition)
+        self._deleted = self.partition in state.deleted
         self._session = session
         self._sessions = state.sessions()
         if self._leading is not None:
@@ -181,6 +183,8 @@ class Replica:
             self._require_logs()
             versioned = self._versioned
             if versioned is not None and self._node not in versioned.record.replicas:
+                return
+            if self._deleted:
                 return
             if versioned is not None and self.may_lead(versioned.record):
                 await self._lead(versioned)
