@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quiver.cluster.lone_node import LoneNode
 from quiver.cluster.membership import Membership
-from quiver.cluster.metadata import Delete
 from quiver.cluster.records import NOBODY, NodeId, NodeRecord, SessionId, decode, node_key
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.errors import InvalidSetting
@@ -128,44 +126,3 @@ async def test_a_node_that_leaves_is_gone_at_once(path: str) -> None:
         await membership.leave()
         assert await store.get(node_key(A)) is None
         assert membership.proven_until == 0
-
-
-@async_test
-async def test_a_second_lone_node_is_refused_and_leaves_no_trace(path: str) -> None:
-    async with opened(path) as (store, clock):
-        first = await LoneNode.claim(store, clock, "a", 3, lambda: None)
-        with pytest.raises(InvalidSetting, match="'a'"):
-            await LoneNode.claim(store, clock, "b", 3, lambda: None)
-        assert await store.get(node_key(NodeId("b"))) is None
-        await first.release()
-        await (await LoneNode.claim(store, clock, "b", 3, lambda: None)).release()
-
-
-@async_test
-async def test_a_lone_node_whose_lease_is_gone_is_told_to_stop(path: str) -> None:
-    async with opened(path) as (store, clock):
-        lost = asyncio.Event()
-        node = await LoneNode.claim(store, clock, "a", 3, lost.set)
-        for _ in range(5):
-            await clock.advance(1)
-            await settled(store)
-        assert not lost.is_set()
-        await store.revoke(node._membership._lease.id)
-        await clock.advance(1.1)
-        await settled(store)
-        assert lost.is_set()
-        await node.release()
-
-
-@async_test
-async def test_a_lone_node_that_hears_nothing_for_a_lease_is_told_to_stop(path: str) -> None:
-    async with opened(path) as (store, clock):
-        lost = asyncio.Event()
-        node = await LoneNode.claim(store, clock, "a", 3, lost.set)
-        node._tasks[0].cancel()  # no keep-alive gets through any more
-        await clock.advance(2.9)
-        assert not lost.is_set()
-        await clock.advance(0.5)
-        assert lost.is_set()
-        await node.release()
-        await store.commit([], [Delete("any")])

@@ -27,8 +27,8 @@ from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
-from quiver.broker.replicated_storage import log_settings
 from quiver.broker.registry import changed_settings
+from quiver.broker.replicated_storage import log_settings
 from quiver.broker.sampler import Sampler
 from quiver.broker.storage import OwnStorage, Storage
 from quiver.broker.subscription_catalog import (

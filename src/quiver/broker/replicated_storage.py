@@ -17,7 +17,8 @@ from quiver.broker.snapshots import LoggedSnapshots
 from quiver.cluster.cluster_node import ClusterNode
 from quiver.cluster.controller import new_partition
 from quiver.cluster.metadata import Delete, Put
-from quiver.cluster.placement import Site, place
+from quiver.cluster.operations import deletion, sites_of
+from quiver.cluster.placement import place
 from quiver.cluster.records import PartitionId, encode, partition_key
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.replica import Replica
@@ -86,8 +87,7 @@ class ReplicatedStorage:
 
     def begin(self, record: TopicRecord) -> Sequence[Put]:
         state, settings = self._cluster.view.state, record.settings
-        nodes = [node for node in state.nodes.values() if node.role == "full"]
-        sites = [Site(node.id, node.zone) for node in nodes if node.id not in state.draining]
+        sites = sites_of(state)
         replicas = settings.replicas or min(REPLICAS, len(sites))
         if not sites or replicas > len(sites):
             raise NotEnoughReplicas(
@@ -110,8 +110,14 @@ class ReplicatedStorage:
         return puts
 
     def end(self, record: TopicRecord) -> Sequence[Put | Delete]:
-        partitions = [partition_id(record, index) for index in range(len(record.first_hashes))]
-        return [Delete(partition_key(partition)) for partition in partitions]
+        state = self._cluster.view.state
+        changes: list[Put | Delete] = []
+        for index in range(len(record.first_hashes)):
+            partition = partition_id(record, index)
+            versioned = state.partitions.get(partition)
+            if versioned is not None:
+                changes += deletion(partition, versioned)[1]
+        return changes
 
     async def remove(self, record: TopicRecord) -> None:
         """Whoever holds replicas of it drops them when it learns of the deletion."""

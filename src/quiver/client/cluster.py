@@ -7,6 +7,7 @@ harm. Topics are described once and remembered until something shows that they h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import TypeVar
@@ -90,8 +91,9 @@ class Cluster:
         repeatable: bool,
         find_address: Callable[[], str] | None = None,
         timeout_s: float | None = None,
+        about: str | None = None,
     ) -> tuple[str, Answer]:
-        """The answer and who gave it.
+        """The answer and who gave it. ``about`` is the topic that the call concerns, if it is one's.
 
         Until its time is up a call is tried again after errors that may pass, but one that is not
         ``repeatable`` only while it has not been sent. Where no node was ever reached, one attempt
@@ -116,6 +118,9 @@ class Cluster:
                     raise
                 pause_s = self._backoff.pause_s(failures, self._chance) + _asked_pause_s(error)
             await self._clock.sleep(min(left_s, pause_s))
+            if about is not None:
+                with contextlib.suppress(QuiverError):  # another node may lead it by now
+                    await self.refresh(about, max(_TIMEOUT_S_MIN, left_s - pause_s))
 
     async def _channel(
         self, find_address: Callable[[], str] | None, within_s: float
@@ -159,7 +164,7 @@ class Cluster:
     async def _describe(self, topic: str, timeout_s: float | None) -> TopicLayout:
         try:
             asked, (reply, _) = await self.call(
-                DescribeTopic(name=topic), repeatable=True, timeout_s=timeout_s
+                DescribeTopic(name=topic, extents=False), repeatable=True, timeout_s=timeout_s
             )
         except QuiverError as error:
             if not isinstance(error, ConnectionLost | RequestTimeout):

@@ -18,7 +18,16 @@ from quiver.client.cluster import Cluster, TopicLayout
 from quiver.client.delivery import Placement
 from quiver.client.lane import Lane, ProducerSession, Verdict
 from quiver.client.pending import PendingBatch
-from quiver.errors import ConnectionLost, PartitionNotFound, QuiverError, StaleLayout, TopicNotFound
+from quiver.errors import (
+    ConnectionLost,
+    LeaderChanged,
+    NotLeader,
+    PartitionNotFound,
+    QuiverError,
+    ShuttingDown,
+    StaleLayout,
+    TopicNotFound,
+)
 from quiver.model.envelope import seal_batch
 from quiver.model.schema import COLUMN_BIT, schema_of
 from quiver.model.topic import Acks
@@ -28,6 +37,16 @@ REQUEST_TIMEOUT_S = 30.0
 _ANSWER_GRACE_S = 2.0
 """How much longer than the node the client waits, so that the node's own word arrives."""
 _REQUEST_TIMEOUT_S_MIN = 0.1
+_MOVED = (
+    StaleLayout,
+    TopicNotFound,
+    PartitionNotFound,
+    ConnectionLost,
+    NotLeader,
+    LeaderChanged,
+    ShuttingDown,
+)
+"""After these, the partition may be led by another node."""
 
 
 class LaneOwner(Protocol):
@@ -150,7 +169,7 @@ class LaneDriver:
         self.pump()
 
     def _failed(self, batch: PendingBatch, error: QuiverError) -> None:
-        if isinstance(error, StaleLayout | TopicNotFound | PartitionNotFound | ConnectionLost):
+        if isinstance(error, _MOVED):
             self._layout_is_stale = True
         verdict = self.lane.failed(batch, error)
         if verdict is Verdict.STOP:

@@ -157,7 +157,10 @@ class AsyncReader:
         _, (reply, _) = await self._cluster.call(
             mark.question(self.topic, partition),
             repeatable=True,
-            find_address=lambda: layout.address(partition),
+            find_address=lambda: (self._cluster.known_layout(self.topic) or layout).address(
+                partition
+            ),
+            about=self.topic,
         )
         return expect(OffsetFound, reply).offset
 

@@ -14,7 +14,7 @@ import resource
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,7 +28,6 @@ from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
 from quiver.cluster.metadata import MetadataStore
 from quiver.cluster.open_store import open_store
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
-from quiver.cluster.view import ClusterView
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.access.authority import Authority
@@ -192,20 +191,16 @@ class Node:
 
     # ------------------------------------------------------------------ in a cluster
 
-    def _as_member(
-        self, store: MetadataStore, secret: str
-    ) -> tuple[ReplicatedStorage, OtherNodes]:
+    def _as_member(self, store: MetadataStore, secret: str) -> tuple[ReplicatedStorage, OtherNodes]:
         """What makes this node one of a cluster. It joins once it listens."""
         config, clock = self.config, self._clock
         node = NodeId(config.name)
-        view = ClusterView(store, clock)
-        self._peers = Peers(node, secret, config.security, view, clock)
+        self._peers = Peers(node, secret, config.security, clock, self._nodes)
         self._member = ClusterNode(
             NodeRecord(id=node, zone=config.zone, version=__version__),
             config.data,
             ClusterSettings(lease_seconds=config.metadata.lease_s),
             self._logs_of,
-            view=view,
             store=store,
             network=self._peers,
             disk=self._disk,
@@ -215,6 +210,9 @@ class Node:
         )
         storage = ReplicatedStorage(self._member, clock, self._threads)
         return storage, OtherNodes(self._peers, clock, self._leader_of)
+
+    def _nodes(self) -> Mapping[NodeId, NodeRecord]:
+        return {} if self._member is None else self._member.view.state.nodes
 
     def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
         assert self._broker is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -19,9 +19,8 @@ from quiver.client.cluster import expect
 from quiver.client.dialer import SocketDialer
 from quiver.client.pool import Pool
 from quiver.cluster.metadata import Expect, MetadataStore, Put
-from quiver.cluster.records import NodeId
+from quiver.cluster.records import NodeId, NodeRecord
 from quiver.cluster.replica.messages import Diverged, Entries, Fetch, FetchReply, Gone, NotLeading
-from quiver.cluster.view import ClusterView
 from quiver.config.security import Security
 from quiver.edge.peer_messages import PeerReply, Question, decode_answer, encode
 from quiver.errors import ConnectionLost, MetadataConflict, NodeGone, ProtocolError, Unavailable
@@ -47,13 +46,18 @@ async def peer_secret(store: MetadataStore) -> str:
 
 
 class Peers:
-    """A ``Network``. ``view`` says where the nodes are."""
+    """A ``Network``. ``nodes`` says where the nodes are."""
 
     def __init__(
-        self, node: NodeId, secret: str, security: Security, view: ClusterView, clock: Clock
+        self,
+        node: NodeId,
+        secret: str,
+        security: Security,
+        clock: Clock,
+        nodes: Callable[[], Mapping[NodeId, NodeRecord]],
     ) -> None:
         self._node = node
-        self._view = view
+        self._nodes = nodes
         tls = None
         if security.tls_certificate:
             tls = Tls(
@@ -69,7 +73,7 @@ class Peers:
     @property
     def addresses(self) -> list[str]:
         """Where the others are that live."""
-        nodes = self._view.state.nodes.values()
+        nodes = self._nodes().values()
         return [node.address for node in nodes if node.id != self._node and node.address]
 
     def is_peer(self, address: str) -> bool:
@@ -95,7 +99,7 @@ class Peers:
         return answer
 
     async def call(self, node: NodeId, request: Fetch, timeout_s: float) -> FetchReply:
-        known = self._view.state.nodes.get(node)
+        known = self._nodes().get(node)
         if known is None:
             raise Unavailable(f"node {node!r} is not registered")
         channel = await _channel(self._copies, known.address)
