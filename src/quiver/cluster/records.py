@@ -36,6 +36,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: NodeId
     session: SessionId = NOBODY
     address: str = ""
+    """Where it speaks the native protocol, as host:port."""
+    http: str = ""
+    """Where it speaks HTTP, as host:port; empty if nowhere."""
     zone: str = ""
     version: str = ""
     role: Literal["full", "forwarder"] = "full"

@@ -9,6 +9,7 @@ import msgspec
 from quiver.broker.broker import Broker
 from quiver.config import Limits
 from quiver.edge.access.authority import Authority
+from quiver.edge.cluster_calls import ClusterAdmin
 from quiver.edge.observing import Observing
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
@@ -26,3 +27,5 @@ class NodeServices(msgspec.Struct):
     connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""
+    cluster: ClusterAdmin | None = None
+    """What administers the cluster; ``None`` on a node that is on its own."""
