@@ -53,8 +53,11 @@ class Network:
         return f"10.213.{self._number}.{253 if host == OUTSIDE else self._hosts[host]}"
 
     def on(self, host: str) -> list[str]:
-        """What to put before a command, so that it runs on the host."""
-        return ["ip", "netns", "exec", self._space(host)]
+        """What to put before a command, so that it runs on the host.
+
+        Not ``ip netns exec``: that also copies every mount, and keeps volumes mounted.
+        """
+        return ["nsenter", f"--net=/run/netns/{self._space(host)}"]
 
     def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
         """Drop what ``one`` sends ``other`` and, unless ``one_way``, the other way round."""
@@ -156,8 +159,9 @@ def require_namespaces() -> None:
         missing.append("Linux")
     if os.geteuid() != 0:
         missing.append("root")
-    if shutil.which("ip") is None:
-        missing.append("the command ip (iproute2)")
+    for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux")):
+        if shutil.which(tool) is None:
+            missing.append(f"the command {tool} ({package})")
     if missing:
         raise NetworkUnavailable(f"not here: {', '.join(missing)}")
 
