@@ -110,8 +110,17 @@ class Machine:
 
     def cut_power(self) -> None:
         """What was not synced is lost, and the process with it."""
+        self.begin_power_cut()
+        self.end_power_cut()
+
+    def begin_power_cut(self) -> None:
+        """From now on nothing reaches the disk."""
         assert self._volume is not None, "only a volume's power can be cut"
         self._volume.cut()
+
+    def end_power_cut(self) -> None:
+        """The process is gone too, and the disk is back with what was synced."""
+        assert self._volume is not None, "only a volume's power can be cut"
         self.kill()
         self._volume.remount()
 
@@ -120,15 +129,22 @@ class Machine:
         assert self._node is None, "a running node has its files open"
         shutil.rmtree(self.data)
 
-    def fill_disk(self) -> Path:
-        """Leave no room on the disk; remove the file that this returns, and there is some."""
-        assert self._volume is not None, "only a volume can be filled"
-        ballast = Path(self._volume.path) / "ballast"
-        with ballast.open("wb") as file, contextlib.suppress(OSError):
+    def fill_disk(self) -> None:
+        """Leave no room on the disk."""
+        with self._ballast.open("wb") as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(_MIB))
                 file.flush()
-        return ballast
+
+    def remove_ballast(self) -> None:
+        """There is room on the disk again."""
+        if self._volume is not None:
+            self._ballast.unlink(missing_ok=True)
+
+    @property
+    def _ballast(self) -> Path:
+        assert self._volume is not None, "only a volume can be filled"
+        return Path(self._volume.path) / "ballast"
 
     def flip_bits(self, rng: random.Random, count: int) -> list[str]:
         """Change single bits in stored segments; the files. Stop the node first."""

@@ -152,11 +152,11 @@ def test_a_full_disk_refuses_and_takes_more_when_there_is_room(
 
     with quiver.Client(alone.url, timeout="1s") as client:
         client.create_topic("full")
-        ballast = node.fill_disk()
+        node.fill_disk()
         try:
             eventually(publishing_fails, "publishing is refused")
         finally:
-            ballast.unlink()
+            node.remove_ballast()
         eventually(lambda: not publishing_fails(), "publishing goes on")
 
 

@@ -23,7 +23,6 @@ from quiver.cluster.records import NodeId, PartitionId
 from quiver.errors import QuiverError, TopicExists
 from quiver.testing.simulator.history import Copy, History, Read, Send
 
-SUBSCRIPTION = "workers"
 _PATIENCE = "30s"
 _AGAIN_S = 0.05
 _PAUSE_S = 0.005
@@ -54,6 +53,7 @@ class Workload:
         self.history = History(sends=[], reads=[], led=[], appended=[], copies={}, trouble=[])
         self.deliveries: list[Delivered] = []
         self.topic = topic
+        self.subscription = subscription_of(topic)
         self._url = url
         self._partitions = partitions
         self._ids = itertools.count()
@@ -226,11 +226,11 @@ class Workload:
 
     async def _consume_some(self, client: quiver.AsyncClient) -> None:
         invoked = time.monotonic()
-        messages = await client.receive(SUBSCRIPTION, 50, wait="1s")
+        messages = await client.receive(self.subscription, 50, wait="1s")
         given = [Delivered(one.payload.decode(), invoked) for one in messages]
         self.deliveries += given
         if messages:
-            await client.ack(SUBSCRIPTION, messages)
+            await client.ack(self.subscription, messages)
             for one in given:
                 one.acked = time.monotonic()
 
@@ -251,12 +251,16 @@ class Workload:
 
     async def _is_unfinished(self, client: quiver.AsyncClient) -> bool:
         try:
-            info = await client.describe_subscription(SUBSCRIPTION)
+            info = await client.describe_subscription(self.subscription)
         except QuiverError:
             return True
         producing = any(send.ended < 0 for send in self.history.sends)
         left = (info.ready or 0) + (info.delayed or 0) + (info.leased or 0) + (info.unseen or 0)
         return producing or left > 0
+
+
+def subscription_of(topic: str) -> str:
+    return f"{topic}-workers"
 
 
 def prepare(url: str, *, topic: str = "orders", partitions: int = 2, **settings: Any) -> None:
@@ -265,7 +269,7 @@ def prepare(url: str, *, topic: str = "orders", partitions: int = 2, **settings:
         with contextlib.suppress(TopicExists):
             client.create_topic(topic, partitions=partitions, **settings)
         client.create_subscription(
-            SUBSCRIPTION,
+            subscription_of(topic),
             [topic],
             start="earliest",
             exist_ok=True,
