@@ -72,6 +72,8 @@ def up(folder: Path, *flags: str) -> Iterator[Up]:
     finally:
         if cluster.process.poll() is None:
             cluster.end(signal.SIGKILL)
+        for pid in filter(is_there, cluster.pids if cluster.ready else []):
+            os.kill(pid, signal.SIGKILL)
 
 
 def is_there(pid: int) -> bool:
