@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench deploy bench-tools java sim browser-tools pictures clean
+.PHONY: setup run test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
 
 setup: $(READY)
 
@@ -54,6 +54,11 @@ java:
 SIM_SECONDS ?= 1200
 sim: setup
 	$(BIN)/quiver sim --seconds $(SIM_SECONDS)
+
+# Real processes with everything going wrong, so many times: kills, cut links, power cuts, lost disks.
+CHAOS_ROUNDS ?= 10
+chaos: setup
+	QUIVER_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -n 0 tests/chaos
 
 # Chromium, for the console's tests. Where it is missing and cannot be installed, they fail and say so.
 browser-tools:

@@ -24,33 +24,40 @@ def etcd_binary() -> str:
 
 
 class EtcdServer:
-    """One member, listening on free ports of this machine; ``stop`` it."""
+    """One member, listening on free ports of this machine unless told otherwise; ``stop`` it."""
 
     def __init__(
         self,
         folder: Path,
         *,
         name: str = "etcd",
+        host: str = "127.0.0.1",
         ports: tuple[int, int] | None = None,
-        members: Sequence[tuple[str, int]] = (),
+        members: Sequence[tuple[str, str]] = (),
         scheme: str = "http",
         options: Sequence[str] = (),
+        launcher: Sequence[str] = (),
     ) -> None:
+        """``members`` are names and peers' addresses; ``launcher`` comes before the command."""
         self.folder = folder
         self.name = name
-        self.client_port, self.peer_port = ports or (free_port(), free_port())
-        self.endpoint = f"{scheme}://127.0.0.1:{self.client_port}"
-        self._members = members or [(name, self.peer_port)]
+        self._host = host
+        self.client_port, peer_port = ports or (free_port(), free_port())
+        self.endpoint = f"{scheme}://{host}:{self.client_port}"
+        self._peer = f"{host}:{peer_port}"
+        self._members = members or [(name, self._peer)]
         self._options = options
+        self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> None:
-        peer = f"http://127.0.0.1:{self.peer_port}"
-        cluster = ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in self._members)
+        peer = f"http://{self._peer}"
+        cluster = ",".join(f"{name}=http://{address}" for name, address in self._members)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *self._launcher,
                     etcd_binary(),
                     *("--name", self.name, "--data-dir", str(self.folder / "data")),
                     *("--listen-client-urls", self.endpoint),
@@ -67,6 +74,10 @@ class EtcdServer:
             )
         if wait:
             self.wait_ready()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS_MAX
@@ -96,15 +107,15 @@ class EtcdServer:
     def _listens(self) -> bool:
         if self.endpoint.startswith("https"):
             try:
-                socket.create_connection(("127.0.0.1", self.client_port), timeout=1).close()
+                socket.create_connection((self._host, self.client_port), timeout=1).close()
             except OSError:
                 return False
             return True
-        connection = http.client.HTTPConnection("127.0.0.1", self.client_port, timeout=1)
+        connection = http.client.HTTPConnection(self._host, self.client_port, timeout=1)
         try:
             connection.request("GET", "/health")
             return b'"true"' in connection.getresponse().read()
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,12 +41,20 @@ def environment(**variables: str) -> dict[str, str]:
 class Served:
     """A node in a child process."""
 
-    def __init__(self, folder: Path, *flags: str, **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        data: Path | None = None,
+        launcher: Sequence[str] = (),
+        **variables: str,
+    ) -> None:
+        """``data`` is in ``folder`` unless it is given; ``launcher`` comes before the command."""
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
         self._output = (folder / "stdout").open("w+")
         self._log = (folder / "stderr").open("w+")
-        self.data = folder / "data"
+        self.data = data or folder / "data"
         address = [
             part
             for flag in ("--native", "--http")
@@ -54,10 +62,11 @@ class Served:
             for part in (flag, "127.0.0.1:0")
         ]
         self._process = subprocess.Popen(
-            command(
-                *("serve", "--data", str(self.data), *address),
+            [
+                *launcher,
+                *command("serve", "--data", str(self.data), *address),
                 *("--ready-file", str(self._ready_file), *flags),
-            ),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._log,

@@ -18,7 +18,9 @@ succeed if it is simply made again. Facts a program may want are in ``details``.
     │   ├── MessageNotFound
     │   ├── InvalidReceipt
     │   ├── StaleReceipt
-    │   └── TokenNotFound
+    │   ├── TokenNotFound
+    │   ├── NodeNotFound
+    │   └── NotACluster
     ├── AccessRefused
     │   ├── Unauthenticated
     │   └── PermissionDenied
@@ -170,6 +172,18 @@ class TokenNotFound(InvalidRequest):
     """There is no such token."""
 
     code = "token_not_found"
+
+
+class NodeNotFound(InvalidRequest):
+    """The cluster has no such node."""
+
+    code = "node_not_found"
+
+
+class NotACluster(InvalidRequest):
+    """This node is on its own: a cluster's nodes share their metadata in etcd."""
+
+    code = "not_a_cluster"
 
 
 class AccessRefused(QuiverError):

@@ -57,12 +57,13 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[list[str]]:
-    """Where a page's own node listens, if it starts one. It is gone afterwards."""
+    """Where a page's own node listens, if it starts one. It, or a cluster, is gone afterwards."""
     yield [unused_address(), unused_address()]
-    ready = tmp_path / "ready.json"
-    if ready.exists():
+    ready, cluster = tmp_path / "ready.json", tmp_path / "cluster.pid"
+    pids = [json.loads(ready.read_text())["pid"]] if ready.exists() else []
+    for pid in [*pids, *(map(int, cluster.read_text().split()) if cluster.exists() else ())]:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(json.loads(ready.read_text())["pid"], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.timeout(240)

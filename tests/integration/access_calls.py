@@ -71,9 +71,28 @@ SAMPLES: dict[type, Sample] = {
     wire.CreateToken: lambda: wire.CreateToken(name="new", grants=["publish:x"]),
     wire.ListTokens: wire.ListTokens,
     wire.RevokeToken: lambda: wire.RevokeToken(token_id="0" * 16),
+    wire.DescribeCluster: wire.DescribeCluster,
+    wire.MovePartition: lambda: wire.MovePartition(topic="a.orders", partition=0, nodes=["node-1"]),
+    wire.TransferLead: lambda: wire.TransferLead(topic="a.orders", partition=0),
+    wire.Decommission: lambda: wire.Decommission(node="node-1"),
+    wire.SplitPartition: lambda: wire.SplitPartition(topic="a.orders", partition=0),
     wire.DeleteSubscription: lambda: wire.DeleteSubscription(name="a.spare"),
     wire.DeleteTopic: lambda: wire.DeleteTopic(name="a.spare-topic"),
 }
+CLUSTER_CHANGES = {
+    wire.MovePartition,
+    wire.TransferLead,
+    wire.Decommission,
+    wire.SplitPartition,
+}
+OF_THE_CLUSTER = CLUSTER_CHANGES | {
+    wire.DescribeCluster,
+    wire.CreateToken,
+    wire.ListTokens,
+    wire.RevokeToken,
+    wire.ReadMetrics,
+}
+"""Calls about what belongs to no team."""
 FOR_ANYBODY_KNOWN = {
     wire.Hello,
     wire.Ping,

@@ -18,11 +18,13 @@ from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.testing.clock import ManualClock
 from tests.integration.access_calls import (
+    CLUSTER_CHANGES,
     DONE,
     EDGES,
     FOR_ANYBODY_KNOWN,
     FOR_READERS,
     NO_SUCH_MESSAGE,
+    OF_THE_CLUSTER,
     REFUSALS,
     SAMPLES,
     Edge,
@@ -124,8 +126,7 @@ class TestEveryCall:
             ours = await token(run, "publish:a.*", "consume:a.*", "admin:a.*")
             answers = await walk(run, edge, ours)
             refused = {call for call, code in answers.items() if code == "permission_denied"}
-            of_the_cluster = {wire.CreateToken, wire.ListTokens, wire.RevokeToken, wire.ReadMetrics}
-            assert refused == of_the_cluster
+            assert refused == OF_THE_CLUSTER
             assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
 
     @edge_test
@@ -135,6 +136,15 @@ class TestEveryCall:
             assert answers[wire.CreateToken] == answers[wire.ListTokens] == DONE
             assert answers[wire.RevokeToken] == "token_not_found"
             assert answers[wire.Publish] == answers[wire.Receive] == "permission_denied"
+
+    @edge_test
+    async def test_an_administrator_of_a_node_on_its_own_is_told_so(
+        self, edge: Edge, tmp_path: Path
+    ) -> None:
+        async with guarded(tmp_path) as run:
+            answers = await walk(run, edge, await token(run, "admin:*"))
+            assert answers[wire.DescribeCluster] == DONE
+            assert {answers[call] for call in CLUSTER_CHANGES} == {"not_a_cluster"}
 
     @edge_test
     async def test_what_is_not_there_is_refused_like_what_is(

@@ -76,7 +76,7 @@ def post(server: EtcdServer, path: str, request: dict[str, object]) -> None:
 def members(tmp_path: Path) -> Iterator[list[EtcdServer]]:
     """A cluster of three."""
     ports = [(free_port(), free_port()) for _ in range(3)]
-    names = [(f"m{number}", peer) for number, (_, peer) in enumerate(ports)]
+    names = [(f"m{number}", f"127.0.0.1:{peer}") for number, (_, peer) in enumerate(ports)]
     servers = [
         EtcdServer(tmp_path / name, name=name, ports=pair, members=names)
         for (name, _), pair in zip(names, ports, strict=True)

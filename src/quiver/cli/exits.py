@@ -18,6 +18,8 @@ from quiver.errors import (
     FolderInUse,
     InvalidFilter,
     InvalidSetting,
+    NodeNotFound,
+    NotACluster,
     OffsetOutOfRange,
     PermissionDenied,
     QuiverError,
@@ -55,6 +57,8 @@ HINTS: tuple[tuple[type[QuiverError], str], ...] = (
     (Unauthenticated, "set QUIVER_TOKEN; a node's first token is in its data folder: admin.token"),
     (PermissionDenied, "ask for a token with that grant: quiver token create NAME --grant GRANT"),
     (TokenNotFound, "see which there are with: quiver token list"),
+    (NodeNotFound, "see which there are with: quiver cluster nodes"),
+    (NotACluster, "start several on this machine with: quiver cluster up --nodes 3"),
     (OffsetOutOfRange, "earliest is the first message that is still there, latest the end"),
 )
 

@@ -14,6 +14,7 @@ import typer
 from quiver.cli import (
     bench,
     cancel,
+    cluster,
     consume,
     doctor,
     message,
@@ -82,6 +83,7 @@ app.command()(message.message)
 app.command()(cancel.cancel)
 app.command()(purge.purge)
 app.command()(redrive.redrive)
+add_noun(app, cluster.app, "cluster")
 add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")

@@ -1,4 +1,4 @@
-"""A node from the client's side: its tokens, its figures and its alerts."""
+"""Nodes from the client's side: the cluster, its tokens, and a node's figures and alerts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from quiver.client.cluster import Cluster, expect
 from quiver.model.units import Duration, seconds
 from quiver.model.wire import (
     Alerts,
+    ClusterInfo,
     CreateToken,
+    Decommission,
+    DescribeCluster,
     ListAlerts,
     ListTokens,
     Metrics,
+    MovePartition,
     ReadMetrics,
     RevokeToken,
+    SplitPartition,
     TokenCreated,
     TokenInfo,
     Tokens,
+    TransferLead,
 )
+from quiver.model.wire import Cluster as ClusterDescribed
 
 
 class Administering:
-    """The part of an ``AsyncClient`` that is about tokens, which need ``admin:*``, and about how the
-    node is."""
+    """The part of an ``AsyncClient`` that is about how nodes are, and about tokens and the cluster,
+    which need ``admin:*``."""
 
     _cluster: Cluster
 
@@ -68,3 +75,30 @@ class Administering:
         """The alerts that fire now, and those that cleared lately."""
         _, (reply, _) = await self._cluster.call(ListAlerts(), repeatable=True)
         return expect(Alerts, reply)
+
+    async def describe_cluster(self) -> ClusterInfo:
+        """The nodes there are, and who holds and leads which partition."""
+        _, (reply, _) = await self._cluster.call(DescribeCluster(), repeatable=True)
+        return expect(ClusterDescribed, reply).cluster
+
+    async def move_partition(self, topic: str, partition: int, nodes: Sequence[str]) -> None:
+        """Have these nodes, and no others, hold a partition; the first leads it in the end.
+
+        It is copied while it is used: ``describe_cluster`` shows its ``target`` until it has moved.
+        """
+        request = MovePartition(topic=topic, partition=partition, nodes=list(nodes))
+        await self._cluster.call(request, repeatable=True)
+
+    async def transfer_lead(self, topic: str, partition: int, node: str | None = None) -> None:
+        """Have another in-sync replica lead a partition: ``node``, or the best of the others."""
+        request = TransferLead(topic=topic, partition=partition, node=node)
+        await self._cluster.call(request, repeatable=node is not None)
+
+    async def decommission(self, node: str, *, cancel: bool = False) -> None:
+        """Have a node emptied, so that it can be stopped for good; ``cancel`` lets it stay."""
+        await self._cluster.call(Decommission(node=node, cancel=cancel), repeatable=True)
+
+    async def split_partition(self, topic: str, partition: int) -> None:
+        """Divide a partition's keys in two: the upper half becomes a new partition's."""
+        request = SplitPartition(topic=topic, partition=partition)
+        await self._cluster.call(request, repeatable=False)

@@ -113,6 +113,11 @@ class Client(Wrapper[AsyncClient]):
     create_token = blocking(AsyncClient.create_token)
     list_tokens = blocking(AsyncClient.list_tokens)
     revoke_token = blocking(AsyncClient.revoke_token)
+    describe_cluster = blocking(AsyncClient.describe_cluster)
+    move_partition = blocking(AsyncClient.move_partition)
+    transfer_lead = blocking(AsyncClient.transfer_lead)
+    decommission = blocking(AsyncClient.decommission)
+    split_partition = blocking(AsyncClient.split_partition)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
 

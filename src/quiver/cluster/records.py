@@ -38,9 +38,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: NodeId
     session: SessionId = NOBODY
     address: str = ""
-    """Where the native protocol is spoken, as ``host:port``."""
+    """Where it speaks the native protocol, as host:port."""
     http: str = ""
-    """Where HTTP is spoken, if it is."""
+    """Where it speaks HTTP, as host:port; empty if nowhere."""
     zone: str = ""
     version: str = ""
     role: Literal["full", "forwarder"] = "full"

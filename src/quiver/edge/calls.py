@@ -1,4 +1,4 @@
-"""Requests that are answered with one reply: about topics, subscriptions, producers, tokens, the node.
+"""Requests that are answered with one reply: about topics, subscriptions, tokens, nodes.
 
 Who asks has been let in; what they may not know of is left out of listings here.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.principal import PEER
+from quiver.edge.cluster_calls import AnyClusterChange, manage_cluster, node_alone
 from quiver.edge.scatter import Scatter
 from quiver.edge.services import NodeServices
 from quiver.edge.subscription_calls import find, manage, peek, push_url, read_state
@@ -141,6 +142,16 @@ class Calls:
     ) -> wire.AnyReply:
         return await manage_tokens(self._services.authority.tokens, request)
 
+    async def _describe_cluster(self, _: wire.DescribeCluster) -> wire.AnyReply:
+        services = self._services
+        if services.cluster is not None:
+            return wire.Cluster(cluster=services.cluster.describe())
+        topics = await services.broker.list_topics()
+        return wire.Cluster(cluster=node_alone(services.node, topics))
+
+    async def _manage_cluster(self, request: AnyClusterChange) -> wire.AnyReply:
+        return await manage_cluster(self._services.cluster, request)
+
 
 _HANDLERS: dict[type, Callable[[Calls, Any], Awaitable[wire.AnyReply]]] = {
     wire.Hello: Calls._hello,
@@ -156,6 +167,11 @@ _HANDLERS: dict[type, Callable[[Calls, Any], Awaitable[wire.AnyReply]]] = {
     wire.RevokeToken: Calls._manage_tokens,
     wire.DescribeNode: Calls._describe_node,
     wire.ListAlerts: Calls._list_alerts,
+    wire.DescribeCluster: Calls._describe_cluster,
+    wire.MovePartition: Calls._manage_cluster,
+    wire.TransferLead: Calls._manage_cluster,
+    wire.Decommission: Calls._manage_cluster,
+    wire.SplitPartition: Calls._manage_cluster,
 }
 
 

@@ -24,6 +24,7 @@ from quiver.broker.alerts.service import Tell
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.broker.replicated_storage import ReplicatedStorage
 from quiver.client import AsyncClient
+from quiver.cluster.admin import Administration
 from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
 from quiver.cluster.metadata import MetadataStore
 from quiver.cluster.open_store import open_store
@@ -187,6 +188,10 @@ class Node:
             peers=self._peers,
         )
         self.services.authority.peer_secret = secret
+        if self._member is not None:
+            self.services.cluster = Administration(
+                self._store, self._member.view, self._broker.split_partition
+            )
         return self.services
 
     # ------------------------------------------------------------------ in a cluster

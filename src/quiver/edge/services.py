@@ -10,6 +10,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.cluster_node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.access.authority import Authority
+from quiver.edge.cluster_calls import ClusterAdmin
 from quiver.edge.observing import Observing
 from quiver.edge.peers import Peers
 from quiver.metrics import NodeMetrics
@@ -31,3 +32,5 @@ class NodeServices(msgspec.Struct):
     connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""
+    cluster: ClusterAdmin | None = None
+    """What administers the cluster; ``None`` on a node that is on its own."""

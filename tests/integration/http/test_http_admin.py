@@ -120,7 +120,11 @@ async def test_health_and_the_node_are_told(tmp_path: Path) -> None:
         for path in ("/healthz", "/readyz"):
             reply = await node.http.get(path)
             assert (reply.status_code, reply.json()) == (200, {"status": "ok"})
-        assert (await node.http.get("/cluster")).json()["node"] == "node-1"
+        await node.queue()
+        cluster = (await node.http.get("/cluster")).json()
+        assert cluster["node"] == cluster["controller"] == cluster["nodes"][0]["id"] == "node-1"
+        (partition,) = cluster["partitions"]
+        assert (partition["topic"], partition["leader"]) == ("emails", "node-1")
 
 
 @edge_test

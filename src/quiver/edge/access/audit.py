@@ -99,7 +99,7 @@ def _where(address: str) -> dict[str, str]:
 
 def resource_of(request: wire.AnyRequest) -> str:
     """What a request is about."""
-    for field in ("name", "topic", "subscription", "token_id"):
+    for field in ("name", "topic", "subscription", "token_id", "node"):
         value = getattr(request, field, None)
         if isinstance(value, str):
             return value[:_TEXT_MAX]

@@ -153,6 +153,11 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.CreateToken: _cluster,
     wire.ListTokens: _cluster,
     wire.RevokeToken: _cluster,
+    wire.DescribeCluster: _cluster,
+    wire.MovePartition: _cluster,
+    wire.TransferLead: _cluster,
+    wire.Decommission: _cluster,
+    wire.SplitPartition: _cluster,
 }
 SUBJECT: dict[type, Callable[[Any], str]] = {
     wire.Publish: attrgetter("topic"),
@@ -179,6 +184,10 @@ ADMINISTRATIVE = frozenset(
         wire.Redrive,
         wire.CreateToken,
         wire.RevokeToken,
+        wire.MovePartition,
+        wire.TransferLead,
+        wire.Decommission,
+        wire.SplitPartition,
     }
 )
 """Calls that leave a line in the audit log also when they are carried out."""

@@ -139,9 +139,36 @@ EXAMPLES: dict[str, Any] = {
         "node": "node-1",
         "software": "quiver/0.1.0",
         "uptime_s": 12.5,
-        "topics": 2,
-        "partitions": 5,
+        "topics": 1,
         "connections": 1,
+        "nodes": [
+            {
+                "id": "node-1",
+                "address": "10.0.0.1:7401",
+                "http": "10.0.0.1:7400",
+                "zone": "a",
+                "version": "0.1.0",
+                "role": "full",
+                "alive": True,
+                "draining": False,
+                "leads": 1,
+                "holds": 1,
+            }
+        ],
+        "partitions": [
+            {
+                "topic": "orders",
+                "index": 0,
+                "leader": "node-1",
+                "epoch": 3,
+                "replicas": ["node-1"],
+                "in_sync": ["node-1"],
+                "target": [],
+                "min_in_sync": 1,
+            }
+        ],
+        "controller": "node-1",
+        "revision": 42,
     },
     "AlertsView": {
         "firing": [

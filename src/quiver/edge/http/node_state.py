@@ -1,4 +1,4 @@
-"""The node itself over HTTP: whether it lives, whether it takes work, what it is."""
+"""The node itself over HTTP: whether it lives, whether it takes work, and the cluster it is in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.structs import ClusterView, Health
-from quiver.errors import ShuttingDown
+from quiver.errors import PermissionDenied, ShuttingDown
 
 _OK = encode(Health())
 
@@ -22,14 +22,18 @@ async def is_ready(call: Call) -> Reply:
 
 
 async def describe_cluster(call: Call) -> Reply:
+    cluster = await call.client.describe_cluster()
     node = await call.client.describe_node()
     view = ClusterView(
         node=node.node,
         software=node.software,
         uptime_s=node.uptime_s,
         topics=node.topics,
-        partitions=node.partitions,
         connections=node.connections,
+        nodes=cluster.nodes,
+        partitions=cluster.partitions,
+        controller=cluster.controller,
+        revision=cluster.revision,
     )
     return Reply(200, encode(view))
 
@@ -58,8 +62,9 @@ OPERATIONS = (
         method="GET",
         path="/cluster",
         handler=describe_cluster,
-        summary="The node that answers.",
+        summary="The nodes there are, who holds and leads which partition, and the node that answers.",
         tag="node",
-        replies={200: ("The node.", {JSON: ClusterView})},
+        replies={200: ("The cluster.", {JSON: ClusterView})},
+        errors=(PermissionDenied,),
     ),
 )

@@ -23,6 +23,8 @@ STATUSES = {
     "partition_not_found": 404,
     "subscription_not_found": 404,
     "token_not_found": 404,
+    "node_not_found": 404,
+    "not_a_cluster": 409,
     "message_not_found": 404,
     "topic_exists": 409,
     "subscription_exists": 409,

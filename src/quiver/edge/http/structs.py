@@ -13,7 +13,7 @@ from quiver.edge.http.problems import Problem
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import RECEIVE_MAX, SubscriptionSettings
 from quiver.model.topic import PARTITIONS_MAX, TopicSettings
-from quiver.model.wire import AlertInfo
+from quiver.model.wire import AlertInfo, NodeInfo, PartitionPlacement
 
 BATCH_MAX = 10_000
 RECEIPTS_MAX = 10_000
@@ -556,12 +556,17 @@ class Health(Struct, kw_only=True):
 
 
 class ClusterView(Struct, kw_only=True):
+    """The cluster, and the node that answers."""
+
     node: str
     software: str
     uptime_s: float
     topics: int
-    partitions: int
     connections: int
+    nodes: list[NodeInfo]
+    partitions: list[PartitionPlacement]
+    controller: str | None = None
+    revision: int = 0
 
 
 class AlertsView(Struct, kw_only=True):

@@ -1,0 +1,1 @@
+"""A cluster on one machine: etcd and several nodes, each a child process."""

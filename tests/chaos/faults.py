@@ -1,0 +1,248 @@
+"""Everything that goes wrong in a cluster of real processes, one function for each.
+
+A fault breaks something while a workload runs and, where the cluster can go on without it, waits
+until it does. Healing is the stage's, and the same after every fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import quiver
+from quiver.errors import QuiverError
+from quiver.model.wire import PartitionPlacement
+from tests.chaos.cluster import Cluster
+from tests.chaos.machine import Machine
+from tests.chaos.workload import Seen, Workload, prepare
+from tests.serving import eventually
+
+LEASE_S = 3
+_topics = itertools.count(1)
+
+
+class Stage:
+    """A cluster in which all is well, and a workload on a topic of its own."""
+
+    def __init__(self, cluster: Cluster, workload: Workload, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.workload = workload
+        self.rng = rng
+
+    def leader(self) -> Machine:
+        """The node that leads the topic's first partition, once somebody does."""
+        found: list[str] = []
+
+        def is_led() -> bool:
+            found[:] = [
+                one.leader
+                for one in _placements(self.cluster, self.workload.topic)
+                if one.index == 0 and one.leader is not None
+            ]
+            return bool(found)
+
+        eventually(is_led, "somebody leads")
+        return self.cluster.nodes[found[0]]
+
+    def followers(self) -> list[Machine]:
+        leader = self.leader()
+        return [node for node in self.cluster.nodes.values() if node is not leader]
+
+    def heal(self) -> None:
+        """Whatever was broken works again, and every replica has caught up."""
+        heal(self.cluster, self.workload.topic)
+
+    def finish(self) -> Seen:
+        return self.workload.finish()
+
+
+@contextmanager
+def stage(cluster: Cluster, seed: int) -> Iterator[Stage]:
+    heal(cluster, None)
+    topic = f"orders-{next(_topics)}"
+    prepare(cluster.url, topic=topic)
+    with Workload(cluster.url, topic=topic) as workload:
+        yield Stage(cluster, workload, random.Random(seed))
+
+
+def heal(cluster: Cluster, topic: str | None) -> None:
+    cluster.network.heal_all()
+    for member in cluster.etcd.values():
+        if not member.is_running:
+            member.start()
+    for node in cluster.nodes.values():
+        node.resume()
+        node.remove_ballast()
+        if not node.is_running:
+            node.start(wait=False)
+    for node in cluster.nodes.values():
+        node.wait_ready()
+    eventually(lambda: _is_whole(cluster, topic), "every replica is in sync")
+
+
+def _is_whole(cluster: Cluster, topic: str | None) -> bool:
+    with contextlib.suppress(QuiverError), quiver.Client(cluster.url, timeout="5s") as client:
+        seen = client.describe_cluster()
+        alive = {node.id for node in seen.nodes if node.alive}
+        return alive == set(cluster.nodes) and all(
+            one.leader is not None and set(one.in_sync) == set(one.replicas)
+            for one in seen.partitions
+            if topic in (None, one.topic)
+        )
+    return False
+
+
+def _placements(cluster: Cluster, topic: str) -> list[PartitionPlacement]:
+    with contextlib.suppress(QuiverError), quiver.Client(cluster.url, timeout="5s") as client:
+        return [one for one in client.describe_cluster().partitions if one.topic == topic]
+    return []
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def leader_killed(stage: Stage) -> None:
+    stage.leader().kill()
+    stage.workload.goes_on()
+
+
+def follower_killed(stage: Stage) -> None:
+    stage.rng.choice(stage.followers()).kill()
+    stage.workload.goes_on()
+
+
+def leader_paused_past_its_lease(stage: Stage) -> None:
+    leader = stage.leader()
+    leader.pause()
+    stage.workload.goes_on()
+    leader.resume()
+    stage.workload.goes_on()
+
+
+def two_nodes_killed(stage: Stage) -> None:
+    """Nothing durable can be published with one node, and nothing is lost by that."""
+    for node in (stage.leader(), stage.followers()[0]):
+        node.kill()
+    time.sleep(1)
+
+
+# ---------------------------------------------------------------------- links
+
+
+def leader_isolated(stage: Stage) -> None:
+    stage.cluster.network.isolate(stage.leader().name)
+    stage.workload.goes_on()
+
+
+def leader_cut_off_from_etcd(stage: Stage) -> None:
+    """It can prove no epoch once its lease has ended; its followers reach etcd and go on."""
+    stage.cluster.network.isolate(stage.leader().name, *stage.cluster.etcd)
+    stage.workload.goes_on()
+
+
+def leader_cut_off_from_its_followers(stage: Stage) -> None:
+    followers = [node.name for node in stage.followers()]
+    stage.cluster.network.isolate(stage.leader().name, *followers)
+    time.sleep(1)
+
+
+def follower_cut_off_one_way(stage: Stage) -> None:
+    leader, follower = stage.leader(), stage.followers()[0]
+    stage.cluster.network.cut(leader.name, follower.name, one_way=True)
+    stage.workload.goes_on()
+
+
+# ---------------------------------------------------------------------- etcd
+
+
+def etcd_leader_killed(stage: Stage) -> None:
+    stage.cluster.etcd[stage.cluster.etcd_leader()].stop()
+    stage.workload.goes_on()
+
+
+def etcd_out_of_reach_for_less_than_a_lease(stage: Stage) -> None:
+    """Elections stop, publishing does not."""
+    for node, member in itertools.product(stage.cluster.nodes, stage.cluster.etcd):
+        stage.cluster.network.cut(node, member)
+    stage.workload.goes_on(count=1, within_s=LEASE_S)
+
+
+# ---------------------------------------------------------------------- disks
+
+
+def leader_loses_power(stage: Stage) -> None:
+    stage.leader().cut_power()
+    stage.workload.goes_on()
+
+
+def all_lose_power(stage: Stage) -> None:
+    nodes = list(stage.cluster.nodes.values())
+    for node in nodes:
+        node.begin_power_cut()
+    for node in nodes:
+        node.end_power_cut()
+
+
+def follower_has_a_full_disk(stage: Stage) -> None:
+    stage.rng.choice(stage.followers()).fill_disk()
+    stage.workload.goes_on()
+
+
+def leader_has_a_full_disk(stage: Stage) -> None:
+    stage.leader().fill_disk()
+    time.sleep(1)
+
+
+def a_data_folder_is_lost(stage: Stage) -> None:
+    node = stage.rng.choice(list(stage.cluster.nodes.values()))
+    node.kill()
+    node.lose_data()
+    node.start()
+    stage.workload.goes_on()
+
+
+def bits_are_flipped_in_one_replica(stage: Stage) -> None:
+    node = stage.rng.choice(list(stage.cluster.nodes.values()))
+    node.kill()
+    node.flip_bits(stage.rng, 3)
+    node.start()
+    stage.workload.goes_on()
+
+
+FAULTS: dict[str, Callable[[Stage], None]] = {
+    fault.__name__: fault
+    for fault in (
+        leader_killed,
+        follower_killed,
+        leader_paused_past_its_lease,
+        two_nodes_killed,
+        leader_isolated,
+        leader_cut_off_from_etcd,
+        leader_cut_off_from_its_followers,
+        follower_cut_off_one_way,
+        etcd_leader_killed,
+        etcd_out_of_reach_for_less_than_a_lease,
+        leader_loses_power,
+        all_lose_power,
+        follower_has_a_full_disk,
+        leader_has_a_full_disk,
+        a_data_folder_is_lost,
+        bits_are_flipped_in_one_replica,
+    )
+}
+SHORT = (
+    "leader_killed",
+    "leader_paused_past_its_lease",
+    "leader_isolated",
+    "leader_cut_off_from_etcd",
+    "etcd_leader_killed",
+    "all_lose_power",
+    "follower_has_a_full_disk",
+    "a_data_folder_is_lost",
+    "bits_are_flipped_in_one_replica",
+)
+"""Those that ``make test`` has time for; ``make chaos`` makes them all, again and again."""

@@ -1,0 +1,77 @@
+"""Three real nodes and three real etcd members, with everything going wrong that can be arranged.
+
+``make test`` makes each fault of a short list once; ``make chaos`` sets ``QUIVER_CHAOS_ROUNDS`` and
+makes all of them, so often. A failure names the seed; ``QUIVER_CHAOS_SEED`` begins with it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.accounting import findings
+from tests.chaos.cluster import Cluster, running
+from tests.chaos.faults import FAULTS, LEASE_S, SHORT, stage
+from tests.chaos.replicas import copies
+
+ROUNDS = int(os.environ.get("QUIVER_CHAOS_ROUNDS", "0"))
+SEED = int(os.environ.get("QUIVER_CHAOS_SEED", random.SystemRandom().randrange(1 << 31)))
+_DISK_BYTES = 128 << 20
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    settings = [f"metadata.lease_s={LEASE_S}"]
+    with running(folder, disk_bytes=_DISK_BYTES, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("fault", list(FAULTS) if ROUNDS else SHORT)
+@pytest.mark.parametrize("round_", range(max(1, ROUNDS)))
+def test_nothing_confirmed_is_lost(cluster: Cluster, fault: str, round_: int) -> None:
+    seed = SEED + round_
+    with stage(cluster, seed) as on_stage:
+        FAULTS[fault](on_stage)
+        on_stage.heal()
+        on_stage.workload.goes_on()
+        assert findings(on_stage.finish()) == [], f"QUIVER_CHAOS_SEED={seed}"
+
+
+def test_a_rolling_restart_fails_no_publish(cluster: Cluster) -> None:
+    with stage(cluster, SEED) as on_stage:
+        for node in cluster.nodes.values():
+            assert node.stop() == 0
+            on_stage.workload.goes_on()
+            node.start()
+            on_stage.heal()
+        seen = on_stage.finish()
+    assert findings(seen) == []
+    assert [send for send in seen.history.sends if send.outcome != "done"] == []
+
+
+def test_replicas_are_the_same_after_many_faults_in_a_row(cluster: Cluster) -> None:
+    rng = random.Random(SEED)
+    with stage(cluster, SEED) as on_stage:
+        for name in rng.sample(sorted(FAULTS), len(FAULTS) if ROUNDS else 3):
+            FAULTS[name](on_stage)
+            on_stage.heal()
+        on_stage.workload.goes_on()
+        seen = on_stage.finish()
+        on_stage.heal()
+        topic = on_stage.workload.topic
+    for node in cluster.nodes.values():
+        node.stop()
+    for partition, held in copies(cluster.nodes.values(), topic).items():
+        assert len(held) == len(cluster.nodes)
+        seen.history.copies[partition] = held
+    assert findings(seen) == [], f"QUIVER_CHAOS_SEED={SEED}"
+    for node in cluster.nodes.values():
+        node.start(wait=False)
+    for node in cluster.nodes.values():
+        node.wait_ready()

@@ -1,0 +1,279 @@
+"""Producers, readers and queue consumers that go on whatever breaks, and write down what they saw.
+
+They run in a thread with an event loop of its own, so that a test can break things meanwhile. The
+history is the simulator's: its checker reads what real processes did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+import quiver
+from quiver.cluster.records import NodeId, PartitionId
+from quiver.errors import QuiverError, TopicExists
+from quiver.testing.simulator.history import Copy, History, Read, Send
+
+_PATIENCE = "30s"
+_AGAIN_S = 0.05
+_PAUSE_S = 0.005
+_STEP_S_MAX = 60.0
+_PRODUCERS_PER_PARTITION = 2
+_CONSUMERS = 2
+
+
+class Delivered(msgspec.Struct):
+    """A value that a consumer was given, and when it was acknowledged, if that was confirmed."""
+
+    value: str
+    invoked: float
+    acked: float | None = None
+
+
+class Seen(msgspec.Struct):
+    """What the clients saw."""
+
+    history: History
+    deliveries: list[Delivered]
+
+
+class Workload:
+    """Use it with ``with``; ``finish`` it once everything is healed."""
+
+    def __init__(self, url: str, *, topic: str = "orders", partitions: int = 2) -> None:
+        self.history = History(sends=[], reads=[], led=[], appended=[], copies={}, trouble=[])
+        self.deliveries: list[Delivered] = []
+        self.topic = topic
+        self.subscription = subscription_of(topic)
+        self._url = url
+        self._partitions = partitions
+        self._ids = itertools.count()
+        self._confirmed: Counter[int] = Counter()
+        self._producing = True
+        self._loop = asyncio.new_event_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop_all)
+        self._thread.join(_STEP_S_MAX)
+        assert not self._thread.is_alive(), "the workload does not end"
+
+    def goes_on(self, count: int = 5, within_s: float = _STEP_S_MAX) -> float:
+        """Wait until so many more are confirmed in every partition; how many seconds that took."""
+        began, before = time.monotonic(), Counter(self._confirmed)
+        while any(self._confirmed[one] - before[one] < count for one in range(self._partitions)):
+            assert self._thread.is_alive(), "the workload has ended"
+            assert time.monotonic() - began < within_s, (
+                f"not {count} more in every partition within {within_s:g} s: "
+                f"{dict(self._confirmed - before)}"
+            )
+            time.sleep(0.005)
+        return time.monotonic() - began
+
+    def longest_pause_s(self, since: float) -> float:
+        """The longest time after ``since`` (monotonic) in which a partition confirmed nothing."""
+        longest = 0.0
+        for partition in range(self._partitions):
+            ended = sorted(
+                send.ended
+                for send in self.history.sends
+                if send.outcome == "done" and send.partition == self._id(partition)
+            )
+            later = [since, *(moment for moment in ended if moment >= since)]
+            longest = max([longest, *(b - a for a, b in itertools.pairwise(later))])
+        return longest
+
+    def finish(self) -> Seen:
+        """Stop producing, let consumers finish, and read everything that is stored."""
+        self._producing = False
+        self._call(self._drain)
+        return Seen(self.history, self.deliveries)
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._tasks = [self._loop.create_task(one) for one in self._works()]
+        self._loop.run_until_complete(asyncio.wait(self._tasks))
+        self._loop.close()
+
+    def _works(self) -> list[Coroutine[Any, Any, None]]:
+        places = range(self._partitions)
+        return [
+            *(self._produce(one) for one in places for _ in range(_PRODUCERS_PER_PARTITION)),
+            *(self._read(one) for one in places),
+            *(self._consume() for _ in range(_CONSUMERS)),
+            self._until_ended(),
+        ]
+
+    async def _until_ended(self) -> None:
+        await asyncio.Event().wait()
+
+    def _stop_all(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        asyncio.run_coroutine_threadsafe(work(), self._loop).result(2 * _STEP_S_MAX)
+
+    def _client(self) -> quiver.AsyncClient:
+        return quiver.AsyncClient(self._url, timeout=_PATIENCE)
+
+    def _id(self, partition: int) -> PartitionId:
+        return PartitionId(f"{self.topic}/{partition}")
+
+    # ------------------------------------------------------------------ producing
+
+    async def _produce(self, partition: int) -> None:
+        """One value after the other; whoever is left without an answer goes on as another."""
+        while self._producing:
+            producer = next(self._ids)
+            async with self._client() as client:
+                for sequence in itertools.count():
+                    if not self._producing or not await self._send(
+                        client, partition, producer, sequence
+                    ):
+                        break
+                    await asyncio.sleep(_PAUSE_S)
+
+    async def _send(
+        self, client: quiver.AsyncClient, partition: int, producer: int, sequence: int
+    ) -> bool:
+        send = Send(
+            producer=producer,
+            sequence=sequence,
+            partition=self._id(partition),
+            value=f"{producer}.{sequence}",
+            invoked=time.monotonic(),
+        )
+        self.history.sends.append(send)
+        try:
+            stored = await client.publish(self.topic, send.value, partition=partition)
+        except QuiverError:
+            await asyncio.sleep(_AGAIN_S)
+            return False
+        finally:
+            send.ended = time.monotonic()
+        assert stored.offset is not None
+        send.outcome, send.offset = "done", stored.offset
+        self._confirmed[partition] += 1
+        return True
+
+    # ------------------------------------------------------------------ reading
+
+    async def _read(self, partition: int) -> None:
+        position = 0
+        async with self._client() as client:
+            while True:
+                invoked = time.monotonic()
+                try:
+                    found = await self._stored(client, partition, position)
+                except QuiverError:
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                read = Read(
+                    reader=partition,
+                    partition=self._id(partition),
+                    invoked=invoked,
+                    ended=time.monotonic(),
+                    asked=position,
+                    epoch=-1,
+                    watermark=None,
+                    values=tuple(found),
+                )
+                self.history.reads.append(read)
+                position = found[-1][0] + 1 if found else position
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _stored(
+        self, client: quiver.AsyncClient, partition: int, start: int
+    ) -> list[tuple[int, str]]:
+        reader = client.read(self.topic, partition=partition, start=start)
+        try:
+            return [(one.offset, one.payload.decode()) async for one in reader.messages()]
+        finally:
+            await reader.close()
+
+    # ------------------------------------------------------------------ consuming
+
+    async def _consume(self) -> None:
+        async with self._client() as client:
+            while True:
+                try:
+                    await self._consume_some(client)
+                except QuiverError:
+                    await asyncio.sleep(_AGAIN_S)
+
+    async def _consume_some(self, client: quiver.AsyncClient) -> None:
+        invoked = time.monotonic()
+        messages = await client.receive(self.subscription, 50, wait="1s")
+        given = [Delivered(one.payload.decode(), invoked) for one in messages]
+        self.deliveries += given
+        if messages:
+            await client.ack(self.subscription, messages)
+            for one in given:
+                one.acked = time.monotonic()
+
+    # ------------------------------------------------------------------ the end
+
+    async def _drain(self) -> None:
+        async with self._client() as client, asyncio.timeout(_STEP_S_MAX):
+            while await self._is_unfinished(client):  # noqa: ASYNC110 - it is a node that changes
+                await asyncio.sleep(_AGAIN_S)
+            for partition in range(self._partitions):
+                values = await self._stored(client, partition, 0)
+                copy = Copy(
+                    node=NodeId("drained"),
+                    watermark=len(values),
+                    values=tuple((offset, 0, value) for offset, value in values),
+                )
+                self.history.copies[self._id(partition)] = [copy]
+
+    async def _is_unfinished(self, client: quiver.AsyncClient) -> bool:
+        try:
+            info = await client.describe_subscription(self.subscription)
+        except QuiverError:
+            return True
+        producing = any(send.ended < 0 for send in self.history.sends)
+        left = (info.ready or 0) + (info.delayed or 0) + (info.leased or 0) + (info.unseen or 0)
+        return producing or left > 0
+
+
+def subscription_of(topic: str) -> str:
+    return f"{topic}-workers"
+
+
+def prepare(url: str, *, topic: str = "orders", partitions: int = 2, **settings: Any) -> None:
+    """Make the topic and the subscription that a workload uses."""
+    with quiver.Client(url, timeout=_PATIENCE) as client:
+        with contextlib.suppress(TopicExists):
+            client.create_topic(topic, partitions=partitions, **settings)
+        client.create_subscription(
+            subscription_of(topic),
+            [topic],
+            start="earliest",
+            exist_ok=True,
+            guarantee="exactly-once",
+            visibility="5s",
+            max_deliveries=1000,
+        )

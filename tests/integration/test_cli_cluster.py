@@ -1,0 +1,88 @@
+"""``quiver cluster`` against a node that is on its own, and the mistakes that are told in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from quiver.cli.exits import ExitCode, run
+from quiver.cli.main import app
+from tests.serving import Commands, Served, served
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("node"), "--log-format", "json") as node:
+        yield node
+
+
+@pytest.fixture
+def quiver(node: Served, capsys: Capture) -> Commands:
+    commands = Commands(node.url, capsys)
+    assert commands("topic", "create", "orders", "--partitions", "2", "--if-not-exists").code == 0
+    return commands
+
+
+def test_a_node_on_its_own_describes_itself(quiver: Commands) -> None:
+    status = quiver("cluster", "status", "--json").json
+    assert status["health"] == "ok"
+    assert status["nodes"]["alive"] == 1
+    (node,) = quiver("cluster", "nodes", "--json").json
+    assert (node["id"], node["leads"], node["holds"]) == ("node-1", 2, 2)
+    places = quiver("cluster", "partitions", "--json").json
+    assert [(one["topic"], one["index"], one["leader"]) for one in places] == [
+        ("orders", 0, "node-1"),
+        ("orders", 1, "node-1"),
+    ]
+    assert quiver("cluster", "partitions", "nothing", "--json").json == []
+    assert quiver("cluster", "leaders", "--json").json == {"node-1": ["orders/0", "orders/1"]}
+
+
+@pytest.mark.parametrize("what", ["status", "nodes", "partitions", "leaders"])
+def test_people_get_tables(quiver: Commands, what: str) -> None:
+    told = quiver("cluster", what)
+    assert (told.code, told.err) == (0, "")
+    assert "node-1" in told.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["move", "orders/0", "node-2"],
+        ["split", "orders/0"],
+        ["leaders", "--transfer", "orders/0"],
+        ["decommission", "node-1", "--yes"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_only_a_cluster_can_do_is_refused(quiver: Commands, command: list[str]) -> None:
+    told = quiver("cluster", *command)
+    assert (told.code, told.out) == (ExitCode.FAILED, "")
+    assert told.err.startswith("error: This node is on its own")
+
+
+def test_changes_are_in_the_audit_log(quiver: Commands, node: Served) -> None:
+    quiver("cluster", "decommission", "somebody", "--yes")
+    lines = [line for line in node.log.splitlines() if '"act": "decommission"' in line]
+    assert any('"resource": "somebody"' in line and '"failed"' in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["move", "orders", "node-1"], "not a partition: 'orders'; write it as orders/0"),
+        (["split", "orders/x"], "not a partition"),
+        (["leaders", "--to", "node-1"], "--to is for --transfer"),
+        (["decommission", "node-1", "--wait", "soon"], "not a duration"),
+        (["up", "--nodes", "0"], "'--nodes'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_told_in_a_line(command: list[str], said: str, capsys: Capture) -> None:
+    assert run(app, ["cluster", *command]) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert said in told.err.splitlines()[0]
+    assert told.out == ""
