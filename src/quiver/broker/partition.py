@@ -112,6 +112,8 @@ class Partition:
                 raise LogClosed(f"{self.folder} is closed")
             if self.state is None or (not self.state.is_open and self.log.failure is None):
                 try:
+                    if self.state is not None:
+                        await self.state.close()
                     log = await self._open_state_log()
                     log.on_sync = self.log.on_sync
                     self.state = await PartitionState.open(
@@ -289,9 +291,10 @@ class Partition:
             again.set_result(place)
         elif original := self._underway.get(last) or self._newest_underway():
             original.add_done_callback(partial(_pass_on, again, place))
-        else:
-            assert self.log.failure is not None, "what is staged and not under way has failed"
+        elif self.log.failure is not None:
             again.set_exception(unavailable(self.log.failure))
+        else:
+            again.set_result(place)  # whoever published it asked for no more than it has
         return again
 
     def _newest_underway(self) -> asyncio.Future[Placed] | None:
@@ -328,7 +331,7 @@ class Partition:
     async def close_state(self) -> None:
         """Let go of the state log, so that another may open it."""
         async with self._state_turn:
-            if self.state is not None and self.state.is_open:
+            if self.state is not None:
                 await self.state.close()
 
     async def _snapshot_later(self) -> None:

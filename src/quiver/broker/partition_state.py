@@ -92,6 +92,8 @@ class PartitionState:
         self._looking = False
         self._excerpts = Excerpts()
         self.is_open = True
+        self._is_ahead = False
+        self._is_closed = False
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
 
@@ -150,6 +152,9 @@ class PartitionState:
         try:
             entry, stored = self._log.submit(seal_batch(body, 1, 0))
         except QuiverError as error:
+            # What the machines say now is in no log: they are of no use any more.
+            self.is_open = False
+            self._is_ahead = True
             batch.stored.set_exception(error)
             return
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
@@ -315,6 +320,8 @@ class PartitionState:
     async def _snapshot(self) -> None:
         """Save the state, once every record in it is stored, and drop the records before it."""
         self._flush()
+        if self._is_ahead:
+            return
         offset = self._log.staged_offset
         machines = {number: machine.snapshot() for number, machine in self.machines.items()}
         self._unsnapshotted_bytes = 0
@@ -327,7 +334,10 @@ class PartitionState:
         await self._log.retain(RetentionLimits(before=needed_from))
 
     async def close(self) -> None:
-        self.is_open = False
+        """Let go of the state log. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed, self.is_open = True, False
         self._flush()
         if self._snapshotting is not None:
             await self._snapshotting

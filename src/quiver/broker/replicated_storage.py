@@ -137,7 +137,9 @@ class ReplicatedStorage:
             await log.wait_recovered(_RECOVERY_TIMEOUT_S)
 
         async def state_log() -> Log:
-            return state
+            log = ReplicatedLog(replica, leading, STATE, self._clock)
+            await log.wait_settled(_RECOVERY_TIMEOUT_S)
+            return log
 
         opened = await Partition.over(
             partition,

@@ -96,6 +96,11 @@ class ReplicatedLog:
                 raise NotEnoughReplicas("the replicas of this partition are not in sync yet")
             await self._growth.wait(left_s)
 
+    async def wait_settled(self, timeout_s: float) -> None:
+        """Wait until everything that was submitted is committed."""
+        if not await self.wait_beyond(Offset(self.staged_offset - 1), timeout_s):
+            raise NotEnoughReplicas("what was changed last is not on enough replicas yet")
+
     # ------------------------------------------------------------------ appending
 
     @property
