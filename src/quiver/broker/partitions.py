@@ -141,6 +141,7 @@ class Partitions:
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to its open partitions."""
+        self.storage.reconfigure()
         for (number, _), partition in self._open.items():
             if number == record.number:
                 partition.log.reconfigure(self.log_settings(record.settings))

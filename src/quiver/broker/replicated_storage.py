@@ -6,6 +6,7 @@ opened anew each time the node begins to lead it, from what is committed, and lo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -52,6 +53,7 @@ class ReplicatedStorage:
         self._cluster = cluster
         self._clock = clock
         self._run_blocking = run_blocking
+        self._reconfiguring: set[asyncio.Task[None]] = set()
         self._on_lost: dict[PartitionId, Callable[[], None]] = {}
         cluster.holdings.on_opened = self._opened
 
@@ -123,6 +125,11 @@ class ReplicatedStorage:
         """Whoever holds replicas of it drops them when it learns of the deletion."""
 
     # ------------------------------------------------------------------ partitions
+
+    def reconfigure(self) -> None:
+        task = asyncio.create_task(self._cluster.holdings.reconfigure())
+        self._reconfiguring.add(task)
+        task.add_done_callback(self._reconfiguring.discard)
 
     async def open(
         self, record: TopicRecord, index: int, _settings: LogSettings, on_lost: Callable[[], None]

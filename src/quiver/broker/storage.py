@@ -35,6 +35,9 @@ class Storage(Protocol):
     def end(self, record: TopicRecord) -> Sequence[Put | Delete]:
         """What is to be written together with the deletion of a topic."""
 
+    def reconfigure(self) -> None:
+        """Topics have other settings than before, also where others lead them."""
+
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, on_lost: Callable[[], None]
     ) -> Partition:
@@ -67,6 +70,9 @@ class OwnStorage:
 
     def end(self, _record: TopicRecord) -> Sequence[Put | Delete]:
         return ()
+
+    def reconfigure(self) -> None:
+        """Open partitions are told themselves."""
 
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, _on_lost: Callable[[], None]

@@ -43,6 +43,8 @@ async def answer_peer(
         question = decode_question(request.question)
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"the question is not understood: {error}") from error
+    if isinstance(question, Fetch):
+        caller.node = question.node
     answer = await _answer(services, question, body)
     data: Sequence[Bytes] = ()
     if isinstance(answer, Entries) and answer.data:

@@ -195,6 +195,8 @@ class Session:
 
     def close(self) -> None:
         """The client is gone: whatever is still going on has nobody to answer."""
+        if self.caller.node is not None and self._services.member is not None:
+            self._services.member.on_broken(self.caller.node)
         self._unanswered.clear()
         self._backlog.clear()
         for task in list(self._tasks):

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from pyroaring import BitMap64
 
+from quiver.cluster.records import NodeId
 from quiver.edge.access.authority import Authority
 from quiver.edge.access.principal import Principal
 from quiver.edge.access.quotas import Usage
@@ -40,6 +41,8 @@ class Caller:
     ) -> None:
         self.principal = principal
         self.address = address
+        self.node: NodeId | None = None
+        """The node of the cluster that copies logs over this conversation, if one does."""
         self._authority = authority
         self._clock = clock
         self._patience_s = patience_s
