@@ -65,14 +65,18 @@ class Scatter:
                 return received, body
 
     async def _round(self, request: wire.Receive) -> Reply:
-        asked = await self._parts(request)
-        tasks = [asyncio.create_task(part) for part in asked]
+        tasks = [asyncio.create_task(part) for part in await self._parts(request)]
+        first: asyncio.Task[Reply] | None = None
         try:
-            return await self._first(tasks)
+            first = await _first_with_messages(tasks)
+            return first.result() if first is not None else (wire.Received(portions=[]), ())
         finally:
             for task in tasks:
-                task.cancel()  # what was taken meanwhile is given back
+                task.cancel()
             await asyncio.wait(tasks)
+            for task in tasks:
+                if task is not first and not task.cancelled() and task.exception() is None:
+                    await self.give_back(task.result()[0])
 
     async def _parts(self, request: wire.Receive) -> list[Coroutine[Any, Any, Reply]]:
         """One receive for each node that has partitions for this consumer."""
@@ -110,24 +114,6 @@ class Scatter:
         """Nobody can be asked now: that may be otherwise in a while."""
         await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
         return wire.Received(portions=[]), ()
-
-    async def _first(self, tasks: list[asyncio.Task[Reply]]) -> Reply:
-        """The first answer that has messages; of several at once one, the others go back."""
-        waiting = set(tasks)
-        received: Reply = wire.Received(portions=[]), ()
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                reply = task.result()
-                if not expect(wire.Received, reply[0]).portions:
-                    continue
-                if expect(wire.Received, received[0]).portions:
-                    await self.give_back(reply[0])
-                else:
-                    received = reply
-            if expect(wire.Received, received[0]).portions:
-                break
-        return received
 
     async def give_back(self, reply: wire.AnyReply) -> None:
         """Nobody takes these: others may have them at once."""
@@ -246,6 +232,19 @@ class Scatter:
             for topic, sent in redriven.by_topic.items():
                 by_topic[topic] += sent
         return wire.Redriven(count=count, by_topic=dict(by_topic)), ()
+
+
+async def _first_with_messages(
+    tasks: list[asyncio.Task[Reply]],
+) -> asyncio.Task[Reply] | None:
+    """The first receive that got something; ``None`` once all have come back empty."""
+    waiting = set(tasks)
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if expect(wire.Received, task.result()[0]).portions:
+                return task
+    return None
 
 
 def _subscription_of(request: _OfSubscription) -> str:
