@@ -31,6 +31,26 @@ def test_a_column_of_receipts_is_the_receipts_one_by_one(lease: bytes, offsets: 
         assert leases_in(shape) == {lease: BitMap64(offsets)}
 
 
+@given(LEASES, st.integers(0, 18), st.integers(-20, 20), st.integers(1, 40), st.integers(0, 39))
+def test_receipts_of_a_run_of_messages_are_whole_wherever_it_begins_and_is_cut(
+    lease: bytes, power: int, before: int, count: int, cut: int
+) -> None:
+    first = max(0, 10**power + before)
+    offsets = list(range(first, first + count))
+    column = receipts(lease, pa.array(offsets, pa.int64()))
+    assert column.to_pylist() == [receipt(lease, offset) for offset in offsets]
+    column.validate(full=True)
+    assert leases_in(column.slice(cut)) == ({lease: BitMap64(offsets[cut:])} if cut < count else {})
+
+
+@pytest.mark.parametrize("rest", [":12", "/12", "\u0661"])
+def test_one_receipt_that_is_none_spoils_a_column_of_the_same_length(rest: str) -> None:
+    good = receipt(bytes(LEASE_BYTES), 1000)
+    bad = f"{good[: -len(rest.encode())]}{rest}"
+    with pytest.raises(InvalidReceipt):
+        leases_in([good, bad])
+
+
 def test_a_receipt_is_safe_in_a_url() -> None:
     text = receipt(bytes(range(230, 256)), 1)
     assert text.replace(".", "").replace("-", "").replace("_", "").isalnum()

@@ -7,7 +7,7 @@ messages reads like any other. Offset, partition and time of storage come from t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
     ]
 )
 """What a reader yields: where and when a message is stored, and all that it has."""
+_KINDS = {field.name: field.type for field in COLUMNS}
 _JOINED_BYTES_MAX = 256 << 10
 """Entries smaller than this are joined with their neighbours: a batch costs more than the copy."""
 _JOINED_TOTAL_MAX = 1 << 20
@@ -56,7 +57,7 @@ def rows_in(entry: StoredBatch, chunk: Chunk) -> pa.RecordBatch:
 
 def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The chunk as record batches of this schema."""
-    fields = list(schema)
+    names = schema.names
     for run in _runs(chunk):
         parts = [rows_in(entry, chunk) for entry in run]
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
@@ -65,21 +66,18 @@ def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns["offset"] = pa.array(np.arange(first, first + len(rows)))
         columns["partition"] = pa.repeat(pa.scalar(chunk.partition, pa.int32()), len(rows))
         columns["timestamp"] = times_of(run, [len(part) for part in parts])
-        yield pa.RecordBatch.from_arrays(columns_of(fields, columns, len(rows)), schema=schema)
+        yield pa.RecordBatch.from_arrays(columns_of(names, columns, len(rows)), schema=schema)
 
 
-def columns_of(
-    fields: Sequence[pa.Field], columns: Mapping[str, pa.Array], count: int
-) -> list[pa.Array]:
-    """The columns of these fields, in order; those that are not there are null."""
-    return [
-        columns[field.name] if field.name in columns else _nulls(field.type, count)
-        for field in fields
-    ]
+def columns_of(names: Sequence[str], columns: Mapping[str, pa.Array], count: int) -> list[pa.Array]:
+    """The columns of these names, in order; those that are not there are null."""
+    return [columns[name] if name in columns else _nulls(name, count) for name in names]
 
 
 def times_of(run: Sequence[StoredBatch], counts: Sequence[int]) -> pa.Array:
     """When the messages were stored: so many of each entry."""
+    if len(run) == 1:
+        return pa.array(np.full(counts[0], run[0].append_time)).view(TIMESTAMP)
     return pa.array(np.repeat([entry.append_time for entry in run], counts)).view(TIMESTAMP)
 
 
@@ -105,11 +103,14 @@ def _runs(chunk: Chunk) -> Iterator[list[StoredBatch]]:
 
 
 @cache
-def _many_nulls(kind: pa.DataType) -> pa.Array:
-    return pa.nulls(_NULLS_KEPT, kind)
+def _many_nulls(name: str) -> pa.Array:
+    return pa.nulls(_NULLS_KEPT, _KINDS[name])
 
 
-def _nulls(kind: pa.DataType, count: int) -> pa.Array:
-    if count > _NULLS_KEPT:
-        return pa.nulls(count, kind)
-    return _many_nulls(kind).slice(0, count)
+@lru_cache(1024)
+def _some_nulls(name: str, count: int) -> pa.Array:
+    return _many_nulls(name).slice(0, count)
+
+
+def _nulls(name: str, count: int) -> pa.Array:
+    return pa.nulls(count, _KINDS[name]) if count > _NULLS_KEPT else _some_nulls(name, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any
@@ -27,7 +28,6 @@ from quiver.model.receipt import leases_in, receipt, receipts
 from quiver.model.units import Duration
 from quiver.model.wire import PortionInfo, Received, Settlement
 
-_ONCE = pa.scalar(1, pa.int32())
 RECEIVED_SCHEMA = pa.schema(
     [
         pa.field("receipt", pa.string()),
@@ -36,9 +36,9 @@ RECEIVED_SCHEMA = pa.schema(
         *(field for field in SCHEMA if field.name not in {"deliveries"}),
     ]
 )
-
-
-_RECEIVED_FIELDS = list(RECEIVED_SCHEMA)
+_RECEIVED_NAMES = RECEIVED_SCHEMA.names
+_KEPT_ROWS = 1 << 10
+"""Columns of one value in so many rows or fewer are kept: the next receive wants them again."""
 
 
 class ReceivedMessage(Message, frozen=True, gc=False):
@@ -150,16 +150,29 @@ def _received_rows(
     columns = {
         **dict(zip(joined.schema.names, joined.columns, strict=True)),
         "receipt": receipts(portion.lease, numbers),
-        "topic": pa.repeat(pa.scalar(portion.topic, pa.string()), count),
+        "topic": _repeated(portion.topic, count),
         "deliveries": pa.array(_deliveries(portion, offsets[:count].tolist()), pa.int32())
         if portion.deliveries
-        else pa.repeat(_ONCE, count),
+        else _repeated(1, count),
         "offset": numbers,
-        "partition": pa.repeat(pa.scalar(portion.partition, pa.int32()), count),
+        "partition": _repeated(portion.partition, count),
         "timestamp": times_of(run, [entry.count for entry in run]),
     }
-    arrays = columns_of(_RECEIVED_FIELDS, columns, count)
+    arrays = columns_of(_RECEIVED_NAMES, columns, count)
     return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED_SCHEMA)
+
+
+def _repeated(value: str | int, count: int) -> pa.Array:
+    """A column of one text, or of one number in 32 bits."""
+    return _kept(value, count) if count <= _KEPT_ROWS else _made(value, count)
+
+
+def _made(value: str | int, count: int) -> pa.Array:
+    kind = pa.string() if isinstance(value, str) else pa.int32()
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+_kept = lru_cache(32)(_made)
 
 
 def _parts(
