@@ -14,6 +14,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from quiver.errors import ProtocolError
 from quiver.model.batch import Bytes
 
@@ -57,8 +59,10 @@ class FrameAssembler:
         self._header_bytes_max = header_bytes_max
         self._shared = bytearray()
         self._begin = self._end = 0
-        self._large: bytearray | None = None
+        self._large: memoryview | None = None
         self._large_size = self._filled = 0
+        self._expects_large = False
+        """After a large frame another is likely: little of it is received where it must be copied."""
 
     @property
     def is_between_frames(self) -> bool:
@@ -74,11 +78,13 @@ class FrameAssembler:
         if self._large is not None:
             if self._filled == len(self._large):
                 self._enlarge(self._large)
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         if not self._shared:
             self._shared = bytearray(_RECEIVE_BYTES)
         if self._begin == self._end:
             self._begin = self._end = 0
+            if self._expects_large:
+                return memoryview(self._shared)[:_SMALL_FRAME]
         elif self._end > _RECEIVE_BYTES - _SMALL_FRAME:
             rest = self._end - self._begin
             self._shared[:rest] = self._shared[self._begin : self._end]
@@ -90,15 +96,17 @@ class FrameAssembler:
             self._filled += count
             if self._filled == self._large_size:
                 whole, self._large = self._large, None
-                yield _split(memoryview(whole))
+                self._expects_large = True
+                yield _split(whole)
             return
         self._end += count
         while (size := self._next_size()) is not None:
             have = self._end - self._begin
             if have >= size:
-                whole = self._shared[self._begin : self._begin + size]
+                self._expects_large = False
+                small = self._shared[self._begin : self._begin + size]
                 self._begin += size
-                yield _split(memoryview(whole))
+                yield _split(memoryview(small))
             elif size > _SMALL_FRAME:
                 self._large_size, self._filled = size, have
                 self._enlarge(memoryview(self._shared)[self._begin : self._end])
@@ -108,9 +116,12 @@ class FrameAssembler:
                 return
 
     def _enlarge(self, filled: Bytes) -> None:
-        """Take memory for a large frame: for all of it, or a few times as much as has come."""
+        """Take memory for a large frame: for all of it, or a few times as much as has come.
+
+        It is not cleared: nobody sees it before it is filled.
+        """
         size = min(self._large_size, max(self._trusted_bytes, _GROWTH * len(filled)))
-        self._large = bytearray(size)
+        self._large = np.empty(size, np.uint8).data
         self._large[: len(filled)] = filled
 
     def _next_size(self) -> int | None:
