@@ -250,9 +250,11 @@ async def received(broker: Broker, name: str = "jobs") -> tuple[Subscription, li
 
 
 async def ack(subscription: Subscription, portions: list[Portion]) -> list[Settlement]:
-    return await subscription.ack(
+    stale, stored = subscription.ack(
         [Settlement(subscription.token(one), one.taken.offsets) for one in portions]
     )
+    await asyncio.gather(*map(asyncio.shield, stored))
+    return stale
 
 
 def count(portions: list[Portion]) -> int:
@@ -397,7 +399,7 @@ async def test_a_receive_that_is_cancelled_gives_everything_back(
 
 
 @async_test
-async def test_one_acknowledgement_that_is_cancelled_leaves_the_others_alone(
+async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
     tmp_path: Path,
 ) -> None:
     gate = Gate()
@@ -409,7 +411,9 @@ async def test_one_acknowledgement_that_is_cancelled_leaves_the_others_alone(
         await turns()
         gate.shut()
         one, other = (
-            asyncio.create_task(subscription.ack([Settlement(token, BitMap64([offset]))]))
+            asyncio.create_task(
+                subscription.extend([Settlement(token, BitMap64([offset]))], visibility_s=60)
+            )
             for offset in (0, 1)
         )
         await turns()

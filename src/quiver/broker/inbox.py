@@ -44,6 +44,8 @@ class Portion(msgspec.Struct, frozen=True):
     partition: int
     taken: Taken
     entries: list[StoredBatch]
+    size: int
+    """Bytes of the entries."""
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -104,7 +106,7 @@ class Inbox:
         ``among``: only of these, as far as they are ready.
         """
         machine = self.machine
-        if self.is_open and among is None and machine.ready_count < limit:
+        if among is None and machine.ready_count < limit and self.is_open:
             await self.state.catch_up(machine, limit)
         if not self.is_open:
             return None
@@ -135,7 +137,7 @@ class Inbox:
         """Count a delivery; one that nobody acknowledges is also the end of its time here."""
         taken, counts = portion.taken, self._counts
         counts.delivered += len(taken.offsets)
-        counts.delivered_bytes += sum(entry.size() for entry in portion.entries)
+        counts.delivered_bytes += portion.size
         if len(taken.deliveries) > 1 or 1 not in taken.deliveries:
             for count, offsets in taken.deliveries.items():
                 if count > 1:
@@ -160,13 +162,10 @@ class Inbox:
             self.put_back(taken.lease_id, left)
         if not kept:
             return None
-        return Portion(
-            self.topic,
-            self.topic_number,
-            self.partition,
-            msgspec.structs.replace(taken, offsets=kept),
-            entries,
-        )
+        if kept is not taken.offsets:
+            taken = msgspec.structs.replace(taken, offsets=kept)
+        size = sum([entry.size() for entry in entries])
+        return Portion(self.topic, self.topic_number, self.partition, taken, entries, size)
 
     async def fetch(
         self, offsets: BitMap64, bytes_max: int
@@ -176,6 +175,8 @@ class Inbox:
         missing, kept, size = offsets.copy(), BitMap64(), 0
         while missing and size < bytes_max:
             for entry in await self._entries_from(missing):
+                if len(missing) == len(offsets) and offsets.max() < entry.next_offset:
+                    return [self.state.part_of(entry, offsets)], offsets, BitMap64()
                 part = missing & offset_range(entry.base_offset, entry.next_offset)
                 if part:
                     missing -= part

@@ -95,6 +95,11 @@ class Subscription:
             self.notify()
 
     @property
+    def is_open(self) -> bool:
+        """Whether its partitions are still those that it was put to work on."""
+        return all(inbox.is_open for inbox in self._order)
+
+    @property
     def depth(self) -> Depth:
         depths = [msgspec.structs.astuple(box.machine.depth) for box in self.inboxes.values()]
         return Depth(*map(sum, zip(*depths, strict=True))) if depths else Depth(0, 0, 0, 0, 0)
@@ -208,7 +213,7 @@ class Subscription:
             if portion is not None:
                 portions.append(portion)
                 limit -= len(portion.taken.offsets)
-                bytes_max -= sum(entry.size() for entry in portion.entries)
+                bytes_max -= portion.size
                 if limit <= 0 or bytes_max <= 0:
                     break
 
@@ -313,14 +318,15 @@ class Subscription:
 
     # ------------------------------------------------------------------ settling
 
-    async def ack(self, settlements: Iterable[Settlement]) -> list[Settlement]:
-        """Acknowledge messages, durably; those whose lease had ended."""
-        stale = await self._settle(
-            settlements, lambda inbox, lease_id, offsets: inbox.ack(lease_id, offsets)
-        )
+    def ack(
+        self, settlements: Iterable[Settlement]
+    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
+        """Acknowledge messages; those whose lease had ended, and what makes the others durable."""
+        stale, stored = self._change(settlements, Inbox.ack)
         if self.record.settings.ordering is not Ordering.NONE:
-            self.notify()  # others may come after these
-        return stale
+            for durable in stored:
+                durable.add_done_callback(lambda _: self.notify())  # others may come after these
+        return stale, stored
 
     async def nack(
         self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None
@@ -361,20 +367,28 @@ class Subscription:
         )
 
     async def _settle(self, settlements: Iterable[Settlement], change: Change) -> list[Settlement]:
+        stale, stored = self._change(settlements, change)
+        await _all_stored(stored)
+        return stale
+
+    def _change(
+        self, settlements: Iterable[Settlement], change: Change
+    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
+        """Settle messages; those whose lease had ended, and what makes the change durable."""
         stale: list[Settlement] = []
-        stored: set[asyncio.Future[None] | None] = set()
+        stored: set[asyncio.Future[None]] = set()
         for settlement, token, inbox in [self._find(one) for one in settlements]:
             if inbox is None:
                 stale.append(settlement)
                 continue
             held, durable = change(inbox, token.lease_id, settlement.offsets)
-            stored.add(durable)
+            if durable is not None:
+                stored.add(durable)
             if len(held) < len(settlement.offsets):
                 stale.append(Settlement(settlement.token, settlement.offsets - held))
         if self.membership is not None:
             self.membership.hand_over()
-        await _all_stored(stored)
-        return stale
+        return stale, list(stored)
 
     def _find(self, settlement: Settlement) -> tuple[Settlement, LeaseToken, Inbox | None]:
         token = self._signer.verify(settlement.token)

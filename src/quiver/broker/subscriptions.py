@@ -191,9 +191,7 @@ class Subscriptions:
             return subscription
 
     def _is_current(self, subscription: Subscription) -> bool:
-        return subscription.version == self._version and all(
-            inbox.is_open for inbox in subscription.inboxes.values()
-        )
+        return subscription.version == self._version and subscription.is_open
 
     @property
     def _version(self) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from quiver.edge.calls import PEER_REQUESTS_MAX, Calls
 from quiver.edge.peer_calls import answer_peer
 from quiver.edge.scatter import Scatter
 from quiver.edge.services import NodeServices
-from quiver.edge.subscription_calls import Receiving, settle
+from quiver.edge.subscription_calls import Receiving, acknowledge, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -277,12 +277,9 @@ class Session:
     def _stored(
         self, waiting: _Waiting, topic: str, number: int, placed: asyncio.Future[Placed]
     ) -> None:
-        if placed.cancelled():
-            self._fail(waiting, ShuttingDown())
-            return
-        error = placed.exception()
+        error = _failure(placed)
         if error is not None:
-            self._fail(waiting, _explained(error))
+            self._fail(waiting, error)
             return
         place = placed.result()
         metrics, now = self._services.metrics, self._services.clock.monotonic()
@@ -318,6 +315,8 @@ class Session:
                 await self._fetch(waiting, request)
             elif isinstance(request, wire.Receive):
                 await self._receive(waiting, request)
+            elif isinstance(request, wire.Ack) and not self._scatter.is_needed(self.caller):
+                await self._ack(waiting, request)
             elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
                 if self._scatter.is_needed(self.caller):
                     settled = await self._scatter.settle(request)
@@ -329,6 +328,24 @@ class Session:
                 await self._call(waiting, request)
         except Exception as error:
             self._fail(waiting, _explained(error))
+
+    async def _ack(self, waiting: _Waiting, request: wire.Ack) -> None:
+        """Answer when it is durable, whatever becomes of the task: it was carried out."""
+        settled, stored = await acknowledge(self._broker, request)
+
+        def answer(done: asyncio.Future[Any] | None = None) -> None:
+            if done is not None and (error := _failure(done)) is not None:
+                self._fail(waiting, error)
+                return
+            self.caller.settled(request)
+            self._answer(waiting, settled)
+
+        if not stored:
+            answer()
+        elif len(stored) == 1:
+            stored[0].add_done_callback(answer)
+        else:
+            asyncio.gather(*stored).add_done_callback(answer)
 
     async def _call(self, waiting: _Waiting, request: wire.AnyRequest) -> None:
         """Carry out calls one after the other, and only while the client reads: some answer much."""
@@ -407,6 +424,14 @@ def _timeout_s(request: wire.AnyRequest) -> float:
     if isinstance(request, wire.Fetch | wire.Receive):
         return _REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
     return _REQUEST_TIMEOUT_S
+
+
+def _failure(done: asyncio.Future[Any]) -> QuiverError | None:
+    """What a client is told if that failed which its request waited for."""
+    if done.cancelled():
+        return ShuttingDown()
+    error = done.exception()
+    return None if error is None else _explained(error)
 
 
 def _explained(error: BaseException) -> QuiverError:

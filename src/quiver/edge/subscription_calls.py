@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -193,23 +194,42 @@ async def find(broker: Broker, request: wire.FindMessage) -> tuple[wire.MessageF
     return reply, [] if found.entry is None else list(found.entry.buffers())
 
 
+async def acknowledge(
+    broker: Broker, request: wire.Ack
+) -> tuple[wire.Settled, list[asyncio.Future[None]]]:
+    """Acknowledge messages; the reply, and what has to be stored before it is sent."""
+    subscription = await broker.subscriptions.get(request.subscription)
+    stale, stored = subscription.ack(_settlements(request))
+    return _settled(stale), stored
+
+
 async def settle(
     broker: Broker, request: wire.Ack | wire.Nack | wire.Extend | wire.Return
 ) -> wire.Settled:
-    """Acknowledge, give back or hold messages; the reply is sent when that is durable."""
-    if len(request.settlements) > SETTLEMENTS_MAX:
-        raise InvalidRequest(f"at most {SETTLEMENTS_MAX:,} settlements go into one request")
-    subscription = await broker.subscriptions.get(request.subscription)
-    settlements = [Settlement(one.lease, _offsets(one.offsets)) for one in request.settlements]
+    """Acknowledge, give back or hold messages; the reply is given when that is durable."""
     if isinstance(request, wire.Ack):
-        stale = await subscription.ack(settlements)
-    elif isinstance(request, wire.Nack):
+        settled, stored = await acknowledge(broker, request)
+        await asyncio.gather(*map(asyncio.shield, stored))  # others wait for it too
+        return settled
+    subscription = await broker.subscriptions.get(request.subscription)
+    settlements = _settlements(request)
+    if isinstance(request, wire.Nack):
         delay_s = None if request.delay_ms is None else request.delay_ms / 1000
         stale = await subscription.nack(settlements, delay_s=delay_s, error=request.error)
     elif isinstance(request, wire.Return):
         stale = await subscription.give_back(settlements)
     else:
         stale = await subscription.extend(settlements, visibility_s=request.visibility_ms / 1000)
+    return _settled(stale)
+
+
+def _settlements(request: wire.Ack | wire.Nack | wire.Extend | wire.Return) -> list[Settlement]:
+    if len(request.settlements) > SETTLEMENTS_MAX:
+        raise InvalidRequest(f"at most {SETTLEMENTS_MAX:,} settlements go into one request")
+    return [Settlement(one.lease, _offsets(one.offsets)) for one in request.settlements]
+
+
+def _settled(stale: list[Settlement]) -> wire.Settled:
     return wire.Settled(
         stale=[wire.Settlement(one.token, one.offsets.serialize()) for one in stale]
     )
@@ -276,7 +296,7 @@ def _info(subscription: Subscription, portion: Portion) -> wire.PortionInfo:
             for count, offsets in taken.deliveries.items()
             if count > 1
         },
-        size=sum(entry.size() for entry in portion.entries),
+        size=portion.size,
     )
 
 

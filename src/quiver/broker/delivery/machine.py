@@ -405,10 +405,10 @@ class DeliveryMachine:
             visibility_us = round(self.settings.visibility_s * 1_000_000)
         deadline = Microseconds(now + visibility_us)
         data = offsets.serialize()
-        leased = self._done(Leased(data, lease_id, consumer, now, deadline))
+        leased = self._done(Leased(data, lease_id, consumer, now, deadline), offsets)
         taken = Taken(lease_id, offsets, self._attempts.split(offsets), deadline)
         if self.settings.guarantee is Guarantee.AT_MOST_ONCE:
-            return taken, [*records, self._done(Finished(data, lease_id))]
+            return taken, [*records, self._done(Finished(data, lease_id), offsets)]
         return taken, [*records, leased]
 
     def _next(self, limit: int, now: Microseconds, among: BitMap64 | None) -> BitMap64:
@@ -435,7 +435,7 @@ class DeliveryMachine:
         held = self._leases.valid(lease_id, offsets)
         records: list[AnyRecord] = []
         if held:
-            records.append(self._done(Finished(held.serialize(), lease_id)))
+            records.append(self._done(Finished(held.serialize(), lease_id), held))
         if len(held) < len(offsets):
             held |= self._acked.among(lease_id, offsets)
         return held, records
@@ -528,23 +528,34 @@ class DeliveryMachine:
 
     # ------------------------------------------------------------------ the fold
 
-    def _done(self, record: AnyRecord) -> AnyRecord:
-        self.apply(record)
+    def _done(self, record: AnyRecord, offsets: BitMap64 | None = None) -> AnyRecord:
+        self.apply(record, None if offsets is None else offsets.copy())
         return record
 
-    def apply(self, record: AnyRecord) -> None:
-        """Change the state as the record says; messages it speaks of have been observed."""
+    def apply(self, record: AnyRecord, offsets: BitMap64 | None = None) -> None:
+        """Change the state as the record says; messages it speaks of have been observed.
+
+        ``offsets`` are those of the record, for this to keep, if the caller has them at hand.
+        """
         if isinstance(record, Sought):
             self.dead.remove_range(record.start, max(record.start, self.observed_to))
             self._begin(record.start)
             return
-        offsets = record.bitmap
+        if offsets is None:
+            offsets = record.bitmap
         offsets.remove_range(0, self.start)
-        if not offsets:
-            return
+        if offsets:
+            self._change(record, offsets)
+
+    def _change(self, record: AnyRecord, offsets: BitMap64) -> None:
         match record:
             case Leased():
                 self._lease(record, offsets)
+            case Finished():
+                self._leases.release(record.lease_id, offsets)
+                self._finish(offsets)
+                if record.lease_id != NO_LEASE:
+                    self._acked.add(record.lease_id, offsets)
             case Extended():
                 self._leases.extend(record.lease_id, offsets, record.deadline)
             case Returned():
@@ -566,11 +577,6 @@ class DeliveryMachine:
             case DeadLettered():
                 self._finish(offsets)
                 self.dead |= offsets
-            case Finished():
-                self._leases.release(record.lease_id, offsets)
-                self._finish(offsets)
-                if record.lease_id != NO_LEASE:
-                    self._acked.add(record.lease_id, offsets)
 
     def _lease(self, record: Leased, offsets: BitMap64) -> None:
         self._line_up(self._delayed.take_due(record.granted))

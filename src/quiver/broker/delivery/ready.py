@@ -154,6 +154,9 @@ class ReadyQueue:
 
     def take(self, limit: int, now: Microseconds) -> BitMap64:
         """Remove and return the next ``limit`` offsets to deliver."""
+        if len(self._levels) == 1:
+            (priority,) = self._levels
+            return self._remove(priority, self._next(priority, limit, None))
         taken = BitMap64()
         ranks = [self._rank(priority, now) for priority in self._levels]
         heapq.heapify(ranks)
@@ -161,14 +164,17 @@ class ReadyQueue:
             rank = heapq.heappop(ranks)
             priority = -rank[1]
             before = self._overtaken(priority, ranks[0], now) if ranks else None
-            part = self._next(priority, limit - len(taken), before)
-            taken |= part
-            self._levels[priority] -= part
-            if self._levels[priority]:
+            taken |= self._remove(priority, self._next(priority, limit - len(taken), before))
+            if priority in self._levels:
                 heapq.heappush(ranks, self._rank(priority, now))
-            else:
-                del self._levels[priority]
         return taken
+
+    def _remove(self, priority: int, part: BitMap64) -> BitMap64:
+        """Take these out of a level, which goes when it is empty."""
+        self._levels[priority] -= part
+        if not self._levels[priority]:
+            del self._levels[priority]
+        return part
 
     def _next(self, priority: int, limit: int, before: int | None) -> BitMap64:
         """The next offsets of a level, of those below ``before``."""
