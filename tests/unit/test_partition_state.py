@@ -421,3 +421,28 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
         await turns()
         gate.open()
         assert await other == []
+
+
+@async_test
+async def test_what_follows_on_the_disk_is_at_hand_before_it_is_asked_for(tmp_path: Path) -> None:
+    disk, gate = SimulatedDisk(1), Gate()
+    async with open_broker(tmp_path, disk) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        for _ in range(2):
+            await publish(broker, "jobs", batch_of(*[bytes(700_000)] * 2))
+    async with open_broker(tmp_path, disk, gate=gate) as broker:
+        subscription = await broker.subscriptions.get("jobs")
+        for offset in range(2):
+            (portion,) = await _receive_one(subscription)
+            assert list(portion.taken.offsets) == [offset]
+            await turns()
+        gate.shut()
+        receiving = asyncio.create_task(_receive_one(subscription))
+        await turns()
+        assert receiving.done(), "the disk is not asked"
+        (portion,) = await receiving
+        assert list(portion.taken.offsets) == [2]
+
+
+async def _receive_one(subscription: Subscription) -> list[Portion]:
+    return await subscription.receive(1, bytes_max=1 << 20, consumer="", visibility_s=None)

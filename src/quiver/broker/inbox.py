@@ -85,6 +85,9 @@ class Inbox:
         self._bury = bury
         self._counts = counts or SubscriptionCounts()
         self._burying: asyncio.Task[None] | None = None
+        self._ahead = Offset(0)
+        """From where on it was read ahead last."""
+        self._reading_ahead: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -167,6 +170,28 @@ class Inbox:
         size = sum([entry.size() for entry in entries])
         return Portion(self.topic, self.topic_number, self.partition, taken, entries, size)
 
+    def _read_ahead(self, entries: list[StoredBatch]) -> None:
+        """Have what follows these at hand when it is asked for, if it has to come from the disk.
+
+        Only where nobody else reads: of many who read at different places, each would push out what
+        another is about to need.
+        """
+        if not entries or len(self.state.machines) > 1 or self._reading_ahead is not None:
+            return
+        following = entries[-1].next_offset
+        if following > self._ahead and self.state.data.read_tail(following, 1) is None:
+            self._ahead = following
+            self._reading_ahead = asyncio.create_task(self._read_from(following))
+
+    async def _read_from(self, offset: Offset) -> None:
+        """Read what is kept for a moment by whoever read it."""
+        try:
+            await self.state.data.read(offset, _READ_BYTES)
+        except QuiverError:
+            pass  # whoever needs it is told
+        finally:
+            self._reading_ahead = None
+
     async def fetch(
         self, offsets: BitMap64, bytes_max: int
     ) -> tuple[list[StoredBatch], BitMap64, BitMap64]:
@@ -174,7 +199,9 @@ class Inbox:
         entries: list[StoredBatch] = []
         missing, kept, size = offsets.copy(), BitMap64(), 0
         while missing and size < bytes_max:
-            for entry in await self._entries_from(missing):
+            found = await self._entries_from(missing)
+            self._read_ahead(found)
+            for entry in found:
                 if len(missing) == len(offsets) and offsets.max() < entry.next_offset:
                     return [self.state.part_of(entry, offsets)], offsets, BitMap64()
                 part = missing & offset_range(entry.base_offset, entry.next_offset)
@@ -238,6 +265,7 @@ class Inbox:
 
     def seek(self, start: Offset) -> asyncio.Future[None] | None:
         """Begin again at ``start``; when that is durable."""
+        self._ahead = Offset(0)
         return self._commit(self.machine.seek(start))
 
     async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> Glance | None:
@@ -313,9 +341,10 @@ class Inbox:
             self._burying = asyncio.create_task(self._bury_condemned())
 
     async def settle(self) -> None:
-        """Wait until nothing is being buried."""
-        if self._burying is not None:
-            await asyncio.wait([self._burying])
+        """Wait until nothing is being buried, or read for later."""
+        under_way = [one for one in (self._burying, self._reading_ahead) if one is not None]
+        if under_way:
+            await asyncio.wait(under_way)
 
     async def _bury_condemned(self) -> None:
         """Store condemned messages in the dead-letter topic, then record that they are there."""
