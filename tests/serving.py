@@ -39,7 +39,11 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 class Served:
-    """A node in a child process."""
+    """A node in a child process.
+
+    Alerts that exist from the start are off: what fires, and so what topics and log there are, would
+    depend on how long a test takes and on the machine's disk.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Served:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._log,
-            env=environment(**variables),
+            env=environment(**{"QUIVER_ALERTS_DEFAULTS": "false"} | variables),
         )
         self.ready: dict[str, Any] = {}
 
