@@ -8,12 +8,12 @@ import typer
 
 from quiver.cli import subscription_options as flags
 from quiver.cli.exits import tell
+from quiver.cli.flags import with_flags
 from quiver.cli.output import Json, Yes, print_json, print_table
 from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.subscription_text import described, pending, print_depth, setting_rows
 from quiver.cli.text import parse_position, plural, shown_duration, shown_time
-from quiver.model.subscription import Backoff, SubscriptionSettings
 from quiver.model.wire import SubscriptionInfo
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ _TOPIC_HELP = "A topic to read, or a pattern such as 'orders.*'; may be repeated
 
 
 @app.command()
+@with_flags(flags.DeliveryFlags, flags.SubscriptionFlags)
 def create(
     context: typer.Context,
     name: Name,
@@ -38,18 +39,7 @@ def create(
             help="Begin at earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
         ),
     ] = "latest",
-    ordering: flags.OrderingFlag = None,
-    guarantee: flags.GuaranteeFlag = None,
-    visibility: flags.VisibilityFlag = None,
-    max_deliveries: flags.MaxDeliveriesFlag = None,
-    dead_letter: flags.DeadLetterFlag = None,
-    backoff_min: flags.BackoffMinFlag = None,
-    backoff_max: flags.BackoffMaxFlag = None,
-    backoff_factor: flags.BackoffFactorFlag = None,
-    ageing: flags.AgeingFlag = None,
-    fairness: flags.FairnessFlag = None,
-    session_timeout: flags.SessionTimeoutFlag = None,
-    filter: flags.FilterFlag = None,
+    *,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
     ] = False,
@@ -57,10 +47,7 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a subscription."""
-    settings = flags.settings_from(context.params)
-    if "backoff" in settings:
-        settings["backoff"] = Backoff(**settings["backoff"])
-    SubscriptionSettings(topics=topic, **settings)  # a mistake is told before connecting
+    settings = flags.new_settings(context.params, topic)
     start = parse_position(from_, "--from")
     with connected(context, url) as client:
         info = client.create_subscription(
@@ -70,21 +57,14 @@ def create(
 
 
 @app.command()
+@with_flags(flags.SubscriptionFlags)
 def alter(
     context: typer.Context,
     name: Name,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help=_TOPIC_HELP)
     ] = None,
-    visibility: flags.VisibilityFlag = None,
-    max_deliveries: flags.MaxDeliveriesFlag = None,
-    dead_letter: flags.DeadLetterFlag = None,
-    backoff_min: flags.BackoffMinFlag = None,
-    backoff_max: flags.BackoffMaxFlag = None,
-    backoff_factor: flags.BackoffFactorFlag = None,
-    ageing: flags.AgeingFlag = None,
-    session_timeout: flags.SessionTimeoutFlag = None,
-    filter: flags.FilterFlag = None,
+    *,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
