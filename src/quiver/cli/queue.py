@@ -10,8 +10,8 @@ import typer
 from quiver.cli import subscription_options, topic_options
 from quiver.cli.exits import tell
 from quiver.cli.flags import with_flags
-from quiver.cli.output import Json, Yes, print_json, print_line, print_table
-from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
+from quiver.cli.output import Json, Yes, print_json, print_line, print_listing, print_table
+from quiver.cli.seeking import SeekFlags, go_on
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.subscription_options import DeliveryFlags, SubscriptionFlags
 from quiver.cli.subscription_text import (
@@ -89,26 +89,23 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
     """List the queues."""
     with connected(context, url) as client:
         infos = [info for info in client.list_subscriptions() if info.is_queue]
-    if json:
-        print_json(infos)
-        return
-    if not infos:
-        tell("there are no queues yet; create one with: quiver queue create NAME")
-        return
-    print_table(
-        ("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY", ">DELIVERIES", "DEAD LETTERS", "CREATED"),
-        [
-            (
-                info.name,
-                info.settings.ordering,
-                info.settings.guarantee,
-                shown_duration(info.settings.visibility_s),
-                info.settings.max_deliveries or "any",
-                dead_letter_of(info) if info.settings.max_deliveries else "none",
-                shown_time(info.created_us)[:19] + "Z",
-            )
-            for info in infos
-        ],
+    print_listing(
+        infos,
+        json=json,
+        none="there are no queues yet; create one with: quiver queue create NAME",
+        columns=(
+            *("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY"),
+            *(">DELIVERIES", "DEAD LETTERS", "CREATED"),
+        ),
+        row=lambda info: (
+            info.name,
+            info.settings.ordering,
+            info.settings.guarantee,
+            shown_duration(info.settings.visibility_s),
+            info.settings.max_deliveries or "any",
+            dead_letter_of(info) if info.settings.max_deliveries else "none",
+            shown_time(info.created_us)[:19] + "Z",
+        ),
     )
 
 
@@ -128,19 +125,10 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 
 
 @app.command()
-def seek(
-    context: typer.Context,
-    name: Name,
-    to: ToFlag = None,
-    places: PlacesFlag = None,
-    url: UrlFlag = None,
-) -> None:
+@with_flags(SeekFlags)
+def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
     """Go on at another place: what is before is done with, what is after is delivered (again)."""
-    goal = goal_of(context, to, places)
-    with connected(context, url) as client:
-        described(client, name, is_queue=True)
-        client.seek(name, goal)
-    tell(f"queue {name} goes on from {to or ', '.join(places or [])}")
+    go_on(context, name, url, is_queue=True)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 from quiver.cli import topic_options as flags
 from quiver.cli.exits import tell
 from quiver.cli.flags import with_flags
-from quiver.cli.output import Json, Yes, print_json, print_line, print_table
+from quiver.cli.output import Json, Yes, print_json, print_line, print_listing, print_table
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.text import (
     plural,
@@ -83,25 +83,19 @@ def list_(
     with connected(context, url) as client:
         listed = sorted(client.list_topics(), key=lambda topic: topic.name)
     topics = [topic for topic in listed if all_ or not is_internal(topic.name)]
-    if json:
-        print_json(topics)
-        return
-    if not topics:
-        tell("there are no topics yet; create one with: quiver topic create NAME")
-        return
-    print_table(
-        ("TOPIC", ">PARTITIONS", "DURABILITY", "ACKS", "RETENTION", "CREATED"),
-        [
-            (
-                topic.name,
-                len(topic.partitions),
-                topic.settings.durability,
-                topic.settings.acks,
-                _shown_retention(topic.settings.retention),
-                shown_time(topic.created_us)[:19] + "Z",
-            )
-            for topic in topics
-        ],
+    print_listing(
+        topics,
+        json=json,
+        none="there are no topics yet; create one with: quiver topic create NAME",
+        columns=("TOPIC", ">PARTITIONS", "DURABILITY", "ACKS", "RETENTION", "CREATED"),
+        row=lambda topic: (
+            topic.name,
+            len(topic.partitions),
+            topic.settings.durability,
+            topic.settings.acks,
+            _shown_retention(topic.settings.retention),
+            shown_time(topic.created_us)[:19] + "Z",
+        ),
     )
 
 
