@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from quiver.config import Address, NodeConfig
+from quiver.config import Address, Alerts, NodeConfig
 from quiver.edge.node import Node, run_node
 
 _SECONDS_MAX = 30.0
@@ -40,7 +40,7 @@ class ThreadNode:
     def start(self) -> None:
         async def started() -> int:
             address = Address("127.0.0.1", self._port)
-            node = Node(NodeConfig(data=self._folder, http=None, native=address))
+            node = Node(_config(self._folder, address))
             address = await node.start()
             assert address is not None
             self._node = node
@@ -112,9 +112,14 @@ def _serve(folder: str, port: int) -> None:
         assert address is not None
         print(address.port, file=report, flush=True)
 
-    config = NodeConfig(data=folder, http=None, native=Address("127.0.0.1", port))
+    config = _config(folder, Address("127.0.0.1", port))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run_node(config, ready))
+
+
+def _config(folder: str, native: Address) -> NodeConfig:
+    """Without alerts: whether one fires depends on the machine."""
+    return NodeConfig(data=folder, http=None, native=native, alerts=Alerts(defaults=False))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 import structlog
 import uvloop
 
-from quiver.config import Address, Limits, NodeConfig, Quotas, Security
+from quiver.config import Address, Alerts, Limits, NodeConfig, Quotas, Security
 from quiver.edge.native import NativeConnection
 from quiver.edge.node import Node
 from quiver.log.disk import AppendFile, Bytes, Disk
@@ -85,6 +85,7 @@ def config(
         limits=Limits(**limits),
         security=security,
         quotas=quotas,
+        alerts=Alerts(defaults=False),
     )
 
 

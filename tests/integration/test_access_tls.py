@@ -211,3 +211,19 @@ def test_a_node_does_not_start_with_certificates_that_are_none(tmp_path: Path, b
         path.write_text("" if broken == "empty" else "-----BEGIN CERTIFICATE-----\nx\n")
     with pytest.raises(InvalidSetting, match=r"TLS cannot use .*node\.pem"):
         ServerTls(security)
+
+
+@edge_test
+async def test_connections_that_never_shake_hands_are_bounded(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    limits = {"connections_max": 20, "handshake_timeout_s": 60.0}
+    async with running(tmp_path, security=authority.node(), **limits) as run:
+        silent = [
+            await asyncio.open_connection(run.address.host, run.address.port) for _ in range(20)
+        ]
+        reader, writer = await asyncio.open_connection(run.address.host, run.address.port)
+        assert await reader.read() == b""  # there is no room for another handshake
+        for _, one in (*silent, (reader, writer)):
+            one.close()
+        async with AsyncClient(url(run), tls=authority.trusting()) as client:
+            assert await client.list_topics() == []

@@ -17,7 +17,7 @@ import pytest
 from quiver.client import Client
 from tests.serving import Commands, Served, eventually, served
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 NOW = ("--wait", "0s")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.serving import Commands, Served, eventually, served
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from tests.serving import Commands, Run, Served, served, unused_address
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("node")) as running:
+    targets = {"QUIVER_WEB_WEBHOOK_TARGETS": "127.0.0.0/8"}
+    with served(tmp_path_factory.mktemp("node"), **targets) as running:
         yield running
 
 
@@ -42,8 +43,17 @@ DELIVERY = (
     *("--guarantee", "exactly-once", "--visibility", "1m30s", "--max-deliveries", "7"),
     *("--dead-letter", "lost", "--backoff-min", "2s", "--backoff-max", "1h"),
     *("--backoff-factor", "3", "--ageing", "0", "--session-timeout", "20s"),
-    *("--filter", "headers.region = 'eu'"),
+    *("--filter", "headers.region = 'eu'", "--on-disconnect", "keep"),
+    *("--push-url", "http://127.0.0.1:9/hook", "--push-secret", "hooks", "--push-batch", "10"),
+    *("--push-concurrency", "2", "--push-timeout", "5s"),
 )
+PUSHED: dict[str, Any] = {
+    "url": "http://127.0.0.1:9/hook",
+    "secret": "hooks",
+    "batch": 10,
+    "concurrency": 2,
+    "timeout": 5.0,
+}
 DELIVERED: dict[str, Any] = {
     "guarantee": "exactly-once",
     "visibility": 90.0,
@@ -53,8 +63,8 @@ DELIVERED: dict[str, Any] = {
     "ageing": 0.0,
     "session_timeout": 20.0,
     "filter": "headers.region = 'eu'",
-    "push": None,
-    "on_disconnect": "return",
+    "push": PUSHED,
+    "on_disconnect": "keep",
 }
 
 
@@ -127,6 +137,7 @@ class TestQueue:
         assert table(settings)["visibility"] == "30s"
         assert table(settings)["dead_letter"] == "emails.dlq"
         assert table(settings)["backoff"] == "1s to 10m, factor 2"
+        assert table(settings)["push"] == "none"
         assert table(topic)["retention"] == "1d"
         expected = {"ready": "2", "delayed": "2", "leased": "0", "unseen": "0", "dead": "0"}
         assert table(depth) == {"STATE": "MESSAGES"} | expected
@@ -138,7 +149,7 @@ class TestQueue:
         altered = quiver(
             *("queue", "alter", "emails", "--visibility", "5s", "--backoff-max", "2h"),
             *("--filter", "none", "--dead-letter", "none", "--retention-age", "none"),
-            "--json",
+            *("--push-batch", "20", "--push-secret", "none", "--json"),
         )
         assert altered.code == 0, altered.err
         changed = {
@@ -146,6 +157,7 @@ class TestQueue:
             "backoff": {"min": 2.0, "max": 7200.0, "factor": 3.0},
             "filter": None,
             "dead_letter": None,
+            "push": PUSHED | {"batch": 20, "secret": None},
         }
         described = quiver("queue", "describe", "emails", "--json").json
         assert described["settings"] == altered.json["settings"]
@@ -159,6 +171,9 @@ class TestQueue:
             (["--visibility", "13h"], "visibility must be between"),
             (["--backoff-min", "11m"], "backoff.max must not be below"),
             (["--filter", "prio = 1"], "no such column"),
+            (["--push-batch", "5"], "--push-url is missing"),
+            (["--push-url", "ftp://127.0.0.1/"], "push.url is a URL"),
+            (["--push-url", "none", "--push-batch", "5"], "no other --push flags"),
             (["--visibility", "1s", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
         ],
         ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -210,6 +225,12 @@ class TestSubscription:
         assert made.json["settings"] == DELIVERED | expected
         described = quiver("subscription", "describe", "billing", "--json").json
         assert described["settings"] == made.json["settings"]
+        settings = table(quiver("subscription", "describe", "billing").out)
+        assert settings["push"] == (
+            "http://127.0.0.1:9/hook, 10 at a time, 2 posts at once, answer within 5s, "
+            "signed with hooks"
+        )
+        assert settings["on_disconnect"] == "keep"
 
     @pytest.mark.parametrize(
         ("flags", "count"),
@@ -268,12 +289,15 @@ class TestSubscription:
         altered = quiver(
             *("subscription", "alter", "s", "-t", "orders", "-t", "more.*", "--json"),
             *("--max-deliveries", "0", "--filter", "priority >= 5"),
+            *("--push-url", "none", "--on-disconnect", "return"),
         )
         assert altered.code == 0, altered.err
         changed = {
             "topics": ["orders", "more.*"],
             "max_deliveries": 0,
             "filter": "priority >= 5",
+            "push": None,
+            "on_disconnect": "return",
         }
         assert altered.json["settings"].items() >= (DELIVERED | changed).items()
 

@@ -107,6 +107,15 @@ class TestUsages:
     def test_without_quotas_nothing_is_counted(self) -> None:
         assert Usages(Quotas()).of(Principal("a", ()), 0, 0) is None
 
+    def test_a_principal_may_have_quotas_of_its_own(self) -> None:
+        special = {"big": Quotas(connections_max=2), "free": Quotas()}
+        usages = Usages(Quotas(connections_max=1), special)
+        for name, most in (("big", 2), ("anybody", 1)):
+            usage = usages.of(Principal(name, ()), 0, 0)
+            assert usage is not None
+            assert usage.quotas.connections_max == most
+        assert usages.of(Principal("free", ()), 0, 0) is None
+
     def test_how_many_are_remembered_is_bounded_and_who_is_busy_stays(self) -> None:
         usages = Usages(Quotas(connections_max=1), principals_max=2)
         busy = usages.of(Principal("busy", ()), 0, 0)

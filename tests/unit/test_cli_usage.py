@@ -397,3 +397,9 @@ class TestLogging:
             structlog.get_logger().exception("failed")
         (line,) = stream.getvalue().splitlines()
         assert "ValueError: odd" in json.loads(line)["exception"]
+
+
+def test_a_node_has_no_highlighter_in_memory() -> None:
+    loads = "from quiver.cli.serve import load_structlog; load_structlog(); import quiver.edge.node"
+    check = f"import sys; {loads}; import rich; sys.exit('pygments' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

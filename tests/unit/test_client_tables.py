@@ -9,7 +9,7 @@ import pytest
 
 from quiver.client import AsyncClient
 from quiver.client.table import partitions_of, pieces
-from quiver.errors import InvalidBatch, InvalidRequest, MessageTooLarge
+from quiver.errors import InvalidBatch, InvalidRequest, MessageTooLarge, TopicNotFound
 from quiver.model.key_hash import KeyRouter
 from tests.aio import async_test
 from tests.unit.scripted_node import HastyClock, ScriptedDialer, ScriptedNode
@@ -46,6 +46,18 @@ class TestPublishing:
             published = await client.publish_many("orders", batch)
         assert len({each.partition for each in published}) == 1
         assert [each.offset for each in published] == [0, 1, 2]
+
+    @async_test
+    async def test_a_table_may_be_stored_without_asking_where_each_row_is(self) -> None:
+        node = node_with(2, message_bytes_max=100)
+        async with client_of(node) as client:
+            table = pa.table({"payload": [b"a", b"b", b"c"]})
+            assert await client.publish_table("orders", table) == 3
+            with pytest.raises(MessageTooLarge):
+                await client.publish_table("orders", pa.table({"payload": [bytes(101)]}))
+            del node.topics["orders"], node.partitions["orders"]
+            with pytest.raises(TopicNotFound):
+                await client.publish_table("orders", table)
 
     @async_test
     async def test_a_table_in_pieces_is_one_table(self) -> None:

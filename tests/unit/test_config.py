@@ -19,6 +19,7 @@ from quiver.config import (
     Given,
     Limits,
     NodeConfig,
+    Quotas,
     Security,
     load_config,
     parse_address,
@@ -364,3 +365,36 @@ class TestLines:
 
     def test_what_is_not_there_has_no_line(self) -> None:
         assert line_of(key_lines("a = 1\n"), "b") is None
+
+
+class TestQuotasOfPrincipals:
+    def test_what_a_table_leaves_out_is_as_for_everybody(self, tmp_path: Path) -> None:
+        file = tmp_path / "quiver.toml"
+        file.write_text(
+            "[quotas]\nconnections_max = 5\n"
+            '[quotas.principals.importer]\nbytes_per_second = "1MiB"\n'
+            '[quotas.principals."team a"]\nconnections_max = 0\n'
+        )
+        environment = {"QUIVER_QUOTAS_REQUESTS_PER_SECOND": "7"}
+        config = load_config(path=str(file), environment=environment).config
+        assert config.quotas == Quotas(connections_max=5, requests_per_second=7)
+        assert config.principal_quotas == {
+            "importer": Quotas(connections_max=5, requests_per_second=7, bytes_per_second=1 << 20),
+            "team a": Quotas(requests_per_second=7),
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "mistake"),
+        [
+            ("principals = 1", "quiver.toml:2: quotas of principals are tables"),
+            ("principals.a.topics = 1", "quotas.principals.a: there is no 'topics'; did you mean"),
+            ("principals.a.topics_max = -1", "quotas.principals.a: topics_max must be between"),
+        ],
+    )
+    def test_mistakes_are_told_with_their_place(
+        self, tmp_path: Path, text: str, mistake: str
+    ) -> None:
+        file = tmp_path / "quiver.toml"
+        file.write_text(f"[quotas]\n{text}\n")
+        with pytest.raises(InvalidSetting, match=re.escape(mistake)):
+            load_config(path=str(file), environment={})

@@ -525,7 +525,7 @@ def test_every_message_is_where_the_plain_model_has_it(
     run_state_machine_as_test(
         lambda: LiveMachine(ordering, guarantee),
         settings=settings(
-            max_examples=15 * effort(),
+            max_examples=6 * effort(),
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
 
+from quiver.cli.exits import tell
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 
+T = TypeVar("T")
 _WIDE = 10_000
 
 
@@ -50,6 +53,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     if not console.is_terminal:
         console.width = _WIDE
     console.print(table)
+
+
+def print_listing(
+    found: Sequence[T],
+    *,
+    json: bool,
+    none: str,
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+) -> None:
+    """What a listing found, as JSON or as a table; that there is nothing is told to people only."""
+    if json:
+        print_json(found)
+    elif found:
+        print_table(columns, [row(one) for one in found])
+    else:
+        tell(none)
 
 
 @contextmanager

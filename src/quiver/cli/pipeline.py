@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quiver.cli.exits import tell
+from quiver.cli.flags import with_flags
 from quiver.cli.output import print_json, print_line, print_table
 from quiver.cli.session import UrlFlag, connected, url_of
 from quiver.errors import InvalidSetting
@@ -35,26 +36,44 @@ IntoFlag = Annotated[str, typer.Option("--into", metavar="TOPIC", help="The topi
 FormatFlag = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help="delta, iceberg or parquet.")
 ]
-CheckpointFlag = Annotated[
-    str | None,
-    typer.Option("--checkpoint", metavar="FOLDER", help="Where progress is kept between runs."),
-]
-MasterFlag = Annotated[str, typer.Option("--master", metavar="MASTER", help="The Spark cluster.")]
-OnceFlag = Annotated[
-    bool, typer.Option("--once", help="End when all that is there now is processed.")
-]
-EveryFlag = Annotated[str, typer.Option("--every", metavar="TIME", help="Time between batches.")]
-ReportFlag = Annotated[
-    str | None, typer.Option("--report", metavar="FILE", help="Write a page with charts.")
-]
 WindowFlag = Annotated[str, typer.Option("--window", metavar="TIME", help="Length of a window.")]
 WatermarkFlag = Annotated[
     str, typer.Option("--watermark", metavar="TIME", help="How late messages may come.")
 ]
-ConfFlag = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A further setting of Spark."),
-]
+
+
+class CheckpointFlags:
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="FOLDER", help="Where progress is kept between runs."),
+    ] = None
+
+
+class StreamFlags:
+    """Of pipelines that go on until they are stopped."""
+
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there now is processed.")
+    ] = False
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between batches.")] = (
+        "1 second"
+    )
+
+
+class RunFlags:
+    """Of every pipeline."""
+
+    master: Annotated[
+        str, typer.Option("--master", metavar="MASTER", help="The Spark cluster.")
+    ] = "local[*]"
+    report: Annotated[
+        str | None, typer.Option("--report", metavar="FILE", help="Write a page with charts.")
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A further setting of Spark."),
+    ] = None
+    url: UrlFlag = None
 
 
 @app.command("list")
@@ -64,6 +83,7 @@ def list_() -> None:
 
 
 @run_app.command()
+@with_flags(CheckpointFlags, StreamFlags, RunFlags)
 def archive(
     context: typer.Context,
     topics: TopicsArgument,
@@ -73,18 +93,9 @@ def archive(
     schema: Annotated[
         str | None, typer.Option("--schema", help="Of JSON payloads, as DDL or a file.")
     ] = None,
-    checkpoint: CheckpointFlag = None,
-    master: MasterFlag = "local[*]",
-    once: OnceFlag = False,
-    every: EveryFlag = "1 second",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Archive topics into a table."""
-    settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
-    )
+    settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
     count = run_archive(settings, topics, to, table_format=format_, json=not raw, schema=schema)
@@ -92,6 +103,7 @@ def archive(
 
 
 @run_app.command()
+@with_flags(CheckpointFlags, StreamFlags, RunFlags)
 def metrics(
     context: typer.Context,
     topics: TopicsArgument,
@@ -100,18 +112,9 @@ def metrics(
     window: WindowFlag = "1 minute",
     watermark: WatermarkFlag = "1 minute",
     format_: FormatFlag = "parquet",
-    checkpoint: CheckpointFlag = None,
-    master: MasterFlag = "local[*]",
-    once: OnceFlag = False,
-    every: EveryFlag = "1 second",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Compute key figures by window."""
-    settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
-    )
+    settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_metrics  # noqa: PLC0415
 
     count = run_metrics(
@@ -121,6 +124,7 @@ def metrics(
 
 
 @run_app.command()
+@with_flags(CheckpointFlags, StreamFlags, RunFlags)
 def logs(
     context: typer.Context,
     topics: TopicsArgument,
@@ -132,18 +136,9 @@ def logs(
         int, typer.Option("--least", min=1, help="How often an error comes to be an alert.")
     ] = 5,
     format_: FormatFlag = "parquet",
-    checkpoint: CheckpointFlag = None,
-    master: MasterFlag = "local[*]",
-    once: OnceFlag = False,
-    every: EveryFlag = "1 second",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Aggregate log lines."""
-    settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
-    )
+    settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_logs  # noqa: PLC0415
 
     count = run_logs(
@@ -160,6 +155,7 @@ def logs(
 
 
 @run_app.command()
+@with_flags(CheckpointFlags, StreamFlags, RunFlags)
 def dedupe(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
@@ -168,18 +164,9 @@ def dedupe(
         str | None, typer.Option("--by", metavar="SQL", help="What makes messages the same.")
     ] = None,
     within: Annotated[str, typer.Option("--within", metavar="TIME")] = "10 minutes",
-    checkpoint: CheckpointFlag = None,
-    master: MasterFlag = "local[*]",
-    once: OnceFlag = False,
-    every: EveryFlag = "1 second",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Copy a topic without repetitions."""
-    settings = _settings(
-        context, url, checkpoint or f"{into}-checkpoint", master, once, every, report, conf
-    )
+    settings = _settings(context, f"{into}-checkpoint")
     from quiver.spark.pipelines.runs import run_dedupe  # noqa: PLC0415
 
     same = {} if by is None else {"by": by}
@@ -188,6 +175,7 @@ def dedupe(
 
 
 @run_app.command("dead-letters")
+@with_flags(RunFlags)
 def dead_letters(
     context: typer.Context,
     topics: Annotated[str, typer.Argument(help="Dead-letter topics, as a pattern.")] = r".*\.dlq",
@@ -196,13 +184,9 @@ def dead_letters(
     ] = None,
     window: WindowFlag = "1 hour",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    master: MasterFlag = "local[*]",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Report dead letters by error, origin and time."""
-    settings = _settings(context, url, "", master, True, "1 second", report, conf)
+    settings = _settings(context, "")
     from quiver.spark.pipelines.runs import run_dead_letters  # noqa: PLC0415
 
     groups = run_dead_letters(settings, topics, to, window=window)
@@ -214,6 +198,7 @@ def dead_letters(
 
 
 @run_app.command()
+@with_flags(CheckpointFlags, RunFlags)
 def replay(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="FOLDER", help="The table.")],
@@ -225,15 +210,9 @@ def replay(
     per_second: Annotated[
         int, typer.Option("--rate", min=1, help="Messages each second, at most.")
     ] = 10_000,
-    checkpoint: CheckpointFlag = None,
-    master: MasterFlag = "local[*]",
-    report: ReportFlag = None,
-    conf: ConfFlag = None,
-    url: UrlFlag = None,
 ) -> None:
     """Replay a table into a topic. The name of the checkpoint is the name of the replay."""
-    name = checkpoint or f"{os.path.basename(os.path.abspath(source))}-to-{into}"
-    settings = _settings(context, url, name, master, True, "1 second", report, conf)
+    settings = _settings(context, f"{os.path.basename(os.path.abspath(source))}-to-{into}")
     from quiver.spark.pipelines.runs import run_replay  # noqa: PLC0415
 
     count = run_replay(
@@ -248,17 +227,11 @@ def replay(
     print_line(f"{count:,} messages replayed into {into}")
 
 
-def _settings(
-    context: typer.Context,
-    url: str | None,
-    checkpoint: str,
-    master: str,
-    once: bool,
-    every: str,
-    report: str | None,
-    conf: list[str] | None,
-) -> PipelineSettings:
-    """What was said on the command line, once node, Java and Spark are known to be there."""
+def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
+    """What was said on the command line, once node, Java and Spark are known to be there.
+
+    ``checkpoint`` is where progress is kept unless that was said too.
+    """
     try:
         from quiver.spark.pipelines.running import PipelineSettings  # noqa: PLC0415
         from quiver.spark.session import require_java  # noqa: PLC0415
@@ -266,18 +239,20 @@ def _settings(
         raise InvalidSetting(
             f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
         ) from error
-    wrong = [pair for pair in conf or [] if not re.fullmatch(r"[\w.]+=.*", pair)]
+    flags = context.params
+    conf = flags["conf"] or []
+    wrong = [pair for pair in conf if not re.fullmatch(r"[\w.]+=.*", pair)]
     if wrong:
         raise InvalidSetting(f"--conf: write {wrong[0]!r} as NAME=VALUE")
     require_java()
-    with connected(context, url):
+    with connected(context, flags["url"]):
         pass
     return PipelineSettings(
-        url=url_of(context, url),
-        checkpoint=checkpoint,
-        master=master,
-        once=once,
-        every=every,
-        report=report,
-        spark=dict(pair.split("=", 1) for pair in conf or []),
+        url=url_of(context, flags["url"]),
+        checkpoint=flags.get("checkpoint") or checkpoint,
+        master=flags["master"],
+        once=flags.get("once", True),
+        every=flags.get("every", StreamFlags.every),
+        report=flags["report"],
+        spark=dict(pair.split("=", 1) for pair in conf),
     )

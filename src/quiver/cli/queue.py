@@ -9,9 +9,11 @@ import typer
 
 from quiver.cli import subscription_options, topic_options
 from quiver.cli.exits import tell
-from quiver.cli.output import Json, Yes, print_json, print_line, print_table
-from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
+from quiver.cli.flags import with_flags
+from quiver.cli.output import Json, Yes, print_json, print_line, print_listing, print_table
+from quiver.cli.seeking import SeekFlags, go_on
 from quiver.cli.session import UrlFlag, connected
+from quiver.cli.subscription_options import DeliveryFlags, SubscriptionFlags
 from quiver.cli.subscription_text import (
     dead_letter_of,
     described,
@@ -21,8 +23,8 @@ from quiver.cli.subscription_text import (
 from quiver.cli.text import shown_count, shown_duration, shown_time
 from quiver.cli.topic import messages_in
 from quiver.cli.topic import setting_rows as topic_rows
-from quiver.model.subscription import Backoff, SubscriptionSettings
-from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings
+from quiver.cli.topic_options import TopicFlags
+from quiver.model.topic import PARTITIONS_MAX
 from quiver.model.wire import SubscriptionInfo
 
 app = typer.Typer(
@@ -33,36 +35,14 @@ Name = Annotated[str, typer.Argument(help="The queue.", show_default=False)]
 
 
 @app.command()
+@with_flags(DeliveryFlags, SubscriptionFlags, TopicFlags)
 def create(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
         int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
     ] = 1,
-    ordering: subscription_options.OrderingFlag = None,
-    guarantee: subscription_options.GuaranteeFlag = None,
-    visibility: subscription_options.VisibilityFlag = None,
-    max_deliveries: subscription_options.MaxDeliveriesFlag = None,
-    dead_letter: subscription_options.DeadLetterFlag = None,
-    backoff_min: subscription_options.BackoffMinFlag = None,
-    backoff_max: subscription_options.BackoffMaxFlag = None,
-    backoff_factor: subscription_options.BackoffFactorFlag = None,
-    ageing: subscription_options.AgeingFlag = None,
-    fairness: subscription_options.FairnessFlag = None,
-    session_timeout: subscription_options.SessionTimeoutFlag = None,
-    filter: subscription_options.FilterFlag = None,
-    durability: topic_options.DurabilityFlag = None,
-    sync_interval: topic_options.SyncIntervalFlag = None,
-    retention_age: topic_options.RetentionAgeFlag = None,
-    retention_bytes: topic_options.RetentionBytesFlag = None,
-    retention_messages: topic_options.RetentionMessagesFlag = None,
-    retention_acked: topic_options.RetentionAckedFlag = None,
-    compression: topic_options.CompressionFlag = None,
-    message_bytes_max: topic_options.MessageBytesMaxFlag = None,
-    acks: topic_options.AcksFlag = None,
-    segment_bytes: topic_options.SegmentBytesFlag = None,
-    segment_age: topic_options.SegmentAgeFlag = None,
-    dedup_window: topic_options.DedupWindowFlag = None,
+    *,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
     ] = False,
@@ -70,15 +50,8 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a queue."""
-    of_topic = topic_options.settings_from(context.params)
-    if "retention" in of_topic:
-        of_topic["retention"] = Retention(**of_topic["retention"])
-    settings = subscription_options.settings_from(context.params)
-    if "backoff" in settings:
-        settings["backoff"] = Backoff(**settings["backoff"])
-    # a mistake is told before connecting
-    TopicSettings(partitions=partitions, **of_topic)
-    SubscriptionSettings(topics=[name], **settings)
+    of_topic = topic_options.new_settings(context.params, partitions)
+    settings = subscription_options.new_settings(context.params, [name])
     with connected(context, url) as client:
         info = client.create_queue(
             name, partitions=partitions, exist_ok=if_not_exists, **of_topic, **settings
@@ -87,30 +60,11 @@ def create(
 
 
 @app.command()
+@with_flags(SubscriptionFlags, TopicFlags)
 def alter(
     context: typer.Context,
     name: Name,
-    visibility: subscription_options.VisibilityFlag = None,
-    max_deliveries: subscription_options.MaxDeliveriesFlag = None,
-    dead_letter: subscription_options.DeadLetterFlag = None,
-    backoff_min: subscription_options.BackoffMinFlag = None,
-    backoff_max: subscription_options.BackoffMaxFlag = None,
-    backoff_factor: subscription_options.BackoffFactorFlag = None,
-    ageing: subscription_options.AgeingFlag = None,
-    session_timeout: subscription_options.SessionTimeoutFlag = None,
-    filter: subscription_options.FilterFlag = None,
-    durability: topic_options.DurabilityFlag = None,
-    sync_interval: topic_options.SyncIntervalFlag = None,
-    retention_age: topic_options.RetentionAgeFlag = None,
-    retention_bytes: topic_options.RetentionBytesFlag = None,
-    retention_messages: topic_options.RetentionMessagesFlag = None,
-    retention_acked: topic_options.RetentionAckedFlag = None,
-    compression: topic_options.CompressionFlag = None,
-    message_bytes_max: topic_options.MessageBytesMaxFlag = None,
-    acks: topic_options.AcksFlag = None,
-    segment_bytes: topic_options.SegmentBytesFlag = None,
-    segment_age: topic_options.SegmentAgeFlag = None,
-    dedup_window: topic_options.DedupWindowFlag = None,
+    *,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -121,7 +75,8 @@ def alter(
         raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
     with connected(context, url) as client:
         info = described(client, name, is_queue=True)
-        _check(info, settings)  # so that a mistake there does not leave the topic altered alone
+        # checked first, so that a mistake there does not leave the topic altered alone
+        subscription_options.check_changes(info.settings, settings)
         if of_topic:
             client.alter_topic(name, **of_topic)
         if settings:
@@ -134,26 +89,23 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
     """List the queues."""
     with connected(context, url) as client:
         infos = [info for info in client.list_subscriptions() if info.is_queue]
-    if json:
-        print_json(infos)
-        return
-    if not infos:
-        tell("there are no queues yet; create one with: quiver queue create NAME")
-        return
-    print_table(
-        ("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY", ">DELIVERIES", "DEAD LETTERS", "CREATED"),
-        [
-            (
-                info.name,
-                info.settings.ordering,
-                info.settings.guarantee,
-                shown_duration(info.settings.visibility_s),
-                info.settings.max_deliveries or "any",
-                dead_letter_of(info) if info.settings.max_deliveries else "none",
-                shown_time(info.created_us)[:19] + "Z",
-            )
-            for info in infos
-        ],
+    print_listing(
+        infos,
+        json=json,
+        none="there are no queues yet; create one with: quiver queue create NAME",
+        columns=(
+            *("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY"),
+            *(">DELIVERIES", "DEAD LETTERS", "CREATED"),
+        ),
+        row=lambda info: (
+            info.name,
+            info.settings.ordering,
+            info.settings.guarantee,
+            shown_duration(info.settings.visibility_s),
+            info.settings.max_deliveries or "any",
+            dead_letter_of(info) if info.settings.max_deliveries else "none",
+            shown_time(info.created_us)[:19] + "Z",
+        ),
     )
 
 
@@ -173,19 +125,10 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 
 
 @app.command()
-def seek(
-    context: typer.Context,
-    name: Name,
-    to: ToFlag = None,
-    places: PlacesFlag = None,
-    url: UrlFlag = None,
-) -> None:
+@with_flags(SeekFlags)
+def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
     """Go on at another place: what is before is done with, what is after is delivered (again)."""
-    goal = goal_of(context, to, places)
-    with connected(context, url) as client:
-        described(client, name, is_queue=True)
-        client.seek(name, goal)
-    tell(f"queue {name} goes on from {to or ', '.join(places or [])}")
+    go_on(context, name, url, is_queue=True)
 
 
 @app.command()
@@ -202,14 +145,6 @@ def delete(context: typer.Context, name: Name, yes: Yes = False, url: UrlFlag = 
             )
         client.delete_subscription(name)
     tell(f"deleted queue {name}")
-
-
-def _check(info: SubscriptionInfo, changes: dict[str, object]) -> None:
-    """Whether the queue could have these settings."""
-    changes = dict(changes)
-    if isinstance(backoff := changes.get("backoff"), dict):
-        changes["backoff"] = Backoff(**msgspec.structs.asdict(info.settings.backoff) | backoff)
-    SubscriptionSettings(**msgspec.structs.asdict(info.settings) | changes)
 
 
 def _print_changed(info: SubscriptionInfo, verb: str, *, json: bool) -> None:

@@ -7,27 +7,45 @@ from typing import Annotated
 
 import typer
 
+from quiver.cli.exits import tell
+from quiver.cli.session import connected
+from quiver.cli.subscription_text import described
 from quiver.cli.text import parse_position
 from quiver.errors import InvalidSetting
 
-ToFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="WHERE",
-        help="earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
-    ),
-]
-PlacesFlag = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--place",
-        metavar="TOPIC/PARTITION=OFFSET",
-        help="Only this partition, to this offset; may be repeated.",
-    ),
-]
-
 Goal = int | str | datetime | dict[tuple[str, int], int]
+
+
+class SeekFlags:
+    """Where to, by one of two ways."""
+
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
+        ),
+    ] = None
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place",
+            metavar="TOPIC/PARTITION=OFFSET",
+            help="Only this partition, to this offset; may be repeated.",
+        ),
+    ] = None
+
+
+def go_on(context: typer.Context, name: str, url: str | None, *, is_queue: bool) -> None:
+    """Have a queue or subscription go on at another place, as the flags say."""
+    to, places = context.params["to"], context.params["place"]
+    goal = goal_of(context, to, places)
+    with connected(context, url) as client:
+        described(client, name, is_queue=is_queue)
+        client.seek(name, goal)
+    kind = "queue" if is_queue else "subscription"
+    tell(f"{kind} {name} goes on from {to or ', '.join(places)}")
 
 
 def goal_of(context: typer.Context, to: str | None, places: list[str] | None) -> Goal:

@@ -11,7 +11,9 @@ import errno
 import json
 import os
 import shlex
+import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -147,6 +149,7 @@ def _print_settings(loaded: LoadedConfig) -> None:
 def _run(config: NodeConfig, ready_file: str | None) -> None:
     import uvloop  # noqa: PLC0415 - the server is loaded only to be run
 
+    load_structlog()
     from quiver.cli.logging import set_up_logging  # noqa: PLC0415
     from quiver.edge.node import run_node  # noqa: PLC0415
 
@@ -165,6 +168,18 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
     finally:
         if ready_file is not None:
             Path(ready_file).unlink(missing_ok=True)
+
+
+def load_structlog() -> None:
+    """Load it without rich, which would bring pygments, 12 MB in all, for tracebacks in colour."""
+    is_hidden = "rich" not in sys.modules
+    if is_hidden:
+        sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import_module("structlog")
+    finally:
+        if is_hidden:
+            del sys.modules["rich"]
 
 
 def _say(lines: list[str]) -> None:

@@ -8,12 +8,12 @@ import typer
 
 from quiver.cli import subscription_options as flags
 from quiver.cli.exits import tell
-from quiver.cli.output import Json, Yes, print_json, print_table
-from quiver.cli.seeking import PlacesFlag, ToFlag, goal_of
+from quiver.cli.flags import with_flags
+from quiver.cli.output import Json, Yes, print_json, print_listing, print_table
+from quiver.cli.seeking import SeekFlags, go_on
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.subscription_text import described, pending, print_depth, setting_rows
 from quiver.cli.text import parse_position, plural, shown_duration, shown_time
-from quiver.model.subscription import Backoff, SubscriptionSettings
 from quiver.model.wire import SubscriptionInfo
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ _TOPIC_HELP = "A topic to read, or a pattern such as 'orders.*'; may be repeated
 
 
 @app.command()
+@with_flags(flags.DeliveryFlags, flags.SubscriptionFlags)
 def create(
     context: typer.Context,
     name: Name,
@@ -38,18 +39,7 @@ def create(
             help="Begin at earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
         ),
     ] = "latest",
-    ordering: flags.OrderingFlag = None,
-    guarantee: flags.GuaranteeFlag = None,
-    visibility: flags.VisibilityFlag = None,
-    max_deliveries: flags.MaxDeliveriesFlag = None,
-    dead_letter: flags.DeadLetterFlag = None,
-    backoff_min: flags.BackoffMinFlag = None,
-    backoff_max: flags.BackoffMaxFlag = None,
-    backoff_factor: flags.BackoffFactorFlag = None,
-    ageing: flags.AgeingFlag = None,
-    fairness: flags.FairnessFlag = None,
-    session_timeout: flags.SessionTimeoutFlag = None,
-    filter: flags.FilterFlag = None,
+    *,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
     ] = False,
@@ -57,10 +47,7 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a subscription."""
-    settings = flags.settings_from(context.params)
-    if "backoff" in settings:
-        settings["backoff"] = Backoff(**settings["backoff"])
-    SubscriptionSettings(topics=topic, **settings)  # a mistake is told before connecting
+    settings = flags.new_settings(context.params, topic)
     start = parse_position(from_, "--from")
     with connected(context, url) as client:
         info = client.create_subscription(
@@ -70,21 +57,14 @@ def create(
 
 
 @app.command()
+@with_flags(flags.SubscriptionFlags)
 def alter(
     context: typer.Context,
     name: Name,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help=_TOPIC_HELP)
     ] = None,
-    visibility: flags.VisibilityFlag = None,
-    max_deliveries: flags.MaxDeliveriesFlag = None,
-    dead_letter: flags.DeadLetterFlag = None,
-    backoff_min: flags.BackoffMinFlag = None,
-    backoff_max: flags.BackoffMaxFlag = None,
-    backoff_factor: flags.BackoffFactorFlag = None,
-    ageing: flags.AgeingFlag = None,
-    session_timeout: flags.SessionTimeoutFlag = None,
-    filter: flags.FilterFlag = None,
+    *,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -105,28 +85,23 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
     """List the subscriptions; queues are listed by `quiver queue list`."""
     with connected(context, url) as client:
         infos = [info for info in client.list_subscriptions() if not info.is_queue]
-    if json:
-        print_json(infos)
-        return
-    if not infos:
-        tell(
-            "there are no subscriptions; create one with: quiver subscription create NAME -t TOPIC"
-        )
-        return
-    print_table(
-        ("SUBSCRIPTION", "TOPICS", "ORDERING", "GUARANTEE", "VISIBILITY", "FILTER", "CREATED"),
-        [
-            (
-                info.name,
-                ", ".join(info.settings.topics),
-                info.settings.ordering,
-                info.settings.guarantee,
-                shown_duration(info.settings.visibility_s),
-                info.settings.filter or "none",
-                shown_time(info.created_us)[:19] + "Z",
-            )
-            for info in infos
-        ],
+    print_listing(
+        infos,
+        json=json,
+        none="there are no subscriptions; create one with: quiver subscription create NAME -t TOPIC",
+        columns=(
+            *("SUBSCRIPTION", "TOPICS", "ORDERING", "GUARANTEE"),
+            *("VISIBILITY", "FILTER", "CREATED"),
+        ),
+        row=lambda info: (
+            info.name,
+            ", ".join(info.settings.topics),
+            info.settings.ordering,
+            info.settings.guarantee,
+            shown_duration(info.settings.visibility_s),
+            info.settings.filter or "none",
+            shown_time(info.created_us)[:19] + "Z",
+        ),
     )
 
 
@@ -143,19 +118,10 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 
 
 @app.command()
-def seek(
-    context: typer.Context,
-    name: Name,
-    to: ToFlag = None,
-    places: PlacesFlag = None,
-    url: UrlFlag = None,
-) -> None:
+@with_flags(SeekFlags)
+def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
     """Go on at another place: what is before is done with, what is after is delivered (again)."""
-    goal = goal_of(context, to, places)
-    with connected(context, url) as client:
-        described(client, name, is_queue=False)
-        client.seek(name, goal)
-    tell(f"subscription {name} goes on from {to or ', '.join(places or [])}")
+    go_on(context, name, url, is_queue=False)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quiver.cli.output import print_line, print_table
 from quiver.cli.text import shown_count, shown_duration, shown_time
 from quiver.errors import SubscriptionNotFound
-from quiver.model.subscription import Backoff
+from quiver.model.subscription import Backoff, Push
 from quiver.model.wire import SubscriptionInfo
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def setting_rows(info: SubscriptionInfo) -> Rows:
         ("fairness", settings.fairness or "none"),
         ("session_timeout", shown_duration(float(settings.session_timeout))),
         ("filter", settings.filter or "none"),
+        ("on_disconnect", settings.on_disconnect),
+        ("push", "none" if settings.push is None else _shown_push(settings.push)),
     ]
 
 
@@ -73,3 +75,11 @@ def _shown_backoff(backoff: Backoff) -> str:
     if not most or not least:
         return "none"
     return f"{shown_duration(least)} to {shown_duration(most)}, factor {backoff.factor:g}"
+
+
+def _shown_push(push: Push) -> str:
+    signed = f"signed with {push.secret}" if push.secret else "not signed"
+    return (
+        f"{push.url}, {push.batch} at a time, {push.concurrency} posts at once, "
+        f"answer within {shown_duration(push.timeout_s)}, {signed}"
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import typer
 
 from quiver.cli.exits import tell
-from quiver.cli.output import print_json, print_line, print_table
+from quiver.cli.output import print_json, print_line, print_listing
 from quiver.cli.session import UrlFlag, connected_async
 from quiver.cli.text import harmless, shown_time
 from quiver.model.units import Duration, seconds
@@ -93,25 +93,19 @@ def list_(
             return await tokens.list_tokens()
 
     tokens = _run(found())
-    if json:
-        print_json(tokens)
-        return
-    if not tokens:
-        tell("there are no tokens yet; create one with: quiver token create NAME --grant GRANT")
-        return
-    print_table(
-        ("ID", "NAME", "GRANTS", "CREATED", "EXPIRES", "STATE"),
-        [
-            (
-                one.id,
-                harmless(one.name) + (" (certificate)" if one.is_certificate else ""),
-                " ".join(one.grants),
-                shown_time(one.created_us)[:19] + "Z",
-                "never" if one.expires_us is None else shown_time(one.expires_us)[:19] + "Z",
-                "revoked" if one.revoked_us is not None else "",
-            )
-            for one in tokens
-        ],
+    print_listing(
+        tokens,
+        json=json,
+        none="there are no tokens yet; create one with: quiver token create NAME --grant GRANT",
+        columns=("ID", "NAME", "GRANTS", "CREATED", "EXPIRES", "STATE"),
+        row=lambda one: (
+            one.id,
+            harmless(one.name) + (" (certificate)" if one.is_certificate else ""),
+            " ".join(one.grants),
+            shown_time(one.created_us)[:19] + "Z",
+            "never" if one.expires_us is None else shown_time(one.expires_us)[:19] + "Z",
+            "revoked" if one.revoked_us is not None else "",
+        ),
     )
 
 

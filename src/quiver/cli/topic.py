@@ -8,7 +8,8 @@ import typer
 
 from quiver.cli import topic_options as flags
 from quiver.cli.exits import tell
-from quiver.cli.output import Json, Yes, print_json, print_line, print_table
+from quiver.cli.flags import with_flags
+from quiver.cli.output import Json, Yes, print_json, print_line, print_listing, print_table
 from quiver.cli.session import UrlFlag, connected
 from quiver.cli.text import (
     plural,
@@ -27,24 +28,14 @@ Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 
 
 @app.command()
+@with_flags(flags.TopicFlags)
 def create(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
         int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
     ] = 1,
-    durability: flags.DurabilityFlag = None,
-    sync_interval: flags.SyncIntervalFlag = None,
-    retention_age: flags.RetentionAgeFlag = None,
-    retention_bytes: flags.RetentionBytesFlag = None,
-    retention_messages: flags.RetentionMessagesFlag = None,
-    retention_acked: flags.RetentionAckedFlag = None,
-    compression: flags.CompressionFlag = None,
-    message_bytes_max: flags.MessageBytesMaxFlag = None,
-    acks: flags.AcksFlag = None,
-    segment_bytes: flags.SegmentBytesFlag = None,
-    segment_age: flags.SegmentAgeFlag = None,
-    dedup_window: flags.DedupWindowFlag = None,
+    *,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
     ] = False,
@@ -52,34 +43,21 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a topic."""
-    settings = flags.settings_from(context.params)
-    if "retention" in settings:
-        settings["retention"] = Retention(**settings["retention"])
-    TopicSettings(partitions=partitions, **settings)  # a mistake is told before connecting
+    settings = flags.new_settings(context.params, partitions)
     with connected(context, url) as client:
         topic = client.create_topic(name, partitions=partitions, exist_ok=if_not_exists, **settings)
     _print_changed(topic, "there is a" if if_not_exists else "created", json=json)
 
 
 @app.command()
+@with_flags(flags.TopicFlags)
 def alter(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
         int | None, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
     ] = None,
-    durability: flags.DurabilityFlag = None,
-    sync_interval: flags.SyncIntervalFlag = None,
-    retention_age: flags.RetentionAgeFlag = None,
-    retention_bytes: flags.RetentionBytesFlag = None,
-    retention_messages: flags.RetentionMessagesFlag = None,
-    retention_acked: flags.RetentionAckedFlag = None,
-    compression: flags.CompressionFlag = None,
-    message_bytes_max: flags.MessageBytesMaxFlag = None,
-    acks: flags.AcksFlag = None,
-    segment_bytes: flags.SegmentBytesFlag = None,
-    segment_age: flags.SegmentAgeFlag = None,
-    dedup_window: flags.DedupWindowFlag = None,
+    *,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -105,25 +83,19 @@ def list_(
     with connected(context, url) as client:
         listed = sorted(client.list_topics(), key=lambda topic: topic.name)
     topics = [topic for topic in listed if all_ or not is_internal(topic.name)]
-    if json:
-        print_json(topics)
-        return
-    if not topics:
-        tell("there are no topics yet; create one with: quiver topic create NAME")
-        return
-    print_table(
-        ("TOPIC", ">PARTITIONS", "DURABILITY", "ACKS", "RETENTION", "CREATED"),
-        [
-            (
-                topic.name,
-                len(topic.partitions),
-                topic.settings.durability,
-                topic.settings.acks,
-                _shown_retention(topic.settings.retention),
-                shown_time(topic.created_us)[:19] + "Z",
-            )
-            for topic in topics
-        ],
+    print_listing(
+        topics,
+        json=json,
+        none="there are no topics yet; create one with: quiver topic create NAME",
+        columns=("TOPIC", ">PARTITIONS", "DURABILITY", "ACKS", "RETENTION", "CREATED"),
+        row=lambda topic: (
+            topic.name,
+            len(topic.partitions),
+            topic.settings.durability,
+            topic.settings.acks,
+            _shown_retention(topic.settings.retention),
+            shown_time(topic.created_us)[:19] + "Z",
+        ),
     )
 
 

@@ -19,68 +19,86 @@ from quiver.cli.option_values import (
     whole_number,
     whole_seconds,
 )
-from quiver.model.topic import Acks, Compression, Durability
+from quiver.model.topic import (
+    Acks,
+    Compression,
+    Durability,
+    Retention,
+    TopicSettings,
+)
 from quiver.model.units import seconds, size_bytes
 
-DurabilityFlag = Annotated[
-    Durability | None,
-    typer.Option("--durability", help="When a message counts as stored."),
-]
-SyncIntervalFlag = Annotated[
-    str | None,
-    typer.Option("--sync-interval", metavar="TIME", help="How often `interval` syncs, as in 50ms."),
-]
-RetentionAgeFlag = Annotated[
-    str | None,
-    typer.Option("--retention-age", metavar="TIME", help="Drop what is older, as in 7d; or none."),
-]
-RetentionBytesFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--retention-bytes", metavar="SIZE", help="Keep at most this much, as in 10GB; or none."
-    ),
-]
-RetentionMessagesFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--retention-messages", metavar="COUNT", help="Keep at most this many messages; or none."
-    ),
-]
-RetentionAckedFlag = Annotated[
-    bool | None,
-    typer.Option(
-        "--retention-acked/--no-retention-acked",
-        help="Drop what every subscription has acknowledged.",
-    ),
-]
-CompressionFlag = Annotated[
-    Compression | None,
-    typer.Option("--compression", help="How producers pack their batches."),
-]
-MessageBytesMaxFlag = Annotated[
-    str | None,
-    typer.Option("--message-bytes-max", metavar="SIZE", help="The largest message, as in 1MiB."),
-]
-AcksFlag = Annotated[
-    Acks | None,
-    typer.Option("--acks", help="Whom a publish waits for."),
-]
-SegmentBytesFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--segment-bytes", metavar="SIZE", help="Size of the files a partition is cut into."
-    ),
-]
-SegmentAgeFlag = Annotated[
-    str | None,
-    typer.Option("--segment-age", metavar="TIME", help="Age at which a new file is begun."),
-]
-DedupWindowFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--dedup-window", metavar="TIME", help="How long a dedup id is remembered, as in 5m."
-    ),
-]
+
+class TopicFlags:
+    """Everything that can be set when a topic is made, and changed later."""
+
+    durability: Annotated[
+        Durability | None,
+        typer.Option("--durability", help="When a message counts as stored."),
+    ] = None
+    sync_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--sync-interval", metavar="TIME", help="How often `interval` syncs, as in 50ms."
+        ),
+    ] = None
+    retention_age: Annotated[
+        str | None,
+        typer.Option(
+            "--retention-age", metavar="TIME", help="Drop what is older, as in 7d; or none."
+        ),
+    ] = None
+    retention_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--retention-bytes", metavar="SIZE", help="Keep at most this much, as in 10GB; or none."
+        ),
+    ] = None
+    retention_messages: Annotated[
+        str | None,
+        typer.Option(
+            "--retention-messages",
+            metavar="COUNT",
+            help="Keep at most this many messages; or none.",
+        ),
+    ] = None
+    retention_acked: Annotated[
+        bool | None,
+        typer.Option(
+            "--retention-acked/--no-retention-acked",
+            help="Drop what every subscription has acknowledged.",
+        ),
+    ] = None
+    compression: Annotated[
+        Compression | None,
+        typer.Option("--compression", help="How producers pack their batches."),
+    ] = None
+    message_bytes_max: Annotated[
+        str | None,
+        typer.Option(
+            "--message-bytes-max", metavar="SIZE", help="The largest message, as in 1MiB."
+        ),
+    ] = None
+    acks: Annotated[
+        Acks | None,
+        typer.Option("--acks", help="Whom a publish waits for."),
+    ] = None
+    segment_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--segment-bytes", metavar="SIZE", help="Size of the files a partition is cut into."
+        ),
+    ] = None
+    segment_age: Annotated[
+        str | None,
+        typer.Option("--segment-age", metavar="TIME", help="Age at which a new file is begun."),
+    ] = None
+    dedup_window: Annotated[
+        str | None,
+        typer.Option(
+            "--dedup-window", metavar="TIME", help="How long a dedup id is remembered, as in 5m."
+        ),
+    ] = None
 
 
 def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,3 +123,12 @@ def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
         segment_age_s=read(values, "segment_age", whole_seconds),
         dedup_window=read(values, "dedup_window", seconds),
     )
+
+
+def new_settings(values: Mapping[str, Any], partitions: int) -> dict[str, Any]:
+    """The settings for a topic to be made; a mistake is told before connecting."""
+    settings = settings_from(values)
+    if "retention" in settings:
+        settings["retention"] = Retention(**settings["retention"])
+    TopicSettings(partitions=partitions, **settings)
+    return settings

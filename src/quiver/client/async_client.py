@@ -25,13 +25,14 @@ from quiver.client.administering import Administering
 from quiver.client.channel import Dialer
 from quiver.client.cluster import Cluster, expect
 from quiver.client.consuming import Consuming
-from quiver.client.delivery import Delivery, Published
+from quiver.client.delivery import Delivery, Published, outcomes
 from quiver.client.dialer import SocketDialer
-from quiver.client.outgoing import MessageOptions, outgoing
+from quiver.client.outgoing import MessageOptions, outgoing, parts_of
 from quiver.client.pool import Pool
 from quiver.client.producer import AsyncProducer
 from quiver.client.read_range import Position
 from quiver.client.reader import AsyncReader, ReadRequest
+from quiver.client.room import BufferFull
 from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
 from quiver.client.shared_producers import SharedProducers
 from quiver.client.tending import Tending
@@ -198,22 +199,34 @@ class AsyncClient(Consuming, Tending, Administering):
     ) -> list[Published | QuiverError]:
         """Like ``publish_many``, but a message that is not stored is told in its place."""
         self._check_open()
-        results: list[Delivery | QuiverError] = []
+        sent: list[Delivery | QuiverError] = []
         with self._shared.producer(topic, None) as producer:
             await producer.open()
+            offer = producer.opened_intake.offer
             for message in messages:
-                one = outgoing(message)
+                payload, key, options = parts_of(message)
                 try:
-                    results.append(await producer.send(one.payload, key=one.key, **one.options()))
+                    sent.append(offer(payload, key, options))
+                except BufferFull:
+                    sent.append(await _sent(producer, payload, key, options))
                 except QuiverError as error:
-                    results.append(error)
-            for result in results:
-                if isinstance(result, Delivery) and not result.done():
-                    await result.promise.future()
-            told = [one.outcome() if isinstance(one, Delivery) else one for one in results]
+                    sent.append(error)
+            for promise in {one.promise for one in sent if isinstance(one, Delivery)}:
+                if not promise.is_done():
+                    await promise.future()
+            told = outcomes(sent)
             if told and isinstance(told[0], TopicNotFound):
                 raise told[0]
             return told
+
+    async def publish_table(self, topic: str, data: pa.RecordBatch | pa.Table) -> int:
+        """Store the rows of an Arrow batch or table and wait until they are: how many.
+
+        Unlike ``publish_many`` it does not tell where each is, and costs nothing for each row.
+        """
+        self._check_open()
+        with self._shared.producer(topic, None) as producer:
+            return await (await producer.send_arrow(data)).stored()
 
     def producer(
         self,
@@ -318,3 +331,12 @@ class AsyncClient(Consuming, Tending, Administering):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _sent(
+    producer: AsyncProducer, payload: Any, key: str | bytes | None, options: MessageOptions
+) -> Delivery | QuiverError:
+    try:
+        return await producer.send(payload, key=key, **options)
+    except QuiverError as error:
+        return error

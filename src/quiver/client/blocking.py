@@ -87,6 +87,7 @@ class Client(Wrapper[AsyncClient]):
     publish = blocking(AsyncClient.publish)
     publish_many = blocking(AsyncClient.publish_many)
     publish_each = blocking(AsyncClient.publish_each)
+    publish_table = blocking(AsyncClient.publish_table)
     create_subscription = blocking(AsyncClient.create_subscription)
     create_queue = blocking(AsyncClient.create_queue)
     alter_subscription = blocking(AsyncClient.alter_subscription)

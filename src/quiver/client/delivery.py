@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -159,15 +160,30 @@ class BatchPromise:
 
     def published(self, place: int) -> Published:
         """The message at this place, once stored; raises the error if it was not."""
-        self.is_observed = True
-        if self.error is not None:
-            raise self.error.with_traceback(None)
-        placed = self.placement
-        assert placed is not None, "asked for once it is settled"
+        placed = self._kept()
         offset, time_us, duplicate = placed.of(place)
         return Published(
             self.topic, self.partition, offset, time_us, placed.topic_number, duplicate
         )
+
+    def published_at(self, places: Sequence[int]) -> list[Published]:
+        """The messages at these places, like ``published``; what they share is looked up once."""
+        placed = self._kept()
+        if placed.base_offset is None or placed.repeats:
+            return [self.published(place) for place in places]
+        topic, partition, base = self.topic, self.partition, placed.base_offset
+        time_us, number, duplicate = placed.append_time, placed.topic_number, placed.duplicate
+        return [
+            Published(topic, partition, base + place, time_us, number, duplicate)
+            for place in places
+        ]
+
+    def _kept(self) -> Placement:
+        self.is_observed = True
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        assert self.placement is not None, "asked for once it is settled"
+        return self.placement
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -212,6 +228,21 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
         if not self.promise.is_done():
             yield from self.promise.future().__await__()
         return self.promise.published(self.place)
+
+
+def outcomes(sent: Sequence[Delivery | QuiverError]) -> list[Published | QuiverError]:
+    """Where each message is stored or why it is not, once that is known of all."""
+    told: list[Published | QuiverError] = []
+    for promise, run in groupby(sent, _promise_of):
+        if promise is None or promise.error is not None:
+            told += [one.outcome() if isinstance(one, Delivery) else one for one in run]
+        else:
+            told += promise.published_at([one.place for one in run])  # type: ignore[union-attr]
+    return told
+
+
+def _promise_of(sent: Delivery | QuiverError) -> BatchPromise | None:
+    return sent.promise if isinstance(sent, Delivery) else None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -83,6 +83,14 @@ def outgoing(message: Any) -> OutgoingMessage:
     return OutgoingMessage(payload=message)
 
 
+def parts_of(message: Any) -> tuple[Any, str | bytes | None, MessageOptions]:
+    """Payload, key and options of a message of ``publish_many``."""
+    if type(message) is bytes:
+        return message, None, {}
+    one = outgoing(message)
+    return one.payload, one.key, one.options()
+
+
 def checked_key(key: str | bytes | None) -> bytes | None:
     if key is None or type(key) is bytes:
         return key

@@ -7,7 +7,7 @@ by rows and bytes, whatever the table looks like.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,9 @@ from quiver.client.delivery import BatchPromise, Published
 from quiver.errors import InvalidBatch, InvalidRequest
 from quiver.model.key_hash import KeyRouter
 
+_PLACING = frozenset(("key", "sequence", "dedup_id"))
+"""The columns that decide on a row's partition."""
+
 
 class Piece(msgspec.Struct, frozen=True):
     """Rows for one batch of one partition, and which rows of the table they were."""
@@ -24,7 +27,7 @@ class Piece(msgspec.Struct, frozen=True):
     partition: int | None
     """``None``: any will do."""
     rows: Any
-    numbers: list[int]
+    numbers: Sequence[int]
     is_keyed: bool
 
 
@@ -33,9 +36,9 @@ class TableDelivery:
 
     def __init__(self, row_count: int) -> None:
         self._row_count = row_count
-        self._parts: list[tuple[BatchPromise, list[int]]] = []
+        self._parts: list[tuple[BatchPromise, Sequence[int]]] = []
 
-    def add(self, promise: BatchPromise, numbers: list[int]) -> None:
+    def add(self, promise: BatchPromise, numbers: Sequence[int]) -> None:
         self._parts.append((promise, numbers))
 
     def done(self) -> bool:
@@ -48,10 +51,20 @@ class TableDelivery:
         return self._published()
 
     async def wait(self) -> list[Published]:
+        await self._settled()
+        return self._published()
+
+    async def stored(self) -> int:
+        """Wait until all rows are stored, without asking where: how many they are."""
+        await self._settled()
+        for promise, _ in self._parts:
+            promise.published_at(())
+        return self._row_count
+
+    async def _settled(self) -> None:
         for promise, _ in self._parts:
             if not promise.is_done():
                 await promise.future()
-        return self._published()
 
     def __await__(self) -> Generator[Any, None, list[Published]]:
         return self.wait().__await__()
@@ -61,8 +74,9 @@ class TableDelivery:
         for promise, _ in self._parts:
             promise.is_observed = True
         for promise, numbers in self._parts:
-            for place, number in enumerate(numbers):
-                published[number] = promise.published(place)
+            placed = promise.published_at(range(len(numbers)))
+            for number, one in zip(numbers, placed, strict=True):
+                published[number] = one
         return published
 
 
@@ -84,8 +98,13 @@ def numbers_in(rows: pa.RecordBatch) -> list[int | None] | None:
     return numbers
 
 
-def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None]:
-    """The partition of each row: by its key, its number or its id, else none in particular."""
+def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None] | None:
+    """The partition of each row: by its key, its number or its id, else none in particular.
+
+    ``None`` if that is so of all rows.
+    """
+    if _PLACING.isdisjoint(rows.schema.names):
+        return None
     places: list[int | None] = [None] * len(rows)
     if "key" in rows.schema.names and rows.column("key").null_count < len(rows):
         keys = _cast(rows.column("key"), pa.binary(), "key").to_pylist()
@@ -105,24 +124,30 @@ def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None]:
 
 def pieces(
     rows: pa.RecordBatch,
-    places: list[int | None],
+    places: list[int | None] | None,
     first: int,
     *,
     bytes_max: int,
     count_max: int,
 ) -> Iterator[Piece]:
     """The rows by partition and within bounds; ``first`` is the number of their first row."""
+    groups = {None: range(len(rows))} if places is None else _grouped(places)
+    for place, members in groups.items():
+        is_whole = len(groups) == 1
+        chosen = rows if is_whole else rows.take(pa.array(members, pa.int64()))
+        numbers = range(first, first + len(rows)) if is_whole else [first + row for row in members]
+        at = 0
+        for chunk in _chunks(chosen, bytes_max, count_max):
+            yield Piece(place, chunk, numbers[at : at + len(chunk)], place is not None)
+            at += len(chunk)
+
+
+def _grouped(places: list[int | None]) -> Mapping[int | None, Sequence[int]]:
+    """The rows of each partition."""
     groups: dict[int | None, list[int]] = {}
     for row, place in enumerate(places):
         groups.setdefault(place, []).append(row)
-    for place, members in groups.items():
-        is_keyed = place is not None
-        chosen = rows if len(groups) == 1 else rows.take(pa.array(members, pa.int64()))
-        numbers = [first + row for row in members]
-        at = 0
-        for chunk in _chunks(chosen, bytes_max, count_max):
-            yield Piece(place, chunk, numbers[at : at + len(chunk)], is_keyed)
-            at += len(chunk)
+    return groups
 
 
 def _chunks(rows: pa.RecordBatch, bytes_max: int, count_max: int) -> Iterator[pa.RecordBatch]:

@@ -67,7 +67,7 @@ class TableSender:
         return delivery
 
     def _wanted(
-        self, numbers: list[int | None] | None, places: list[int | None]
+        self, numbers: list[int | None] | None, places: list[int | None] | None
     ) -> list[bool] | None:
         """Which rows are not stored yet; ``None`` if that is all of them."""
         if numbers is None:

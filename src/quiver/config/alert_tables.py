@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
+from functools import partial
 from typing import Any
 
 from quiver.config.alert_rule import RULES_MAX, UNITS, AlertRule
-from quiver.config.setting import Setting, settings_of, shown
-from quiver.config.toml_lines import line_of
+from quiver.config.named_tables import SettingsFile, fields_of, take_tables
+from quiver.config.setting import Setting, shown
 from quiver.errors import InvalidSetting
 from quiver.model.units import seconds, size_bytes
 
@@ -15,61 +15,34 @@ SECTION = "alerts.rules"
 _NEEDED = ("watch", "limit")
 
 
-def take_rules(
-    document: dict[str, Any], path: str, lines: dict[tuple[str, ...], int], mistakes: list[str]
-) -> tuple[AlertRule, ...]:
+def take_rules(file: SettingsFile) -> tuple[AlertRule, ...]:
     """The rules in the document, which has them no more afterwards."""
-    alerts = document.get("alerts")
-    tables = alerts.pop("rules", {}) if isinstance(alerts, dict) else {}
-    if not isinstance(tables, dict) or any(not isinstance(one, dict) for one in tables.values()):
-        mistakes.append(f"{_place(path, lines, SECTION)}: rules are tables: write [{SECTION}.NAME]")
-        return ()
-    if len(tables) > RULES_MAX:
-        place = _place(path, lines, SECTION)
-        mistakes.append(f"{place}: there are at most {RULES_MAX:,} rules, not {len(tables):,}")
-        return ()
-    read = [_rule(name, table, path, lines, mistakes) for name, table in tables.items()]
+    tables = take_tables(file, SECTION, "rules", RULES_MAX)
+    read = [_rule(file, name, table) for name, table in tables.items()]
     return tuple(rule for rule in read if rule is not None)
 
 
-def _rule(
-    name: str,
-    table: dict[str, Any],
-    path: str,
-    lines: dict[tuple[str, ...], int],
-    mistakes: list[str],
-) -> AlertRule | None:
-    known = {setting.name: setting for setting in settings_of(AlertRule) if setting.name != "name"}
-    values: dict[str, Any] = {}
-    wrong = len(mistakes)
-    for key, value in table.items():
-        try:
-            values[key] = _value(key, value, table.get("watch"), known)
-        except InvalidSetting as error:
-            place = _place(path, lines, f"{SECTION}.{name}.{key}")
-            mistakes.append(f"{place}: {SECTION}.{name}: {error.message}")
-    place = _place(path, lines, f"{SECTION}.{name}")
-    mistakes += [
-        f"{place}: {SECTION}.{name}: {key} is missing" for key in _NEEDED if key not in table
-    ]
-    if len(mistakes) > wrong:
+def _rule(file: SettingsFile, name: str, table: dict[str, Any]) -> AlertRule | None:
+    wrong, place = len(file.mistakes), f"{SECTION}.{name}"
+    values = fields_of(file, place, table, AlertRule, partial(_value, table.get("watch")))
+    for key in _NEEDED:
+        if key not in table:
+            file.wrong(place, f"{place}: {key} is missing")
+    if len(file.mistakes) > wrong:
         return None
     try:
         return AlertRule(name=name, **values)
     except InvalidSetting as error:
-        mistakes.append(f"{place}: {SECTION}.{name}: {error.message}")
+        file.wrong(place, f"{place}: {error.message}")
         return None
 
 
-def _value(key: str, value: Any, watch: Any, known: dict[str, Setting]) -> Any:
-    setting = known.get(key)
-    if setting is None:
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
-        raise InvalidSetting(f"there is no {key!r}{hint}")
-    if key == "limit" and isinstance(value, str):
+def _value(watch: Any, setting: Setting, value: Any) -> Any:
+    if setting.name != "limit":
+        return setting.from_toml(value)
+    if isinstance(value, str):
         return _limit(value, watch)
-    if key == "limit" and type(value) not in (int, float):
+    if type(value) not in (int, float):
         raise InvalidSetting(f"limit must be a number, not {shown(value)}")
     return setting.from_toml(value)
 
@@ -82,8 +55,3 @@ def _limit(text: str, watch: Any) -> float:
     if unit == "bytes":
         return float(size_bytes(text))
     raise InvalidSetting(f"limit must be a number, not {shown(text)}")
-
-
-def _place(path: str, lines: dict[tuple[str, ...], int], name: str) -> str:
-    line = line_of(lines, name)
-    return path if line is None else f"{path}:{line}"

@@ -16,7 +16,9 @@ import msgspec
 
 from quiver.config.alert_rule import AlertRule
 from quiver.config.alert_tables import take_rules
+from quiver.config.named_tables import SettingsFile
 from quiver.config.node import NodeConfig
+from quiver.config.quota_tables import principal_quotas, take_quotas
 from quiver.config.setting import ENVIRONMENT_PREFIX, Setting, settings_of
 from quiver.config.toml_lines import key_lines, line_of
 from quiver.errors import InvalidSetting
@@ -49,13 +51,16 @@ def load_config(
 ) -> LoadedConfig:
     """The settings of a node; ``InvalidSetting`` lists every mistake, each on a line of its own."""
     mistakes: list[str] = []
-    given, rules = _from_file(path, mistakes) if path is not None else ([], ())
+    given, rules, quotas = _from_file(path, mistakes) if path is not None else ([], (), {})
     given += _from_environment(environment, mistakes)
     given += flags
     values, origins = _resolve(given, mistakes)
     if mistakes:
         raise InvalidSetting("\n".join(mistakes), mistakes=mistakes)
-    config = msgspec.structs.replace(_build(NodeConfig, "", values), alert_rules=rules)
+    config = _build(NodeConfig, "", values)
+    config = msgspec.structs.replace(
+        config, alert_rules=rules, principal_quotas=principal_quotas(config.quotas, quotas)
+    )
     return LoadedConfig(config=config, origins=origins)
 
 
@@ -77,7 +82,10 @@ def _resolve(given: list[Given], mistakes: list[str]) -> tuple[dict[str, Any], d
     return values, origins
 
 
-def _from_file(path: str, mistakes: list[str]) -> tuple[list[Given], tuple[AlertRule, ...]]:
+def _from_file(
+    path: str, mistakes: list[str]
+) -> tuple[list[Given], tuple[AlertRule, ...], dict[str, dict[str, int]]]:
+    """Settings, and what has tables of its own: alert rules, and quotas of principals."""
     text = _read(path, mistakes)
     try:
         document = tomllib.loads(text)
@@ -85,9 +93,10 @@ def _from_file(path: str, mistakes: list[str]) -> tuple[list[Given], tuple[Alert
         place = re.search(r"line (\d+)", str(error))
         reason = re.sub(r" \(at (line \d+, )?(.*)\)", r" (\2)", str(error))
         mistakes.append(f"{path}:{place[1] if place else 1}: not TOML: {reason}")
-        return [], ()
+        return [], (), {}
     lines = key_lines(text)
-    rules = take_rules(document, path, lines, mistakes)
+    file = SettingsFile(path, document, lines, mistakes)
+    rules, quotas = take_rules(file), take_quotas(file)
     sections = {setting.section for setting in settings_of(NodeConfig)} - {""}
     given = []
     for name, value in _flatten(document, "", sections):
@@ -97,7 +106,7 @@ def _from_file(path: str, mistakes: list[str]) -> tuple[list[Given], tuple[Alert
             mistakes.append(f"{origin}: {name} is a table: write [{name}] and its settings below")
             continue
         given.append(Given(setting=name, value=value, origin=origin, is_text=False))
-    return given, rules
+    return given, rules, quotas
 
 
 def _read(path: str, mistakes: list[str]) -> str:

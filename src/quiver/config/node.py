@@ -280,6 +280,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     alerts: Alerts = Alerts()
     alert_rules: tuple[AlertRule, ...] = ()
     """From the tables ``[alerts.rules.NAME]`` of the settings file."""
+    principal_quotas: dict[str, Quotas] = {}
+    """From the tables ``[quotas.principals.NAME]`` of the settings file."""
 
     def __post_init__(self) -> None:
         check_fields(self)

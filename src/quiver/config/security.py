@@ -65,7 +65,7 @@ class Security(Struct, frozen=True, kw_only=True):
 
 
 class Quotas(Struct, frozen=True, kw_only=True):
-    """What each principal may use; 0 is no limit."""
+    """What each principal may use; 0 is no limit. Other quotas for one: `[quotas.principals.NAME]`."""
 
     requests_per_second: Annotated[
         int, Meta(ge=0, le=10_000_000, description="Requests, over all connections of a principal.")

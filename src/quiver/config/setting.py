@@ -171,7 +171,7 @@ def settings_of(struct: type[msgspec.Struct], section: str = "") -> tuple[Settin
         hint = hints[field.name]
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             found += settings_of(hint, name)
-        elif get_origin(hint) is not tuple:  # rules have tables of their own
+        elif get_origin(hint) not in (tuple, dict):  # those have tables of their own
             of_type, meta = get_args(hint)
             found.append(Setting(name=name, type=of_type, default=field.default, meta=meta))
     return tuple(found)

@@ -16,6 +16,7 @@ import structlog
 
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.credentials import Credentials
+from quiver.edge.access.listener import Listener, listen
 from quiver.edge.calls import require_version
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
@@ -41,7 +42,7 @@ class NativeServer:
     def __init__(self, services: NodeServices) -> None:
         self._services = services
         self._connections: set[NativeConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._server: Listener | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
         self._connections_max = _room_for_connections(services.limits.connections_max)
@@ -51,15 +52,13 @@ class NativeServer:
         self, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Listen; the address, with the port that a 0 became."""
-        loop = asyncio.get_running_loop()
-        handshake_s = self._services.limits.handshake_timeout_s
-        self._server = await loop.create_server(
+        self._server = await listen(
             lambda: NativeConnection(self._services, self),
             host,
             port,
-            backlog=1024,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else handshake_s,
+            tls=tls,
+            handshake_timeout_s=self._services.limits.handshake_timeout_s,
+            room=lambda: self._connections_max - len(self._connections),
         )
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._server.sockets[0].getsockname()

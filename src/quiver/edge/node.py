@@ -180,6 +180,7 @@ class Node:
                 tokens=self._tokens,
                 security=self.config.security,
                 quotas=self.config.quotas,
+                principal_quotas=self.config.principal_quotas,
                 is_queue=self._broker.is_queue,
             ),
             observing=self._observing,

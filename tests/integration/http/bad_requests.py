@@ -124,6 +124,11 @@ def _json_bodies() -> Iterator[Bad]:
         ("nested 129 deep", b'{"message": ' + b"[" * 129 + b"]" * 129 + b"}", "message"),
         ("nested 2,000 deep", b'{"message": ' + b"[" * 2000 + b"]" * 2000 + b"}", "message"),
         ("objects 2,000 deep", b'{"message": ' + b'{"a":' * 2000 + b"1" + b"}" * 2001, "message"),
+        (
+            "nested 129 deep in a list",
+            b'[{"message": 1}, {"message": ' + b"[" * 129 + b"]" * 129 + b"}]",
+            "[1].message",
+        ),
         ("lists 20,000 deep", b"[" * 20_000 + b"]" * 20_000, None),
         ("nested inside a list", b'[{"message": ' + b"[" * 500 + b"]" * 500 + b"}]", "[0].message"),
         ("10,001 messages", b"[" + b'{"message":1},' * 10_000 + b'{"message":1}]', None),

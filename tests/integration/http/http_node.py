@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from quiver.config import Address, Limits, NodeConfig, Security, Web
+from quiver.config import Address, Alerts, Limits, NodeConfig, Security, Web
 from quiver.edge.node import Node
 from quiver.model.clock import Clock
 from tests.integration.edge_node import until
@@ -66,6 +66,7 @@ async def http_node(
         limits=Limits(**limits),
         web=web or Web(),
         security=security or Security(),
+        alerts=Alerts(defaults=False),
     )
     node = Node(config, clock=clock)
     await node.start()

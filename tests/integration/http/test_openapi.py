@@ -43,6 +43,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield node
 
 
+@pytest.mark.timeout(300)
 def test_schemathesis_finds_nothing(node: Served, tmp_path: Path) -> None:
     # A value may have the right form and still be refused: a topic that is not there, a filter
     # that is not understood. Every other check of Schemathesis is on.
@@ -50,13 +51,13 @@ def test_schemathesis_finds_nothing(node: Served, tmp_path: Path) -> None:
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{node.http}/openapi.json"),
             *("--exclude-checks", "positive_data_acceptance", "--no-color"),
-            *("--phases", "examples,coverage,fuzzing", "--max-examples", "5", "--seed", "7"),
+            *("--phases", "examples,coverage,fuzzing", "--max-examples", "3", "--seed", "7"),
         ],
         cwd=tmp_path,
         env=environment(SCHEMATHESIS_HOOKS=HOOKS, PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

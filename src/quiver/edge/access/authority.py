@@ -6,7 +6,7 @@ Without authentication everybody is the anonymous principal, who may do everythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 
 from quiver.config import Quotas, Security
@@ -40,6 +40,7 @@ class Authority:
         tokens: TokenStore | None = None,
         security: Security = Security(),  # noqa: B008 - frozen
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+        principal_quotas: Mapping[str, Quotas] | None = None,
         is_queue: Callable[[str], bool] = lambda _: False,
     ) -> None:
         assert tokens is not None or not security.authentication
@@ -48,7 +49,7 @@ class Authority:
         self._is_required = security.authentication
         self._is_queue = is_queue
         self._attempts = Attempts()
-        self._usages = Usages(quotas)
+        self._usages = Usages(quotas, principal_quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
         self.audit = Audit()
         self.peer_secret: str | None = None

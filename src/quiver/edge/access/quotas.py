@@ -7,6 +7,7 @@ are ``QuotaExceeded`` with the seconds to wait. The number of principals that ar
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from quiver.config import Quotas
 from quiver.edge.access.bucket import Bucket
@@ -16,6 +17,7 @@ from quiver.errors import QuotaExceeded
 
 PRINCIPALS_MAX = 20_000
 _COUNT_RETRY_S = 1.0
+_UNLIMITED = Quotas()
 
 
 class Usage:
@@ -96,20 +98,27 @@ class Usage:
 class Usages:
     """The usage of every principal that was heard of lately."""
 
-    def __init__(self, quotas: Quotas, principals_max: int = PRINCIPALS_MAX) -> None:
+    def __init__(
+        self,
+        quotas: Quotas,
+        special: Mapping[str, Quotas] | None = None,
+        principals_max: int = PRINCIPALS_MAX,
+    ) -> None:
         self._quotas = quotas
+        self._special = special or {}
+        """Those of principals that have other ones than everybody, by name."""
         self._principals_max = principals_max
         self._by_name: OrderedDict[str, Usage] = OrderedDict()
-        self._is_limited = quotas != Quotas()
 
     def of(self, principal: Principal, now: float, now_us: int) -> Usage | None:
         """``None`` for those who have no quota."""
-        if principal is INTERNAL or not self._is_limited:
+        quotas = self._special.get(principal.name, self._quotas)
+        if principal is INTERNAL or quotas == _UNLIMITED:
             return None
         usage = self._by_name.get(principal.name)
         if usage is None:
             self._make_room(now, now_us)
-            usage = self._by_name[principal.name] = Usage(self._quotas, now)
+            usage = self._by_name[principal.name] = Usage(quotas, now)
         self._by_name.move_to_end(principal.name)
         return usage
 

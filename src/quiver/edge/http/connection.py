@@ -12,7 +12,11 @@ from typing import Any
 
 import msgspec
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
@@ -87,6 +91,34 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     def resume_writing(self) -> None:
         self._deadline.stop()
         super().resume_writing()
+
+
+class _ResponseTransport:
+    """Where one response is written: its head goes with the first of its body, in one system call."""
+
+    __slots__ = ("_cycle", "_head", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: Transport) -> None:
+        self._cycle = cycle
+        self._transport = transport
+        self._head: bytes | None = None if cycle.scope["method"] != "HEAD" else b""
+
+    def write(self, data: bytes) -> None:
+        if self._head is None and self._cycle.response_started:
+            self._head = data
+        elif self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
 
 
 class GuardedConnection(HttpToolsProtocol):
@@ -180,6 +212,9 @@ class GuardedConnection(HttpToolsProtocol):
         if self.parser.get_http_version() not in _VERSIONS:
             raise MalformedRequest
         super().on_headers_complete()
+        if self.cycle is not None and self.cycle.transport is self.transport:
+            response: Any = _ResponseTransport(self.cycle, self.transport)
+            self.cycle.transport = response
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -46,8 +46,12 @@ def check_utf8(text: bytes) -> None:
 
 def check_depth(text: bytes) -> None:
     """Refuse a value that is nested deeper than readers can be expected to follow."""
-    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+    if is_too_deep(text):
         raise too_deep()
+
+
+def is_too_deep(text: bytes) -> bool:
+    return text.count(b"[") + text.count(b"{") > DEPTH_MAX and _depth(text) > DEPTH_MAX
 
 
 def too_deep() -> InvalidRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +17,13 @@ from quiver.client.outgoing import OutgoingMessage
 from quiver.edge.http.arrow import table_in
 from quiver.edge.http.call import CURL_DEFAULT, Call
 from quiver.edge.http.edge import encode
-from quiver.edge.http.json_text import check_depth, decode
+from quiver.edge.http.json_text import (
+    DEPTH_MAX,
+    check_depth,
+    check_utf8,
+    decode,
+    is_too_deep,
+)
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.structs import (
@@ -24,6 +31,7 @@ from quiver.edge.http.structs import (
     DedupId,
     Messages,
     NewMessage,
+    PlainMessages,
     RawQuery,
     Result,
     Results,
@@ -36,6 +44,7 @@ STORED, PARTLY = 201, 207
 _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(
     NewMessage | Messages
 )
+_plain_lists = msgspec.json.Decoder(PlainMessages)
 _text = msgspec.json.Decoder(str)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
@@ -51,6 +60,10 @@ async def publish(call: Call, topic: str) -> Reply:
     body = await call.body()
     if kind in (JSON, "", CURL_DEFAULT) or kind.endswith("+json"):
         call.query(_NoQuery)
+        if dedup_id is None and b"traceparent" not in call.fields:
+            payloads = _plain_payloads(body)
+            if payloads is not None:
+                return await _publish_each(call, topic, payloads)
         given = decode(_messages, body)
         if isinstance(given, list):
             return await _publish_list(call, topic, given, dedup_id)
@@ -64,6 +77,25 @@ async def publish(call: Call, topic: str) -> Reply:
         _carry_trace(call, options)
     published = await call.client.publish(topic, payload, key=key, **options)
     return Reply(STORED, encode(_stored(published)))
+
+
+def _plain_payloads(body: bytes) -> list[bytes] | None:
+    """The payloads of a list whose messages have nothing else; ``None`` if the body is not one.
+
+    Such lists are the common ones, and worth a decoder that does not look for more.
+    """
+    if not body.startswith(b"["):
+        return None
+    check_utf8(body)
+    try:
+        given = _plain_lists.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    payloads = [bytes(new.message) for new in given]
+    brackets = body.count(b"[") + body.count(b"{") - 1 - len(given)
+    if brackets > DEPTH_MAX and any(is_too_deep(payload) for payload in payloads):
+        return None
+    return payloads
 
 
 class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,6 +143,10 @@ async def _publish_list(
         if is_traced:
             _carry_trace(call, options)
         messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
+    return await _publish_each(call, topic, messages)
+
+
+async def _publish_each(call: Call, topic: str, messages: Sequence[Any]) -> Reply:
     results = await call.client.publish_each(topic, messages)
     stored = [one for one in results if isinstance(one, Published)]
     if not stored:
@@ -153,7 +189,7 @@ def _stored(published: Published) -> Stored:
 async def _publish_arrow(call: Call, topic: str) -> Reply:
     table: pa.Table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
     if table.num_rows:
-        await call.client.publish_many(topic, table)
+        await call.client.publish_table(topic, table)
     return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))
 
 

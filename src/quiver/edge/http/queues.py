@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import msgspec
 
 from quiver.edge.http import receiving
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
-from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
+from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.publishing import publish
 from quiver.edge.http.structs import (
-    Delivered,
     QueueChanges,
     QueueFields,
     QueueList,
@@ -20,7 +19,7 @@ from quiver.edge.http.structs import (
     ReceiveQuery,
     SubscriptionView,
 )
-from quiver.edge.http.subscriptions import view
+from quiver.edge.http.subscriptions import made, view
 from quiver.edge.http.topics import (
     BODY_ERRORS,
     PUBLISH_BODY,
@@ -34,8 +33,6 @@ from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
     MalformedBody,
-    NotAcceptable,
-    Overloaded,
     StaleReceipt,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -73,12 +70,7 @@ async def list_queues(call: Call) -> Reply:
 async def create_queue(call: Call) -> Reply:
     settings = given(await call.json(_fields)) if call.has_body else {}
     name = topic_name(call.path["queue"])
-    try:
-        made = await call.client.create_queue(name, **settings)
-    except (SubscriptionExists, TopicExists):
-        same = await call.client.create_queue(name, exist_ok=True, **settings)
-        return Reply(200, encode(view(same)))
-    return Reply(201, encode(view(made)), headers=((b"location", f"/queues/{name}".encode()),))
+    return await made(partial(call.client.create_queue, name, **settings), f"/queues/{name}")
 
 
 async def describe_queue(call: Call) -> Reply:
@@ -110,16 +102,6 @@ def _no_queue(name: str) -> SubscriptionNotFound:
     return SubscriptionNotFound(f"there is no queue {name[:200]!r}")
 
 
-RECEIVE_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
-    200: ("What there was, leased.", {JSON: Delivered, ARROW: None})
-}
-RECEIVE_ERRORS = (
-    InvalidRequest,
-    MalformedBody,
-    NotAcceptable,
-    SubscriptionNotFound,
-    Overloaded,
-)
 _QUEUE = {200: ("The queue.", {JSON: SubscriptionView})}
 _PATH = "/queues/{queue}"
 OPERATIONS = (
@@ -142,8 +124,8 @@ OPERATIONS = (
         summary="Lease messages; waits if there are none and it is asked to.",
         tag="queues",
         query=ReceiveQuery,
-        replies=RECEIVE_REPLIES,
-        errors=RECEIVE_ERRORS,
+        replies=receiving.REPLIES,
+        errors=receiving.ERRORS,
     ),
     Operation(
         method="DELETE",

@@ -31,7 +31,15 @@ from quiver.edge.http.structs import (
     SeenMessage,
     Settled,
 )
-from quiver.errors import InvalidRequest, QuiverError, StaleReceipt
+from quiver.errors import (
+    InvalidRequest,
+    MalformedBody,
+    NotAcceptable,
+    Overloaded,
+    QuiverError,
+    StaleReceipt,
+    SubscriptionNotFound,
+)
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.message_ids import message_ids
 from quiver.model.receipt import receipt
@@ -40,6 +48,12 @@ _acks = msgspec.json.Decoder(Ack)
 _nacks = msgspec.json.Decoder(Nack)
 _extends = msgspec.json.Decoder(Extend)
 _moment = lru_cache(1024)(datetime_of)
+
+REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
+    200: ("What there was, leased.", {JSON: Delivered, ARROW: None})
+}
+"""Of ``receive``, as the description of the edge has them; and its errors."""
+ERRORS = (InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded)
 
 
 async def receive(call: Call, name: str) -> Reply:

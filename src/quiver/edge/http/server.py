@@ -10,10 +10,9 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from quiver.config import Address
+from quiver.edge.access.listener import Listener, listen
 from quiver.edge.http.connection import EdgeConfig
 from quiver.edge.http.edge import Edge
-
-_BACKLOG = 2048
 
 
 class HttpServer:
@@ -24,15 +23,20 @@ class HttpServer:
         self._config = EdgeConfig(edge, edge.limits)
         self._config.load()
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._server: Listener | None = None
         self._clock: asyncio.TimerHandle | None = None
 
     async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Listen; where, with the port that was taken."""
         self._tell_date()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._connection, address.host, address.port, ssl=tls, backlog=_BACKLOG
+        limits = self._edge.limits
+        self._server = await listen(
+            self._connection,
+            address.host,
+            address.port,
+            tls=tls,
+            handshake_timeout_s=limits.handshake_timeout_s,
+            room=lambda: limits.connections_max - self.connection_count,
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)

@@ -110,6 +110,15 @@ class NewMessage(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults
 Messages = Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
+class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
+    """A message to store that has nothing beside its payload."""
+
+    message: Raw
+
+
+PlainMessages = Annotated[list[PlainMessage], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
 class RawQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a message may have beside a body that is not JSON."""
 

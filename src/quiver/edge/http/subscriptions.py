@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import msgspec
 
 from quiver.edge.http import receiving
@@ -10,7 +13,6 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
 from quiver.edge.http.structs import (
     Ack,
-    Delivered,
     Extend,
     Nack,
     ReceiveQuery,
@@ -27,11 +29,10 @@ from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
     MalformedBody,
-    NotAcceptable,
-    Overloaded,
     StaleReceipt,
     SubscriptionExists,
     SubscriptionNotFound,
+    TopicExists,
     TopicNotFound,
 )
 from quiver.model.message import datetime_of
@@ -71,13 +72,17 @@ async def create_subscription(call: Call) -> Reply:
         raise InvalidRequest("topics: a subscription reads at least one topic", field="topics")
     if settings.pop("start_time", None) is not None:
         settings["start"] = body.start_time  # type: ignore[attr-defined]
+    create = partial(call.client.create_subscription, name, **settings)
+    return await made(create, f"/subscriptions/{name}")
+
+
+async def made(create: Callable[..., Awaitable[SubscriptionInfo]], path: str) -> Reply:
+    """The answer to who makes a queue or subscription: it is new, or was there just like that."""
     try:
-        made = await call.client.create_subscription(name, **settings)
-    except SubscriptionExists:
-        same = await call.client.create_subscription(name, exist_ok=True, **settings)
-        return Reply(200, encode(view(same)))
-    location = f"/subscriptions/{name}".encode()
-    return Reply(201, encode(view(made)), headers=((b"location", location),))
+        info = await create()
+    except (SubscriptionExists, TopicExists):
+        return Reply(200, encode(view(await create(exist_ok=True))))
+    return Reply(201, encode(view(info)), headers=((b"location", path.encode()),))
 
 
 async def describe_subscription(call: Call) -> Reply:
@@ -133,8 +138,8 @@ OPERATIONS = (
         summary="Lease messages; waits if there are none and it is asked to.",
         tag="subscriptions",
         query=ReceiveQuery,
-        replies={200: ("What there was, leased.", {JSON: Delivered, ARROW: None})},
-        errors=(InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded),
+        replies=receiving.REPLIES,
+        errors=receiving.ERRORS,
     ),
     Operation(
         method="POST",

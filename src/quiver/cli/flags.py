@@ -1,0 +1,38 @@
+"""Flags that several commands have, declared once: a class has them as attributes with a default."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any, get_type_hints
+
+Command = Callable[..., None]
+
+
+def with_flags(*tables: type) -> Callable[[Command], Command]:
+    """Give a command the flags of these classes too, in front of its keyword-only parameters.
+
+    What was given is found in the parameters of the command's context.
+    """
+    flags = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(table, name), annotation=hint)
+        for table in tables
+        for name, hint in get_type_hints(table, include_extras=True).items()
+    ]
+
+    def add(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            command(**{name: values[name] for name in own})
+
+        last = [one for one in own.values() if one.kind is Parameter.KEYWORD_ONLY]
+        first = [one for one in own.values() if one not in last]
+        run.__signature__ = Signature([*first, *flags, *last])  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in (*first, *flags, *last)}
+        return run
+
+    return add
