@@ -30,6 +30,7 @@ from quiver.cli import (
     subscription,
     tail,
     token,
+    top,
     topic,
 )
 from quiver.cli.exits import run
@@ -84,6 +85,7 @@ app.command()(cancel.cancel)
 app.command()(purge.purge)
 app.command()(redrive.redrive)
 add_noun(app, cluster.app, "cluster")
+app.command()(top.top)
 add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")

@@ -44,6 +44,14 @@ OnceFlag = Annotated[
     bool, typer.Option("--once", help="End when all that is there now is processed.")
 ]
 EveryFlag = Annotated[str, typer.Option("--every", metavar="TIME", help="Time between batches.")]
+SubscriptionFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--subscription",
+        metavar="NAME",
+        help="Tell this subscription of the topics how far it has come: its lag is seen.",
+    ),
+]
 ReportFlag = Annotated[
     str | None, typer.Option("--report", metavar="FILE", help="Write a page with charts.")
 ]
@@ -77,13 +85,22 @@ def archive(
     master: MasterFlag = "local[*]",
     once: OnceFlag = False,
     every: EveryFlag = "1 second",
+    subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
     """Archive topics into a table."""
     settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
+        context,
+        url,
+        checkpoint or f"{to}-checkpoint",
+        master,
+        once,
+        every,
+        report,
+        conf,
+        subscription,
     )
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
@@ -104,13 +121,22 @@ def metrics(
     master: MasterFlag = "local[*]",
     once: OnceFlag = False,
     every: EveryFlag = "1 second",
+    subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
     """Compute key figures by window."""
     settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
+        context,
+        url,
+        checkpoint or f"{to}-checkpoint",
+        master,
+        once,
+        every,
+        report,
+        conf,
+        subscription,
     )
     from quiver.spark.pipelines.runs import run_metrics  # noqa: PLC0415
 
@@ -136,13 +162,22 @@ def logs(
     master: MasterFlag = "local[*]",
     once: OnceFlag = False,
     every: EveryFlag = "1 second",
+    subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
     """Aggregate log lines."""
     settings = _settings(
-        context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
+        context,
+        url,
+        checkpoint or f"{to}-checkpoint",
+        master,
+        once,
+        every,
+        report,
+        conf,
+        subscription,
     )
     from quiver.spark.pipelines.runs import run_logs  # noqa: PLC0415
 
@@ -172,13 +207,22 @@ def dedupe(
     master: MasterFlag = "local[*]",
     once: OnceFlag = False,
     every: EveryFlag = "1 second",
+    subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
     """Copy a topic without repetitions."""
     settings = _settings(
-        context, url, checkpoint or f"{into}-checkpoint", master, once, every, report, conf
+        context,
+        url,
+        checkpoint or f"{into}-checkpoint",
+        master,
+        once,
+        every,
+        report,
+        conf,
+        subscription,
     )
     from quiver.spark.pipelines.runs import run_dedupe  # noqa: PLC0415
 
@@ -257,6 +301,7 @@ def _settings(
     every: str,
     report: str | None,
     conf: list[str] | None,
+    subscription: str | None = None,
 ) -> PipelineSettings:
     """What was said on the command line, once node, Java and Spark are known to be there."""
     try:
@@ -270,8 +315,9 @@ def _settings(
     if wrong:
         raise InvalidSetting(f"--conf: write {wrong[0]!r} as NAME=VALUE")
     require_java()
-    with connected(context, url):
-        pass
+    with connected(context, url) as client:
+        if subscription is not None:
+            client.describe_subscription(subscription)  # a mistake is told before Spark starts
     return PipelineSettings(
         url=url_of(context, url),
         checkpoint=checkpoint,
@@ -279,5 +325,6 @@ def _settings(
         once=once,
         every=every,
         report=report,
+        subscription=subscription,
         spark=dict(pair.split("=", 1) for pair in conf or []),
     )

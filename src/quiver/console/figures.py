@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from quiver.client import AsyncClient
+from quiver.console.latency import PublishLatency
 from quiver.console.snapshot import (
     NodeFigures,
     Snapshot,
@@ -78,6 +79,7 @@ class Figures:
         self._subscription_turns = Turns(LOOKS_MAX)
         self._peek_turns = Turns(PEEKS_MAX)
         self._may_not_peek: set[str] = set()
+        self._latency = PublishLatency()
 
     async def take(self) -> Snapshot:
         node = await self._node()
@@ -100,6 +102,8 @@ class Figures:
     async def _node(self) -> NodeFigures:
         began = self._clock.monotonic()
         node = await self._client.describe_node()
+        answer_ms = (self._clock.monotonic() - began) * 1000
+        p50_ms, p99_ms = self._latency.between(node.counters, 0.5, 0.99)
         return NodeFigures(
             name=node.node,
             software=node.software,
@@ -107,7 +111,9 @@ class Figures:
             topics=node.topics,
             partitions=node.partitions,
             connections=node.connections,
-            answer_ms=(self._clock.monotonic() - began) * 1000,
+            answer_ms=answer_ms,
+            publish_p50_ms=p50_ms,
+            publish_p99_ms=p99_ms,
         )
 
     async def _names(self) -> tuple[int, int]:
