@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from playwright.sync_api import Browser, Page, expect
@@ -46,6 +47,13 @@ def test_the_overview_shows_the_traffic_that_there_is(page: Page) -> None:
     first = number(pending.inner_text())
     expect(pending).not_to_have_text(f"{first:,.0f}")
     assert number(pending.inner_text()) > first
+
+
+def test_the_overview_shows_how_long_publishes_take(page: Page) -> None:
+    slowest = page.locator(".tile", has_text="Publish, 99%").locator("dd")
+    expect(slowest).to_have_text(re.compile(r"^[\d.]+ ms$"))
+    chart = page.get_by_role("img", name="Latency: from a publish to its acknowledgement")
+    expect(chart).to_have_attribute("data-last", re.compile(r"^[\d.]+ [\d.]+$"))
 
 
 def test_topics_are_listed_sorted_and_searched(page: Page) -> None:
@@ -232,6 +240,8 @@ def test_alerts_and_nodes_open(page: Page) -> None:
     expect(page.get_by_role("heading", name="Firing")).to_be_visible()
     go(page, "Nodes")
     expect(page.get_by_role("row", name="node-1")).to_contain_text("quiver/")
+    expect(page.get_by_text("node-1 serves this page.")).to_be_visible()
+    expect(page.locator("canvas")).to_have_count(2)
 
 
 def test_dark_and_light_are_switched_and_remembered(page: Page) -> None:
