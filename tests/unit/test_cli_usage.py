@@ -157,7 +157,7 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("command", "error"),
         [
-            (["topc"], "No such command 'topc'. Did you mean 'topic'?"),
+            (["topik"], "No such command 'topik'. Did you mean 'topic'"),
             (["topic", "create"], "Missing argument 'name'."),
             (["topic", "create", "a", "--partitions", "0"], "'--partitions'"),
             (["topic", "create", "a", "--durability", "x"], "'fsync', 'interval', 'os'"),
