@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 import quiver
+from quiver.model.wire import Reply, Request
 
 _PAGE = """\
 # Python
@@ -53,30 +54,26 @@ def reference_page() -> str:
 
 def _returned(classes: list[type]) -> list[type]:
     """Classes of Quiver that methods of these give, and that those have as fields, by name."""
-    known = {
-        name: value
-        for module in list(sys.modules.values())
-        if getattr(module, "__name__", "").startswith("quiver.")
-        for name, value in vars(module).items()
-        if inspect.isclass(value) and value.__module__.startswith("quiver.")
-    }
-    found: dict[str, type] = {}
     waiting = [
-        str(inspect.signature(method).return_annotation)
+        (str(inspect.signature(method).return_annotation), inspect.unwrap(method).__module__)
         for one in classes
         for _, method in _methods(one)
     ]
+    found: set[type] = set()
     while waiting:
-        for name in _NAME.findall(waiting.pop()):
-            value = known.get(name)
-            if value is None or name in found or issubclass(value, Exception):
+        annotation, module = waiting.pop()
+        for name in _NAME.findall(annotation):
+            value = getattr(sys.modules[module], name, None)
+            if not inspect.isclass(value) or value in found or not _is_value(value):
                 continue
-            if value in classes or name in PAIRS.values():
-                continue
-            found[name] = value
-            if issubclass(value, msgspec.Struct):
-                waiting += map(str, _annotations(value).values())
-    return [found[name] for name in sorted(found)]
+            found.add(value)
+            waiting += [(str(type_), home) for type_, home in _fields(value).values()]
+    return sorted(found - set(classes), key=lambda one: one.__name__)
+
+
+def _is_value(one: type) -> bool:
+    is_ours = one.__module__.startswith("quiver.") and one.__name__ not in PAIRS.values()
+    return is_ours and issubclass(one, msgspec.Struct | enum.Enum)
 
 
 # ------------------------------------------------------------------ one of them
@@ -113,12 +110,12 @@ def _values(one: type) -> list[str]:
         return ["| value | |", "| --- | --- |", *rows, ""]
     if not issubclass(one, msgspec.Struct):
         return []
-    annotations = _annotations(one)
+    annotations = _fields(one)
     rows = [
-        f"| `{each.name}` | `{_cell(str(annotations[each.name]))}` | {_default(each)} "
+        f"| `{each.name}` | `{_cell(annotations[each.name][0])}` | {_default(each)} "
         f"| {docs.get(each.name, '')} |"
         for each in msgspec.structs.fields(one)
-        if not each.name.startswith("_") and each.name not in _INNER
+        if each.name in annotations
     ]
     return ["| field | type | default | |", "| --- | --- | --- | --- |", *rows, ""] if rows else []
 
@@ -129,11 +126,14 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return "`{}`" if field.default_factory is dict else "" if field.required else "empty"
 
 
-def _annotations(one: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for base in reversed(one.__mro__):
-        found |= inspect.get_annotations(base)
-    return found
+def _fields(one: type) -> dict[str, tuple[str, str]]:
+    """What is public of a value: by name, the type as it is written, and in which module."""
+    return {
+        name: (str(annotation), base.__module__)
+        for base in reversed(one.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+        if not name.startswith("_") and name not in _INNER and base not in (Request, Reply)
+    }
 
 
 def _docs_of_fields(one: type) -> dict[str, str]:
