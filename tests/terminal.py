@@ -27,7 +27,9 @@ _SECONDS_MAX = 30.0
 
 
 class Terminal:
-    def __init__(self, command: list[str], width: int, height: int) -> None:
+    def __init__(
+        self, command: list[str], width: int, height: int, variables: dict[str, str]
+    ) -> None:
         self._ours, self._theirs = pty.openpty()
         self.resize(width, height)
         self._before = termios.tcgetattr(self._theirs)
@@ -37,7 +39,7 @@ class Terminal:
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
-            env=environment(TERM="xterm-256color", NO_COLOR="1"),
+            env=environment(TERM="xterm-256color", NO_COLOR="1", **variables),
             start_new_session=True,
         )
 
@@ -102,8 +104,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(command: list[str], width: int = 100, height: int = 30) -> Iterator[Terminal]:
-    opened = Terminal(command, width, height)
+def terminal(
+    command: list[str], width: int = 100, height: int = 30, **variables: str
+) -> Iterator[Terminal]:
+    opened = Terminal(command, width, height, variables)
     try:
         yield opened
     finally:

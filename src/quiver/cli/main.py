@@ -35,7 +35,7 @@ from quiver.cli import (
 )
 from quiver.cli.exits import run
 from quiver.cli.noun import add_noun
-from quiver.cli.output import print_line
+from quiver.cli.output import Json, print_json, print_line
 from quiver.cli.session import DEFAULT_URL
 from quiver.version import __version__
 
@@ -95,9 +95,12 @@ app.command()(sim.sim)
 
 
 @app.command()
-def version() -> None:
+def version(json: Json = False) -> None:
     """Print the version."""
-    _print_version(True)
+    if json:
+        print_json({"version": __version__})
+    else:
+        _print_version(True)
 
 
 def main() -> None:

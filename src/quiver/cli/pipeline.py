@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quiver.cli.exits import tell
-from quiver.cli.output import print_json, print_line, print_table
+from quiver.cli.output import Json, print_json, print_line, print_table, progress
 from quiver.cli.session import UrlFlag, connected, url_of
 from quiver.errors import InvalidSetting
 
@@ -66,9 +65,12 @@ ConfFlag = Annotated[
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: Json = False) -> None:
     """List the pipelines."""
-    print_table(["pipeline", "what it does"], list(PIPELINES.items()))
+    if json:
+        print_json([{"pipeline": name, "about": about} for name, about in PIPELINES.items()])
+    else:
+        print_table(["pipeline", "what it does"], list(PIPELINES.items()))
 
 
 @run_app.command()
@@ -87,6 +89,7 @@ def archive(
     every: EveryFlag = "1 second",
     subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
+    json: Json = False,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
@@ -105,7 +108,7 @@ def archive(
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
     count = run_archive(settings, topics, to, table_format=format_, json=not raw, schema=schema)
-    print_line(f"{count:,} messages archived in {to}")
+    _print(json, f"{count:,} messages archived in {to}", messages=count, to=to)
 
 
 @run_app.command()
@@ -123,6 +126,7 @@ def metrics(
     every: EveryFlag = "1 second",
     subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
+    json: Json = False,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
@@ -143,7 +147,8 @@ def metrics(
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_
     )
-    print_line(f"figures of {count:,} messages in {to} and in topic {into}")
+    said = f"figures of {count:,} messages in {to} and in topic {into}"
+    _print(json, said, messages=count, to=to, into=into)
 
 
 @run_app.command()
@@ -164,6 +169,7 @@ def logs(
     every: EveryFlag = "1 second",
     subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
+    json: Json = False,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
@@ -191,7 +197,9 @@ def logs(
         least=least,
         table_format=format_,
     )
-    print_line(f"{count:,} lines in {to}, alerts in topic {into}")
+    _print(
+        json, f"{count:,} lines in {to}, alerts in topic {into}", messages=count, to=to, into=into
+    )
 
 
 @run_app.command()
@@ -202,13 +210,16 @@ def dedupe(
     by: Annotated[
         str | None, typer.Option("--by", metavar="SQL", help="What makes messages the same.")
     ] = None,
-    within: Annotated[str, typer.Option("--within", metavar="TIME")] = "10 minutes",
+    within: Annotated[
+        str, typer.Option("--within", metavar="TIME", help="How far apart repetitions come.")
+    ] = "10 minutes",
     checkpoint: CheckpointFlag = None,
     master: MasterFlag = "local[*]",
     once: OnceFlag = False,
     every: EveryFlag = "1 second",
     subscription: SubscriptionFlag = None,
     report: ReportFlag = None,
+    json: Json = False,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
@@ -228,7 +239,8 @@ def dedupe(
 
     same = {} if by is None else {"by": by}
     count = run_dedupe(settings, topic, into, within=within, **same)
-    print_line(f"{count:,} messages of {topic} looked at; the copy is topic {into}")
+    said = f"{count:,} messages of {topic} looked at; the copy is topic {into}"
+    _print(json, said, messages=count, into=into)
 
 
 @run_app.command("dead-letters")
@@ -239,7 +251,7 @@ def dead_letters(
         str | None, typer.Option("--to", metavar="FOLDER", help="Write the groups there too.")
     ] = None,
     window: WindowFlag = "1 hour",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     master: MasterFlag = "local[*]",
     report: ReportFlag = None,
     conf: ConfFlag = None,
@@ -272,6 +284,7 @@ def replay(
     checkpoint: CheckpointFlag = None,
     master: MasterFlag = "local[*]",
     report: ReportFlag = None,
+    json: Json = False,
     conf: ConfFlag = None,
     url: UrlFlag = None,
 ) -> None:
@@ -280,16 +293,32 @@ def replay(
     settings = _settings(context, url, name, master, True, "1 second", report, conf)
     from quiver.spark.pipelines.runs import run_replay  # noqa: PLC0415
 
-    count = run_replay(
-        settings,
-        source,
-        into,
-        table_format=format_,
-        where=where,
-        per_second=per_second,
-        on_progress=lambda done, total: tell(f"{done:,} of {total:,}"),
-    )
-    print_line(f"{count:,} messages replayed into {into}")
+    with progress("replaying", None) as advance:
+        replayed = 0
+
+        def on_progress(done: int, _total: int) -> None:
+            nonlocal replayed
+            advance(done - replayed)
+            replayed = done
+
+        count = run_replay(
+            settings,
+            source,
+            into,
+            table_format=format_,
+            where=where,
+            per_second=per_second,
+            on_progress=on_progress,
+        )
+    _print(json, f"{count:,} messages replayed into {into}", messages=count, into=into)
+
+
+def _print(json: bool, said: str, **values: object) -> None:
+    """How a run ended."""
+    if json:
+        print_json(values)
+    else:
+        print_line(said)
 
 
 def _settings(
