@@ -29,7 +29,7 @@ from quiver.model.wire import SubscriptionInfo, TopicInfo
 
 ROWS_MAX = 500
 """How many topics, and how many subscriptions, are watched."""
-LOOKS_MAX = 100
+LOOKS_MAX = 50
 """How many of each are looked at every time."""
 PEEKS_MAX = 10
 _AT_A_TIME = 10
