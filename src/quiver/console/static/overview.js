@@ -14,7 +14,6 @@ const TILES = [
   ["Oldest pending", (one) => age(one.totals.oldest_s)],
   ["Publish, 99%", (one) => milliseconds(one.node.publish_p99_ms)],
   ["Dead letters", (one) => count(one.totals.dead)],
-  ["Connections", (one) => count(one.node.connections)],
 ];
 
 export function overviewPage(content, { signal }) {
