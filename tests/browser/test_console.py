@@ -73,9 +73,11 @@ def test_a_topic_shows_its_partitions_as_they_grow(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     rows = page.locator("table tbody tr")
     expect(rows).to_have_count(4)
-    ends = "[...document.querySelectorAll('tbody tr td:nth-child(4)')].map(td => td.textContent).join()"
+    ends = "[...document.querySelectorAll('tbody tr td:nth-child(6)')].map(td => td.textContent).join()"
     page.wait_for_function(f"before => {ends} !== before", arg=page.evaluate(ends))
     expect(page.get_by_role("link", name="billing")).to_be_visible()
+    expect(rows.first.get_by_role("cell").nth(2)).to_have_text("node-1")
+    expect(rows.first.get_by_role("cell").nth(3)).to_have_text("1 of 1")
 
 
 def test_queues_show_their_depth_by_state(page: Page) -> None:
@@ -239,7 +241,9 @@ def test_alerts_and_nodes_open(page: Page) -> None:
     go(page, "Alerts")
     expect(page.get_by_role("heading", name="Firing")).to_be_visible()
     go(page, "Nodes")
-    expect(page.get_by_role("row", name="node-1")).to_contain_text("quiver/")
+    row = page.get_by_role("row", name="node-1")
+    expect(row).to_contain_text("alive")
+    expect(row).to_contain_text("full, controller")
     expect(page.get_by_text("node-1 serves this page.")).to_be_visible()
     expect(page.locator("canvas")).to_have_count(2)
 
