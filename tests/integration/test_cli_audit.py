@@ -36,6 +36,13 @@ CALLS = {
     "quiver bench publish": "--messages 1",
     "quiver bench read": "--messages 1",
     "quiver cancel": "none 0pg50dvkjqqg00000400000000000001",
+    "quiver cluster decommission": "none --yes",
+    "quiver cluster leaders": "",
+    "quiver cluster move": "none/0 node-1",
+    "quiver cluster nodes": "",
+    "quiver cluster partitions": "",
+    "quiver cluster split": "none/0",
+    "quiver cluster status": "",
     "quiver consume": "none --wait 0s",
     "quiver message": "none 0pg50dvkjqqg00000400000000000001",
     "quiver peek": "none",
@@ -73,6 +80,8 @@ CALLS = {
 }
 """Each command that needs a node, called rightly, on something that is not there."""
 SUCCEED = {
+    *("quiver cluster leaders", "quiver cluster nodes", "quiver cluster partitions"),
+    "quiver cluster status",
     *("quiver bench latency", "quiver bench publish", "quiver bench read", "quiver top"),
     *("quiver queue create", "quiver queue list", "quiver subscription list"),
     *("quiver subscription create", "quiver token list", "quiver token create"),
