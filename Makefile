@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
+.PHONY: setup run pages demo test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
 
 setup: $(READY)
 
@@ -16,6 +16,10 @@ $(READY): pyproject.toml constraints.txt
 
 run: setup
 	$(BIN)/quiver serve
+
+# A node, a shop that keeps it busy and a Spark pipeline; it says where to look.
+demo: setup java
+	@$(BIN)/python examples/demo/main.py
 
 # Spark's tests share one session, the console's one browser: each has a process of its own.
 test: setup lint java browser-tools
@@ -35,6 +39,10 @@ bench: setup bench-tools java
 # Prometheus rules and a Grafana dashboard, from the definitions of figures and alerts.
 deploy: setup
 	$(BIN)/python -m deploy
+
+# Reference pages of commands, HTTP, Python, settings, figures and alerts, from the code.
+pages: setup
+	$(BIN)/python -m pages
 
 # Redis, to compare with. Where it cannot be installed, its rows are left out.
 bench-tools: setup

@@ -7,9 +7,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvloop
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.child import Child, served
@@ -23,6 +25,8 @@ _MESSAGES = 100
 _FRESH_S = 2.1
 """After so long the node makes everything anew: the sample, and the text of it."""
 _SCRAPE_S = 1.0
+_CONSOLE = Subprotocol("quiver.console.v1")
+_QUEUES = 100
 _UNWATCHED = ("--set", "alerts.enabled=false")
 
 
@@ -49,7 +53,7 @@ def scrape_many_topics(bench: Bench) -> list[Row]:
 
 
 def watch_while_publishing(bench: Bench) -> list[Row]:
-    """Both nodes count; one is also looked at every second, and judges its alerts."""
+    """Both nodes count; one is also scraped every second, shown in a console, and judges its alerts."""
     batches = [ready_batch(_MESSAGES, 1_000, seed) for seed in range(16)]
     count = bench.pick(4_000, 64)
 
@@ -57,20 +61,22 @@ def watch_while_publishing(bench: Bench) -> list[Row]:
         return count * _MESSAGES / publish_pipelined(node.address, "ready", batches, count)
 
     def watched_rate(node: Child) -> float:
-        with _scraped(node):
+        with watched(node):
             return rate(node)
 
     with (
         bench.folder() as folder,
         bench.folder() as other,
-        served(folder) as watched,
-        served(other, *_UNWATCHED) as unwatched,
+        served(folder) as seen,
+        served(other, *_UNWATCHED) as unseen,
     ):
-        for node in (watched, unwatched):
-            uvloop.run(_use(node, bench.pick(100, 5)))
+        for node in (seen, unseen):
+            uvloop.run(_use(node, bench.pick(_QUEUES, 5)))
             with Client(node.url) as client:
                 client.create_topic("ready", durability="fsync")
-        compared = compare(bench.pick(7, 1), lambda: watched_rate(watched), lambda: rate(unwatched))
+        compared = compare(bench.pick(7, 1), lambda: watched_rate(seen), lambda: rate(unseen))
+        share = _share_of_a_core(seen, bench.pick(10, 1))
+    note = f"{_QUEUES} other queues; a scrape every {_SCRAPE_S:g} s, an open console, alerts"
     return [
         Row(
             name=f"publish batches of {_MESSAGES} x 1 KB while watched",
@@ -80,9 +86,24 @@ def watch_while_publishing(bench: Bench) -> list[Row]:
             yardstick_name="nobody looks, no alerts",
             ratio=compared.ratio,
             target=ratio_at_least(0.97),
-            note=f"100 other queues; a scrape every {_SCRAPE_S:g} s, alerts every second",
-        )
+            note=note,
+        ),
+        Row(
+            name="what watching takes of a core",
+            value=100 * share,
+            unit="%",
+            target=at_most(3),
+            note=f"{note}; processor time of a node that does nothing else, which other work on the "
+            "machine does not lengthen",
+        ),
     ]
+
+
+def _share_of_a_core(node: Child, seconds: int) -> float:
+    with watched(node):
+        began, before = time.monotonic(), node.cpu_seconds()
+        time.sleep(seconds)
+        return (node.cpu_seconds() - before) / (time.monotonic() - began)
 
 
 async def _use(node: Child, queues: int) -> None:
@@ -103,19 +124,29 @@ def _scrape(node: Child) -> int:
 
 
 @contextmanager
-def _scraped(node: Child) -> Iterator[None]:
-    """Somebody scrapes the node for as long as the block runs."""
+def watched(node: Child) -> Iterator[None]:
+    """Somebody scrapes the node, and somebody has its console open, while the block runs."""
     over = threading.Event()
-
-    def scrape() -> None:
-        while not over.is_set():
-            _scrape(node)
-            over.wait(_SCRAPE_S)
-
-    thread = threading.Thread(target=scrape)
-    thread.start()
+    watchers = [threading.Thread(target=watch, args=(node, over)) for watch in (_scrapes, _looks)]
+    for watcher in watchers:
+        watcher.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        for watcher in watchers:
+            watcher.join()
+
+
+def _scrapes(node: Child, over: threading.Event) -> None:
+    while not over.is_set():
+        _scrape(node)
+        over.wait(_SCRAPE_S)
+
+
+def _looks(node: Child, over: threading.Event) -> None:
+    host, port = node.http_address
+    with connect(f"ws://{host}:{port}/console/live", subprotocols=[_CONSOLE]) as console:
+        while not over.is_set():
+            with suppress(TimeoutError):
+                console.recv(timeout=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from playwright.sync_api import Browser, Page, expect
@@ -48,6 +49,13 @@ def test_the_overview_shows_the_traffic_that_there_is(page: Page) -> None:
     assert number(pending.inner_text()) > first
 
 
+def test_the_overview_shows_how_long_publishes_take(page: Page) -> None:
+    slowest = page.locator(".tile", has_text="Publish, 99%").locator("dd")
+    expect(slowest).to_have_text(re.compile(r"^[\d.]+ ms$"))
+    chart = page.get_by_role("img", name="Latency: from a publish to its acknowledgement")
+    expect(chart).to_have_attribute("data-last", re.compile(r"^[\d.]+ [\d.]+$"))
+
+
 def test_topics_are_listed_sorted_and_searched(page: Page) -> None:
     go(page, "Topics")
     names = page.locator("tbody tr td:first-child")
@@ -65,9 +73,11 @@ def test_a_topic_shows_its_partitions_as_they_grow(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     rows = page.locator("table tbody tr")
     expect(rows).to_have_count(4)
-    ends = "[...document.querySelectorAll('tbody tr td:nth-child(4)')].map(td => td.textContent).join()"
+    ends = "[...document.querySelectorAll('tbody tr td:nth-child(6)')].map(td => td.textContent).join()"
     page.wait_for_function(f"before => {ends} !== before", arg=page.evaluate(ends))
     expect(page.get_by_role("link", name="billing")).to_be_visible()
+    expect(rows.first.get_by_role("cell").nth(2)).to_have_text("node-1")
+    expect(rows.first.get_by_role("cell").nth(3)).to_have_text("1 of 1")
 
 
 def test_queues_show_their_depth_by_state(page: Page) -> None:
@@ -231,7 +241,11 @@ def test_alerts_and_nodes_open(page: Page) -> None:
     go(page, "Alerts")
     expect(page.get_by_role("heading", name="Firing")).to_be_visible()
     go(page, "Nodes")
-    expect(page.get_by_role("row", name="node-1")).to_contain_text("quiver/")
+    row = page.get_by_role("row", name="node-1")
+    expect(row).to_contain_text("alive")
+    expect(row).to_contain_text("full, controller")
+    expect(page.get_by_text("node-1 serves this page.")).to_be_visible()
+    expect(page.locator("canvas")).to_have_count(2)
 
 
 def test_dark_and_light_are_switched_and_remembered(page: Page) -> None:

@@ -211,6 +211,29 @@ def test_metrics_are_figures_by_window(client, topic, run, tmp_path) -> None:
     assert {one.json()["topic"] for one in client.read(into).messages()} >= {topic}
 
 
+@pytest.mark.timeout(240)
+def test_the_lag_of_a_pipeline_is_that_of_its_subscription(client, topic, run, tmp_path) -> None:
+    client.create_topic(f"{topic}-copy")
+    client.create_subscription(f"{topic}-lag", topics=[topic])
+    client.publish_many(topic, orders(range(20)))
+
+    def lag() -> int:
+        info = client.describe_subscription(f"{topic}-lag")
+        return (info.ready or 0) + (info.unseen or 0)
+
+    assert lag() == 20
+    options = ("--into", f"{topic}-copy", "--once", "--checkpoint", str(tmp_path / "progress"))
+    run("dedupe", topic, *options, "--subscription", f"{topic}-lag")
+    assert lag() == 0
+
+
+def test_a_pipeline_with_a_subscription_that_is_not_there_says_so(client, node, capsys) -> None:
+    arguments = ("dedupe", "any", "--into", "copy", "--subscription", "nobody")
+    told = Commands(node.url, capsys)("pipeline", "run", *arguments)
+    assert (told.code, told.out) == (1, "")
+    assert "'nobody'" in told.err
+
+
 def test_dead_letters_are_grouped_with_the_command_to_send_them_back(
     client, topic, run, tmp_path
 ) -> None:

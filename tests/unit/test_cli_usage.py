@@ -123,19 +123,20 @@ class TestHelp:
         )
         assert (told.returncode, told.stderr) == (0, "")
 
-    def test_help_costs_less_than_half_a_second(self) -> None:
-        """Of processor time, which other work on the machine does not lengthen."""
+    def test_help_costs_little_more_than_what_it_is_drawn_with(self) -> None:
+        """Of processor time, against the libraries' alone: so a slow or busy machine counts for both."""
 
-        def taken_s() -> float:
-            program = "from quiver.cli.main import main; main()"
+        def taken_s(program: str, *arguments: str) -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(
-                [sys.executable, "-c", program, "--help"], check=True, stdout=subprocess.DEVNULL
-            )
+            command = [sys.executable, "-c", program, *arguments]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
-        assert min(taken_s() for _ in range(3)) < 0.5
+        libraries = "import typer, rich.console, rich.markdown, rich.panel, rich.table"
+        ours = "from quiver.cli.main import main; main()"
+        pairs = [(taken_s(ours, "--help"), taken_s(libraries)) for _ in range(3)]
+        assert min(help_s / libraries_s for help_s, libraries_s in pairs) < 4
 
 
 class TestReference:
@@ -157,7 +158,7 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("command", "error"),
         [
-            (["topc"], "No such command 'topc'. Did you mean 'topic'?"),
+            (["topik"], "No such command 'topik'. Did you mean 'topic'"),
             (["topic", "create"], "Missing argument 'name'."),
             (["topic", "create", "a", "--partitions", "0"], "'--partitions'"),
             (["topic", "create", "a", "--durability", "x"], "'fsync', 'interval', 'os'"),

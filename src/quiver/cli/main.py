@@ -30,11 +30,12 @@ from quiver.cli import (
     subscription,
     tail,
     token,
+    top,
     topic,
 )
 from quiver.cli.exits import run
 from quiver.cli.noun import add_noun
-from quiver.cli.output import print_line
+from quiver.cli.output import Json, print_json, print_line
 from quiver.cli.session import DEFAULT_URL
 from quiver.version import __version__
 
@@ -84,6 +85,7 @@ app.command()(cancel.cancel)
 app.command()(purge.purge)
 app.command()(redrive.redrive)
 add_noun(app, cluster.app, "cluster")
+app.command()(top.top)
 add_noun(app, token.app, "token")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
@@ -93,9 +95,12 @@ app.command()(sim.sim)
 
 
 @app.command()
-def version() -> None:
+def version(json: Json = False) -> None:
     """Print the version."""
-    _print_version(True)
+    if json:
+        print_json({"version": __version__})
+    else:
+        _print_version(True)
 
 
 def main() -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quiver.cli.exits import tell
 from quiver.cli.flags import with_flags
-from quiver.cli.output import print_json, print_line, print_table
+from quiver.cli.output import Json, print_json, print_line, print_table, progress
 from quiver.cli.session import UrlFlag, connected, url_of
 from quiver.errors import InvalidSetting
 
@@ -58,6 +57,14 @@ class StreamFlags:
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between batches.")] = (
         "1 second"
     )
+    subscription: Annotated[
+        str | None,
+        typer.Option(
+            "--subscription",
+            metavar="NAME",
+            help="Tell this subscription of the topics how far it has come: its lag is seen.",
+        ),
+    ] = None
 
 
 class RunFlags:
@@ -73,13 +80,17 @@ class RunFlags:
         list[str] | None,
         typer.Option("--conf", metavar="NAME=VALUE", help="A further setting of Spark."),
     ] = None
+    json: Json = False
     url: UrlFlag = None
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: Json = False) -> None:
     """List the pipelines."""
-    print_table(["pipeline", "what it does"], list(PIPELINES.items()))
+    if json:
+        print_json([{"pipeline": name, "about": about} for name, about in PIPELINES.items()])
+    else:
+        print_table(["pipeline", "what it does"], list(PIPELINES.items()))
 
 
 @run_app.command()
@@ -99,7 +110,7 @@ def archive(
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
     count = run_archive(settings, topics, to, table_format=format_, json=not raw, schema=schema)
-    print_line(f"{count:,} messages archived in {to}")
+    _print(context, f"{count:,} messages archived in {to}", messages=count, to=to)
 
 
 @run_app.command()
@@ -120,7 +131,8 @@ def metrics(
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_
     )
-    print_line(f"figures of {count:,} messages in {to} and in topic {into}")
+    said = f"figures of {count:,} messages in {to} and in topic {into}"
+    _print(context, said, messages=count, to=to, into=into)
 
 
 @run_app.command()
@@ -151,7 +163,8 @@ def logs(
         least=least,
         table_format=format_,
     )
-    print_line(f"{count:,} lines in {to}, alerts in topic {into}")
+    said = f"{count:,} lines in {to}, alerts in topic {into}"
+    _print(context, said, messages=count, to=to, into=into)
 
 
 @run_app.command()
@@ -163,7 +176,9 @@ def dedupe(
     by: Annotated[
         str | None, typer.Option("--by", metavar="SQL", help="What makes messages the same.")
     ] = None,
-    within: Annotated[str, typer.Option("--within", metavar="TIME")] = "10 minutes",
+    within: Annotated[
+        str, typer.Option("--within", metavar="TIME", help="How far apart repetitions come.")
+    ] = "10 minutes",
 ) -> None:
     """Copy a topic without repetitions."""
     settings = _settings(context, f"{into}-checkpoint")
@@ -171,7 +186,8 @@ def dedupe(
 
     same = {} if by is None else {"by": by}
     count = run_dedupe(settings, topic, into, within=within, **same)
-    print_line(f"{count:,} messages of {topic} looked at; the copy is topic {into}")
+    said = f"{count:,} messages of {topic} looked at; the copy is topic {into}"
+    _print(context, said, messages=count, into=into)
 
 
 @run_app.command("dead-letters")
@@ -183,7 +199,6 @@ def dead_letters(
         str | None, typer.Option("--to", metavar="FOLDER", help="Write the groups there too.")
     ] = None,
     window: WindowFlag = "1 hour",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Report dead letters by error, origin and time."""
     settings = _settings(context, "")
@@ -191,7 +206,7 @@ def dead_letters(
 
     groups = run_dead_letters(settings, topics, to, window=window)
     names = ("origin", "subscription", "error", "count", "send back with")
-    if json:
+    if context.params["json"]:
         print_json([dict(zip(names, group, strict=True)) for group in groups])
     else:
         print_table(names, groups)
@@ -215,16 +230,32 @@ def replay(
     settings = _settings(context, f"{os.path.basename(os.path.abspath(source))}-to-{into}")
     from quiver.spark.pipelines.runs import run_replay  # noqa: PLC0415
 
-    count = run_replay(
-        settings,
-        source,
-        into,
-        table_format=format_,
-        where=where,
-        per_second=per_second,
-        on_progress=lambda done, total: tell(f"{done:,} of {total:,}"),
-    )
-    print_line(f"{count:,} messages replayed into {into}")
+    with progress("replaying", None) as advance:
+        replayed = 0
+
+        def on_progress(done: int, _total: int) -> None:
+            nonlocal replayed
+            advance(done - replayed)
+            replayed = done
+
+        count = run_replay(
+            settings,
+            source,
+            into,
+            table_format=format_,
+            where=where,
+            per_second=per_second,
+            on_progress=on_progress,
+        )
+    _print(context, f"{count:,} messages replayed into {into}", messages=count, into=into)
+
+
+def _print(context: typer.Context, said: str, **values: object) -> None:
+    """How a run ended."""
+    if context.params["json"]:
+        print_json(values)
+    else:
+        print_line(said)
 
 
 def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
@@ -245,8 +276,10 @@ def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
     if wrong:
         raise InvalidSetting(f"--conf: write {wrong[0]!r} as NAME=VALUE")
     require_java()
-    with connected(context, flags["url"]):
-        pass
+    subscription = flags.get("subscription")
+    with connected(context, flags["url"]) as client:
+        if subscription is not None:
+            client.describe_subscription(subscription)  # a mistake is told before Spark starts
     return PipelineSettings(
         url=url_of(context, flags["url"]),
         checkpoint=flags.get("checkpoint") or checkpoint,
@@ -254,5 +287,6 @@ def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
         once=flags.get("once", True),
         every=flags.get("every", StreamFlags.every),
         report=flags["report"],
+        subscription=subscription,
         spark=dict(pair.split("=", 1) for pair in conf),
     )

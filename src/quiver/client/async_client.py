@@ -141,6 +141,7 @@ class AsyncClient(Consuming, Tending, Administering):
         return expect(Topic, await self._call(DescribeTopic(name=name), repeatable=True)).topic
 
     async def list_topics(self) -> list[TopicInfo]:
+        """Every topic that the caller may know of, by name."""
         return expect(Topics, await self._call(ListTopics(), repeatable=True)).topics
 
     async def describe_node(self) -> Node:

@@ -125,6 +125,7 @@ class Consuming:
         return expect(Subscription, reply).subscription
 
     async def list_subscriptions(self) -> list[SubscriptionInfo]:
+        """Every subscription that the caller may know of, by name, without how many messages wait."""
         _, (reply, _) = await self._cluster.call(ListSubscriptions(), repeatable=True)
         return expect(Subscriptions, reply).subscriptions
 

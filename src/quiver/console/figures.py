@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from quiver.client import AsyncClient
+from quiver.console.latency import PublishLatency
 from quiver.console.snapshot import (
     NodeFigures,
     Snapshot,
@@ -28,7 +29,7 @@ from quiver.model.wire import SubscriptionInfo, TopicInfo
 
 ROWS_MAX = 500
 """How many topics, and how many subscriptions, are watched."""
-LOOKS_MAX = 100
+LOOKS_MAX = 50
 """How many of each are looked at every time."""
 PEEKS_MAX = 10
 _AT_A_TIME = 10
@@ -78,6 +79,7 @@ class Figures:
         self._subscription_turns = Turns(LOOKS_MAX)
         self._peek_turns = Turns(PEEKS_MAX)
         self._may_not_peek: set[str] = set()
+        self._latency = PublishLatency()
 
     async def take(self) -> Snapshot:
         node = await self._node()
@@ -100,6 +102,8 @@ class Figures:
     async def _node(self) -> NodeFigures:
         began = self._clock.monotonic()
         node = await self._client.describe_node()
+        answer_ms = (self._clock.monotonic() - began) * 1000
+        p50_ms, p99_ms = self._latency.between(node.counters, 0.5, 0.99)
         return NodeFigures(
             name=node.node,
             software=node.software,
@@ -107,7 +111,9 @@ class Figures:
             topics=node.topics,
             partitions=node.partitions,
             connections=node.connections,
-            answer_ms=(self._clock.monotonic() - began) * 1000,
+            answer_ms=answer_ms,
+            publish_p50_ms=p50_ms,
+            publish_p99_ms=p99_ms,
         )
 
     async def _names(self) -> tuple[int, int]:

@@ -14,6 +14,10 @@ class NodeFigures(msgspec.Struct, kw_only=True):
     connections: int
     answer_ms: float
     """How long the node took to say this."""
+    publish_p50_ms: float | None = None
+    """How long publishes took of late, half of them; ``None`` if there were none, or the viewer may
+    not know."""
+    publish_p99_ms: float | None = None
 
 
 class TopicFigures(msgspec.Struct, kw_only=True):

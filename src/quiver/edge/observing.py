@@ -7,7 +7,7 @@ made in pieces, between which others have their turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -19,11 +19,12 @@ from quiver.broker.broker import Broker
 from quiver.broker.internal_topics import ALERTS
 from quiver.config import NodeConfig
 from quiver.config.alert_rule import rules_in_force
+from quiver.edge.cluster_figures import with_cluster
 from quiver.metrics import NodeMetrics
 from quiver.metrics.exposition import exposition
 from quiver.metrics.sample import Sample
 from quiver.model.clock import Clock
-from quiver.model.wire import AlertInfo
+from quiver.model.wire import AlertInfo, ClusterInfo
 from quiver.version import __version__
 
 FRESH_S = 1.0
@@ -41,6 +42,8 @@ class Observing:
         clock: Clock,
         tell: Sequence[Tell] = (),
     ) -> None:
+        self.cluster: Callable[[], ClusterInfo | None] = lambda: None
+        """The cluster as this node knows it; nothing on a node that is on its own."""
         self._node = config.name
         self._broker = broker
         self._metrics = metrics
@@ -97,11 +100,12 @@ class Observing:
 
     async def _sample(self) -> Sample:
         metrics = self._metrics
-        return msgspec.structs.replace(
+        sample = msgspec.structs.replace(
             await self._broker.sample(),
             requests=metrics.total(metrics.requests),
             errors=metrics.total(metrics.errors),
         )
+        return with_cluster(sample, self.cluster(), self._node)
 
     # ------------------------------------------------------------------ alerts
 

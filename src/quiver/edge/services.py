@@ -15,6 +15,7 @@ from quiver.edge.observing import Observing
 from quiver.edge.peers import Peers
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
+from quiver.model.wire import ClusterInfo
 
 
 class NodeServices(msgspec.Struct):
@@ -34,3 +35,9 @@ class NodeServices(msgspec.Struct):
     """Refuses a URL that webhooks may not go to."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
+
+    def __post_init__(self) -> None:
+        self.observing.cluster = self._described
+
+    def _described(self) -> ClusterInfo | None:
+        return None if self.cluster is None else self.cluster.describe()

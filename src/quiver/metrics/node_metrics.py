@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
@@ -42,8 +44,13 @@ class NodeMetrics:
         return Gauge(definition.name, definition.help, definition.labels, registry=self.registry)
 
     def values(self) -> dict[str, float]:
-        """Every number now, by name and labels."""
-        return {
+        """Every number of the node now, by name and labels; publish latency over all topics."""
+        latency = self.traffic.publish_latency
+        publishes = {
+            f"{definitions.PUBLISH.name}_bucket{{le={bound:g}}}": float(count)
+            for bound, count in zip((*latency.bounds, inf), accumulate(latency.counts), strict=True)
+        }
+        return publishes | {
             sample.name
             + "".join(
                 f"{{{name}={value}}}" for name, value in sorted(sample.labels.items())

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from quiver.metrics.distribution import FSYNC_BOUNDS, PUBLISH_BOUNDS, QUEUE_BOUNDS, Distribution
+from quiver.metrics.distribution import (
+    FSYNC_BOUNDS,
+    PUBLISH_BOUNDS,
+    QUEUE_BOUNDS,
+    Distribution,
+    merged,
+)
 
 OTHERS = "__others"
 """What stands for all names that have no counts of their own; nothing else can be called so."""
@@ -83,3 +89,9 @@ class Traffic:
         self.topics = ByName(TopicCounts, names_max)
         self.subscriptions = ByName(SubscriptionCounts, names_max)
         self.fsync = Distribution(FSYNC_BOUNDS)
+
+    @property
+    def publish_latency(self) -> Distribution:
+        """Of publishes to all topics that there are."""
+        topics = (*self.topics.counts.values(), self.topics.others)
+        return merged(PUBLISH_BOUNDS, [topic.latency for topic in topics])

@@ -19,6 +19,8 @@ export function size(bytes) {
   return `${place && bytes < 100 ? bytes.toFixed(1) : Math.round(bytes)} ${units[place]}`;
 }
 
+export const milliseconds = (value) => (value === null || value === undefined ? "—" : `${Number(value.toPrecision(2))} ms`);
+
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return "—";
   if (seconds < 1) return seconds ? `${Math.round(seconds * 1000)} ms` : "0 s";

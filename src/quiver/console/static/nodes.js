@@ -1,24 +1,34 @@
-// The nodes: the one that answers, and what it says of itself.
+// The nodes, as the one that answers knows them.
 
 import { chart } from "./charts.js";
-import { el, heading } from "./dom.js";
-import { age, count, short } from "./format.js";
-import { onFigures } from "./live.js";
+import { onCluster } from "./cluster.js";
+import { el, heading, mark } from "./dom.js";
+import { count, milliseconds, short } from "./format.js";
 import { table } from "./table.js";
 
+const state = (row) => (row.alive ? (row.draining ? "draining" : "alive") : "down");
+
 const COLUMNS = [
-  { title: "Node", value: (row) => row.name },
-  { title: "Software", value: (row) => row.software },
-  { title: "Up for", value: (row) => row.uptime_s, show: (row) => age(row.uptime_s), number: true },
-  { title: "Topics", value: (row) => row.topics, show: (row) => count(row.topics), number: true },
-  { title: "Partitions", value: (row) => row.partitions, show: (row) => count(row.partitions), number: true },
-  { title: "Connections", value: (row) => row.connections, show: (row) => count(row.connections), number: true },
-  { title: "Answers in", value: (row) => row.answer_ms, show: (row) => `${row.answer_ms.toFixed(1)} ms`, number: true },
+  { title: "Node", value: (row) => row.id },
+  { title: "State", value: state, show: (row) => mark(state(row)) },
+  { title: "Role", value: (row) => row.role, show: (row) => (row.isController ? `${row.role}, controller` : row.role) },
+  { title: "Zone", value: (row) => row.zone, show: (row) => row.zone || "—" },
+  { title: "Address", value: (row) => row.address, show: (row) => row.address || "—" },
+  { title: "Version", value: (row) => row.version },
+  { title: "Leads", value: (row) => row.leads, show: (row) => count(row.leads), number: true },
+  { title: "Holds", value: (row) => row.holds, show: (row) => count(row.holds), number: true },
 ];
 
 export function nodesPage(content, { signal }) {
-  const rows = table(COLUMNS, { key: (row) => row.name, search: false });
-  content.append(...heading("Nodes", "The node that serves this page."), rows.element, el("h2", {}, "Over time"),
-    el("div", { class: "charts" }, chart("Connections", [["open", (one) => one.node.connections]], short, signal)));
-  signal.addEventListener("abort", onFigures((figures) => rows.update([figures.node])));
+  const rows = table(COLUMNS, { key: (row) => row.id, search: false });
+  const here = el("p", { class: "hint" });
+  content.append(...heading("Nodes", "Which are there, and how many partitions each leads and holds."), rows.element, here,
+    el("h2", {}, "The node that serves this page, over time"),
+    el("div", { class: "charts" },
+      chart("Connections", [["open", (one) => one.node.connections]], short, signal),
+      chart("Time the node takes to answer", [["answer", (one) => one.node.answer_ms]], milliseconds, signal)));
+  onCluster((cluster, { node }) => {
+    rows.update((cluster?.nodes || []).map((one) => ({ ...one, isController: one.id === cluster.controller })));
+    here.textContent = cluster ? `${cluster.node} serves this page.` : `${node.name} serves this page. To see all nodes, the token needs the grant admin:cluster:*.`;
+  }, signal);
 }

@@ -2,7 +2,7 @@
 
 import { chart } from "./charts.js";
 import { el, heading } from "./dom.js";
-import { age, count, rate, short } from "./format.js";
+import { age, count, milliseconds, rate, short } from "./format.js";
 import { onFigures } from "./live.js";
 import { queueColumns } from "./queues.js";
 import { table } from "./table.js";
@@ -12,8 +12,8 @@ const TILES = [
   ["Finished", (one) => rate(one.totals.finished_rate)],
   ["Pending", (one) => count(one.totals.pending)],
   ["Oldest pending", (one) => age(one.totals.oldest_s)],
+  ["Publish, 99%", (one) => milliseconds(one.node.publish_p99_ms)],
   ["Dead letters", (one) => count(one.totals.dead)],
-  ["Connections", (one) => count(one.node.connections)],
 ];
 
 export function overviewPage(content, { signal }) {
@@ -25,7 +25,7 @@ export function overviewPage(content, { signal }) {
       chart("Messages a second", [["published", (one) => one.totals.published_rate], ["finished", (one) => one.totals.finished_rate]], short, signal),
       chart("Depth by state", [["ready", (one) => one.totals.ready], ["leased", (one) => one.totals.leased], ["delayed", (one) => one.totals.delayed], ["dead", (one) => one.totals.dead]], short, signal),
       chart("Lag: age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], age, signal),
-      chart("Latency: time the node takes to answer", [["answer", (one) => one.node.answer_ms]], (value) => `${Number(value.toFixed(2))} ms`, signal)),
+      chart("Latency: from a publish to its acknowledgement", [["half within", (one) => one.node.publish_p50_ms], ["99% within", (one) => one.node.publish_p99_ms]], milliseconds, signal)),
     el("h2", {}, "Deepest queues"), busiest.element);
   const end = onFigures((figures) => {
     TILES.forEach(([, read], place) => { values[place].textContent = read(figures); });

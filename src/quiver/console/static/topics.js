@@ -2,6 +2,7 @@
 
 import { get, part } from "./api.js";
 import { chart } from "./charts.js";
+import { onCluster } from "./cluster.js";
 import { el, facts, fill, heading } from "./dom.js";
 import { age, count, moment, rate, short, size } from "./format.js";
 import { onFigures } from "./live.js";
@@ -28,7 +29,9 @@ export function topicsPage(content, { signal }) {
 
 const PARTITIONS = [
   { title: "Partition", value: (row) => row.index },
-  { title: "Leader", value: (row) => row.leader, show: (row) => row.leader || "this node" },
+  { title: "Leader", value: (row) => row.placed?.leader ?? row.leader, show: (row) => (row.placed ? row.placed.leader || "nobody" : row.leader || "this node") },
+  { title: "Replicas", value: (row) => row.placed?.replicas.length, show: (row) => (row.placed ? row.placed.replicas.join(" ") : "—") },
+  { title: "In sync", value: (row) => row.placed?.in_sync.length, show: (row) => (row.placed ? `${row.placed.in_sync.length} of ${row.placed.replicas.length}` : "—"), number: true },
   { title: "First offset", value: (row) => row.start_offset, show: (row) => count(row.start_offset), number: true },
   { title: "Next offset", value: (row) => row.next_offset, show: (row) => count(row.next_offset), number: true },
   { title: "Messages", value: (row) => row.next_offset - row.start_offset, show: (row) => count(row.next_offset - row.start_offset), number: true },
@@ -40,7 +43,13 @@ export async function topicPage(content, { subject, signal }) {
   const info = await get(path);
   if (signal.aborted) return;
   const partitions = table(PARTITIONS, { key: (row) => row.index, search: false });
-  partitions.update(info.partitions);
+  let shown = info.partitions, placed = new Map();
+  const update = () => partitions.update(shown.map((one) => ({ ...one, placed: placed.get(one.index) })));
+  update();
+  onCluster((cluster) => {
+    placed = new Map((cluster?.partitions || []).filter((one) => one.topic === subject).map((one) => [one.index, one]));
+    update();
+  }, signal);
   const one = (figures) => figures.topics.find((topic) => topic.name === subject);
   const { retention } = info.settings;
   const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged"];
@@ -68,6 +77,8 @@ export async function topicPage(content, { subject, signal }) {
     if (figures.time_ms - looked < 2000) return;
     looked = figures.time_ms;
     const now = await get(path).catch(() => null);
-    if (now && !signal.aborted) partitions.update(now.partitions);
+    if (!now || signal.aborted) return;
+    shown = now.partitions;
+    update();
   }));
 }

@@ -36,8 +36,15 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     report: str | None = None
     batch_rows_max: int = 250_000
     """Messages in a micro-batch, at most."""
+    subscription: str | None = None
+    """What is told how far the pipeline has come, so that its lag is seen."""
     spark: dict[str, str] = {}
     """Further settings of the session."""
+
+    @property
+    def reporting(self) -> dict[str, str]:
+        """The option for the one query of a pipeline that tells its subscription."""
+        return {} if self.subscription is None else {"subscription": self.subscription}
 
 
 class BatchFigures(msgspec.Struct, frozen=True):

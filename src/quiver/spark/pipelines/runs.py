@@ -40,7 +40,7 @@ def run_archive(
 ) -> int:
     """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages."""
     with spark_for("archive", settings) as spark:
-        source = messages(spark, settings, subscribePattern=topics)
+        source = messages(spark, settings, subscribePattern=topics, **settings.reporting)
         payload = None
         if json or schema is not None:
             sample = (
@@ -87,9 +87,8 @@ def run_metrics(
     with spark_for("metrics", settings) as spark, Client(settings.url) as client:
         client.create_topic(into, exist_ok=True)
         samples = Samples(client)
-        source = messages(
-            spark, settings, subscribePattern=f"(?!{into}$){topics}", columns=metrics.COLUMNS
-        )
+        chosen = {"subscribePattern": f"(?!{into}$){topics}", "columns": metrics.COLUMNS}
+        source = messages(spark, settings, **chosen, **settings.reporting)
         windows = metrics.by_window(source, window=window, watermark=watermark)
         query = started(_to_topic(metrics.as_messages(windows), settings, into), settings)
         figures = followed(query, samples.take_and_tell)
@@ -129,8 +128,9 @@ def run_logs(
     with spark_for("logs", settings) as spark, Client(settings.url) as client:
         client.create_topic(into, exist_ok=True)
         chosen = {"subscribePattern": f"(?!{into}$){topics}"}
-        lines = logs.parsed_lines(messages(spark, settings, **chosen))
-        told = logs.alerts(lines, window=window, watermark=watermark, least=least)
+        lines = logs.parsed_lines(messages(spark, settings, **chosen, **settings.reporting))
+        watched = logs.parsed_lines(messages(spark, settings, **chosen))
+        told = logs.alerts(watched, window=window, watermark=watermark, least=least)
         alerting = started(_to_topic(told, settings, into), settings, "alerts")
         figures = _into_table(lines, settings, to, table_format, logs.PARTITION_BY, has_bad=True)
         followed(alerting, lambda _: None) if settings.once else alerting.stop()
@@ -164,7 +164,8 @@ def run_dedupe(
 ) -> int:
     """A copy of a topic without repetitions."""
     with spark_for("dedupe", settings) as spark:
-        copied = dedupe.deduplicated(messages(spark, settings, topic=topic), by=by, within=within)
+        source = messages(spark, settings, topic=topic, **settings.reporting)
+        copied = dedupe.deduplicated(source, by=by, within=within)
         figures = followed(started(_to_topic(copied, settings, into), settings))
     if settings.report is not None:
         report = Report(f"{topic} without repetitions")

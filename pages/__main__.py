@@ -1,0 +1,28 @@
+"""Writes every reference page that is generated: ``make pages``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pages import command_line, http_api, python_api
+from quiver.config import alert_page, document
+from quiver.metrics import page as metrics_page
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PAGES = {
+    REFERENCE / "alerts.md": alert_page.reference_page,
+    REFERENCE / "commands.md": command_line.reference_page,
+    REFERENCE / "http-api.md": http_api.reference_page,
+    REFERENCE / "metrics.md": metrics_page.reference_page,
+    REFERENCE / "python.md": python_api.reference_page,
+    REFERENCE / "settings.md": document.reference_page,
+}
+
+
+def main() -> None:
+    for path, make in PAGES.items():
+        path.write_text(make())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""``docs/reference/python.md``: the public names of ``quiver``, with the words of their docstrings."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import itertools
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+import quiver
+from quiver.model.wire import Reply, Request
+
+_PAGE = """\
+# Python
+
+Everything public is in `import quiver`; made from the code itself (`make pages`). Durations are seconds or
+text such as `"30s"`, sizes are bytes or text such as `"10MB"`. Errors are in `quiver.errors`, listed in
+[errors](errors.md). The command line has [its own page](commands.md), and so has [Spark](spark.md).
+"""
+FUNCTIONS = ("open", "open_async", "idempotent")
+PAIRS = {"Client": "AsyncClient", "Producer": "AsyncProducer", "Reader": "AsyncReader"}
+"""What waits, and what is awaited. They have the same methods, so each is described once."""
+_INNER = {"end", "forget", "cluster", "full", "send_encoded", "chunks", "promise", "place"}
+"""What the parts of the client library say to each other."""
+_SEE = re.compile(r"; see `(?P<name>Async\w+)(\.(?P<method>\w+))?`")
+_ASYNC = re.compile(r"\bAsync(Producer|Reader|Iterator)\b")
+_NAME = re.compile(r"\b[A-Z]\w+\b")
+
+
+def reference_page() -> str:
+    given = [getattr(quiver, name) for name in quiver.__all__ if name not in ("errors",)]
+    described = [one for one in given if inspect.isclass(one)]
+    classes = [one for one in described if one.__name__ not in PAIRS.values()]
+    first = [one for one in classes if one.__name__ in PAIRS]
+    values = [one for one in classes if one not in first]
+    others = [one for one in _returned(first) if one not in described]
+    return "".join(
+        [
+            _PAGE,
+            *(_function(getattr(quiver, name), f"quiver.{name}") for name in FUNCTIONS),
+            *(_class(one, f"quiver.{one.__name__}") for one in (*first, *values)),
+            "\n# What calls answer with\n",
+            *(_class(one, one.__name__) for one in others),
+        ]
+    )
+
+
+def _returned(classes: list[type]) -> list[type]:
+    """Classes of Quiver that methods of these give, and that those have as fields, by name."""
+    waiting = [
+        (str(inspect.signature(method).return_annotation), inspect.unwrap(method).__module__)
+        for one in classes
+        for _, method in _methods(one)
+    ]
+    found: set[type] = set()
+    while waiting:
+        annotation, module = waiting.pop()
+        for name in _NAME.findall(annotation):
+            value = getattr(sys.modules[module], name, None)
+            if not inspect.isclass(value) or value in found or not _is_value(value):
+                continue
+            found.add(value)
+            waiting += [(str(type_), home) for type_, home in _fields(value).values()]
+    return sorted(found - set(classes), key=lambda one: one.__name__)
+
+
+def _is_value(one: type) -> bool:
+    is_ours = one.__module__.startswith("quiver.") and one.__name__ not in PAIRS.values()
+    return is_ours and issubclass(one, msgspec.Struct | enum.Enum)
+
+
+# ------------------------------------------------------------------ one of them
+
+
+def _function(function: Any, name: str) -> str:
+    return f"\n## `{name}`\n\n{_call(name, function)}\n\n{_words(function)}\n"
+
+
+def _class(one: type, name: str) -> str:
+    lines = ["", f"## `{name}`", ""]
+    words = _words(one) if one.__doc__ and not one.__doc__.startswith(f"{one.__name__}(") else ""
+    if words:
+        lines += [words, ""]
+    twin = PAIRS.get(one.__name__)
+    if twin is not None:
+        lines += [f"`quiver.{twin}` has the same methods, awaited.", ""]
+    if one is quiver.Client:
+        lines += [_call(name, one), ""]
+    lines += _values(one)
+    for property_name, words in _properties(one):
+        lines += [f"- `{property_name}`{': ' if words else ''}{words}", ""]
+    for method_name, method in _methods(one):
+        lines += [f"- {_inline_call(method_name, method)}", ""]
+        lines += [textwrap.indent(_words(method), "  "), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _values(one: type) -> list[str]:
+    """Fields of a struct, or the members of an enumeration."""
+    docs = _docs_of_fields(one)
+    if issubclass(one, enum.Enum):
+        rows = [f"| `{each.value}` | {docs.get(each.name, '')} |" for each in one]
+        return ["| value | |", "| --- | --- |", *rows, ""]
+    if not issubclass(one, msgspec.Struct):
+        return []
+    annotations = _fields(one)
+    rows = [
+        f"| `{each.name}` | `{_cell(annotations[each.name][0])}` | {_default(each)} "
+        f"| {docs.get(each.name, '')} |"
+        for each in msgspec.structs.fields(one)
+        if each.name in annotations
+    ]
+    return ["| field | type | default | |", "| --- | --- | --- | --- |", *rows, ""] if rows else []
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default is not msgspec.NODEFAULT:
+        return f"`{_cell(str(field.default))}`" if field.default != "" else '`""`'
+    return "`{}`" if field.default_factory is dict else "" if field.required else "empty"
+
+
+def _fields(one: type) -> dict[str, tuple[str, str]]:
+    """What is public of a value: by name, the type as it is written, and in which module."""
+    return {
+        name: (str(annotation), base.__module__)
+        for base in reversed(one.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+        if not name.startswith("_") and name not in _INNER and base not in (Request, Reply)
+    }
+
+
+def _docs_of_fields(one: type) -> dict[str, str]:
+    """The string that follows a field is what it means."""
+    found: dict[str, str] = {}
+    for base in reversed(one.__mro__):
+        if not base.__module__.startswith("quiver."):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for field, after in itertools.pairwise(body):
+            name = _assigned(field)
+            if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                found[name] = _cell(" ".join(str(after.value.value).split()).replace("``", "`"))
+    return found
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return statement.target.id
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id
+    return None
+
+
+def _properties(one: type) -> Iterator[tuple[str, str]]:
+    for name, value in inspect.getmembers(one, lambda member: isinstance(member, property)):
+        if not name.startswith("_") and name not in _INNER:
+            yield name, " ".join(_words(value).split())
+
+
+def _methods(one: type) -> Iterator[tuple[str, Any]]:
+    """Public methods with a docstring, in the order of their names."""
+    for name, value in inspect.getmembers(one, inspect.isfunction):
+        if not name.startswith("_") and name not in _INNER and value.__doc__:
+            yield name, value
+
+
+# ------------------------------------------------------------------ calls and words
+
+
+def _call(name: str, function: Any) -> str:
+    return f"```\n{_wrapped(name, function)}\n```"
+
+
+def _inline_call(name: str, function: Any) -> str:
+    return f"`{_signature(name, function)}`"
+
+
+def _signature(name: str, function: Any) -> str:
+    signature = inspect.signature(function)
+    parts: list[str] = []
+    is_keyword = False
+    for one in signature.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not is_keyword:
+            parts.append("*")
+        is_keyword = one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) or is_keyword
+        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        default = "" if one.default is one.empty else f" = {_shown(one.default)}"
+        parts.append(f"{stars}{one.name}: {one.annotation}{default}")
+    answer = _ASYNC.sub(r"\1", str(signature.return_annotation))
+    ending = "" if inspect.isclass(function) else f" -> {answer}"
+    return f"{name}({', '.join(parts)}){ending}"
+
+
+def _shown(default: Any) -> str:
+    """A default; of a function there is nothing to show."""
+    return "…" if inspect.isfunction(default) else repr(default)
+
+
+def _wrapped(name: str, function: Any) -> str:
+    text = _signature(name, function)
+    return (
+        text if len(text) <= 100 else "\n".join(textwrap.wrap(text, 100, subsequent_indent="    "))
+    )
+
+
+def _words(one: Any) -> str:
+    text = (inspect.getdoc(one) or "").replace("``", "`")
+    found = _SEE.search(text)
+    if found is None:
+        return text
+    twin = getattr(quiver, found["name"])  # what waits says only: see what is awaited
+    return _words(getattr(twin, found["method"]) if found["method"] else twin)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,17 @@
+// The cluster as the node that answers knows it: asked for seldom, since it may be large.
+
+import { get } from "./api.js";
+import { onFigures } from "./live.js";
+
+const LOOK_MS = 3000;
+
+// Calls `show` with the cluster now and then until `signal`; with null for who may not see it.
+export function onCluster(show, signal) {
+  let looked = 0;
+  signal.addEventListener("abort", onFigures(async (figures) => {
+    if (figures.time_ms - looked < LOOK_MS) return;
+    looked = figures.time_ms;
+    const cluster = await get("/cluster").catch((error) => (error.status === 403 ? null : undefined));
+    if (cluster !== undefined && !signal.aborted) show(cluster, figures);
+  }));
+}
