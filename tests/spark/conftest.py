@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 import quiver
 from quiver.spark.session import session
 from tests.serving import Served, served
+from tests.spark.killing import JVM
 
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 ROOT = str(Path(__file__).parents[2])
 MASTER = "local[2,3]"
 """Two cores, and a task may fail twice."""
@@ -34,6 +34,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Spark's Python processes import what is pickled by name, from here too.
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
+    os.environ["SPARK_LAUNCHER_OPTS"] = JVM
     spark = session(
         "tests",
         master=MASTER,

@@ -15,7 +15,7 @@ import pytest
 
 from quiver.client import OutgoingMessage
 from tests.serving import Commands, command, environment, eventually, unused_address
-from tests.spark.conftest import JVM
+from tests.spark.killing import JVM
 
 
 @pytest.fixture

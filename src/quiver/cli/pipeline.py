@@ -112,7 +112,7 @@ def metrics(
     settings = _settings(
         context, url, checkpoint or f"{to}-checkpoint", master, once, every, report, conf
     )
-    from quiver.spark.pipelines.runs import run_metrics  # noqa: PLC0415
+    from quiver.spark.pipelines.measuring import run_metrics  # noqa: PLC0415
 
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_

@@ -17,6 +17,7 @@ from quiver.errors import InvalidSetting
 from quiver.spark.source import PUSHDOWN, register
 
 JAVA_LEAST = 17
+_INTERPRETER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python")
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -38,8 +39,8 @@ def session(
 ) -> SparkSession:
     """A session in which ``format("quiver")`` is known."""
     require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    _choose_interpreter(master)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
@@ -47,6 +48,14 @@ def session(
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def _choose_interpreter(master: str) -> None:
+    """Have Spark's Python processes run what this one runs, by a short way where that is known."""
+    os.environ.setdefault("SPARK_QUIVER_PYTHON", sys.executable)
+    is_ours = master.startswith("local") and "SPARK_HOME" not in os.environ
+    quick = is_ours and os.access(_INTERPRETER, os.X_OK)
+    os.environ.setdefault("PYSPARK_PYTHON", _INTERPRETER if quick else sys.executable)
 
 
 def require_java() -> None:
