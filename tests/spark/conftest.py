@@ -24,6 +24,14 @@ MASTER = "local[2,3]"
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests that share the session run in one process, those with JVMs of their own in another."""
+    for item in items:
+        if "spark" in item.path.parts and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("session"))
+
+
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("node")) as node:

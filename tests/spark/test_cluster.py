@@ -18,7 +18,8 @@ from tests.serving import environment, unused_address
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import PROGRAM, ROOT
 
-pytestmark = pytest.mark.timeout(240)  # several JVMs: on a busy machine they take their time
+# Several JVMs: on a busy machine they take their time.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("processes")]
 _SECONDS_MAX = 60.0
 DEPLOY = "org.apache.spark.deploy"
 JARS = str(Path(pyspark.__file__).parent / "jars" / "*")
@@ -84,7 +85,7 @@ def test_executors_in_other_processes_read_and_write_exactly_once(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

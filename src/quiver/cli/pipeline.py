@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from quiver.cli.exits import tell
 from quiver.cli.output import print_json, print_line, print_table
 from quiver.cli.session import UrlFlag, connected, url_of
 from quiver.errors import InvalidSetting
+from quiver.model.units import seconds
 
 if TYPE_CHECKING:
     from quiver.spark.pipelines.running import PipelineSettings
@@ -61,6 +63,37 @@ ConfFlag = Annotated[
 def list_() -> None:
     """List the pipelines."""
     print_table(["pipeline", "what it does"], list(PIPELINES.items()))
+
+
+@app.command()
+def tidy(
+    context: typer.Context,
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="How long nothing was written.")
+    ] = "30d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    url: UrlFlag = None,
+) -> None:
+    """Remove what queries leave behind that nobody starts again.
+
+    A query whose topics were removed cannot go on from its checkpoint.
+    """
+    _require_spark()
+    from quiver.spark.leftovers import remove_sinks, sinks  # noqa: PLC0415
+
+    idle_s = seconds(idle)
+    with connected(context, url) as client:
+        if dry_run:
+            found = [one for one in sinks(client) if one.idle_s >= idle_s]
+        else:
+            found = remove_sinks(client, idle_s=idle_s)
+    names = ("sink", "topics", "idle (s)")
+    rows = [(one.name, len(one.topics), round(one.idle_s)) for one in found]
+    if json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(names, rows)
 
 
 @run_app.command()
@@ -259,13 +292,10 @@ def _settings(
     conf: list[str] | None,
 ) -> PipelineSettings:
     """What was said on the command line, once node, Java and Spark are known to be there."""
-    try:
-        from quiver.spark.pipelines.running import PipelineSettings  # noqa: PLC0415
-        from quiver.spark.session import require_java  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InvalidSetting(
-            f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
-        ) from error
+    _require_spark()
+    from quiver.spark.pipelines.running import PipelineSettings  # noqa: PLC0415
+    from quiver.spark.session import require_java  # noqa: PLC0415
+
     wrong = [pair for pair in conf or [] if not re.fullmatch(r"[\w.]+=.*", pair)]
     if wrong:
         raise InvalidSetting(f"--conf: write {wrong[0]!r} as NAME=VALUE")
@@ -281,3 +311,12 @@ def _settings(
         report=report,
         spark=dict(pair.split("=", 1) for pair in conf or []),
     )
+
+
+def _require_spark() -> None:
+    try:
+        import_module("quiver.spark.pipelines")  # Spark only when needed
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
+        ) from error

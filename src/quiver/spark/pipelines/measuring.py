@@ -30,6 +30,7 @@ class _Half(msgspec.Struct, frozen=True, kw_only=True):
 
     spark: SparkSession
     name: str
+    key: str
     windows: DataFrame
     schema: StructType
     topic: str
@@ -38,7 +39,8 @@ class _Half(msgspec.Struct, frozen=True, kw_only=True):
     charts: tuple[str, ...]
 
     def compute(self, settings: PipelineSettings) -> StreamingQuery:
-        writer = to_topic(metrics.as_messages(self.windows), settings, self.topic)
+        rows = metrics.as_messages(self.windows, self.key)
+        writer = to_topic(rows, settings, self.topic)
         return started(writer, settings, self.name)
 
     def keep(self, settings: PipelineSettings) -> StreamingQuery:
@@ -84,6 +86,7 @@ def run_metrics(
             by_topic = _Half(
                 spark=spark,
                 name="windows",
+                key="topic",
                 windows=metrics.by_window(sources[0], window=window, watermark=watermark),
                 schema=metrics.SCHEMA,
                 topic=into,
@@ -94,6 +97,7 @@ def run_metrics(
             by_subscription = _Half(
                 spark=spark,
                 name="subscriptions",
+                key="subscription",
                 windows=consumption.by_subscription(sources[1], window=window, watermark=watermark),
                 schema=consumption.SCHEMA,
                 topic=of_subscriptions,
