@@ -18,9 +18,8 @@ from tests.serving import environment, unused_address
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import PROGRAM, ROOT
 
-# Several JVMs: on a busy machine they take their time.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("processes")]
-_SECONDS_MAX = 60.0
+pytestmark = pytest.mark.xdist_group("processes")
+_SECONDS_MAX = 120.0
 DEPLOY = "org.apache.spark.deploy"
 JARS = str(Path(pyspark.__file__).parent / "jars" / "*")
 

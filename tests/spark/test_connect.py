@@ -13,7 +13,7 @@ from tests.serving import environment
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import ROOT
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.xdist_group("processes")
 FOLDER = Path(sys.prefix) / "connect"
 """What a client needs, as ``make setup`` puts it there."""
 PROGRAM = """

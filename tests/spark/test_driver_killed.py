@@ -12,7 +12,6 @@ import pytest
 from quiver.client import OutgoingMessage
 from tests.serving import environment
 
-pytestmark = pytest.mark.timeout(240)  # several JVMs: on a busy machine they take their time
 PROGRAM = "import sys; from tests.spark.killing import main; main(*sys.argv[1:])"
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,7 @@ import pytest
 from tests.serving import environment
 from tests.spark.test_driver_killed import ROOT
 
-# Several JVMs: on a busy machine they take their time.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.xdist_group("processes")
 
 
 def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
