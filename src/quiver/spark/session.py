@@ -57,7 +57,8 @@ def _choose_interpreter(master: str) -> None:
     os.environ.setdefault("SPARK_QUIVER_PYTHON", sys.executable)
     is_ours = master.startswith("local") and "SPARK_HOME" not in os.environ
     quick = is_ours and os.access(_INTERPRETER, os.X_OK)
-    os.environ.setdefault("PYSPARK_PYTHON", _INTERPRETER if quick else sys.executable)
+    if os.environ.get("PYSPARK_PYTHON", _INTERPRETER) == _INTERPRETER:  # nobody has said another
+        os.environ["PYSPARK_PYTHON"] = _INTERPRETER if quick else sys.executable
 
 
 def require_java() -> None:
@@ -69,7 +70,7 @@ def require_java() -> None:
         raise InvalidSetting(f"there is no java on the PATH. {hint}, or set JAVA_HOME")
     try:
         told = subprocess.run(  # noqa: S603 - the java that Spark itself would start
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise InvalidSetting(f"{java} does not run: {error}. {hint}") from error

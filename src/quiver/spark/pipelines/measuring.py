@@ -21,6 +21,7 @@ from quiver.spark.pipelines.running import (
     spark_for,
     started,
     unheard,
+    without,
 )
 from quiver.spark.pipelines.sampler import sampling
 
@@ -69,18 +70,13 @@ def run_metrics(
 ) -> int:
     """Key figures by window into topics, and from there into tables: how many messages."""
     samples, of_subscriptions = f"{into}-samples", f"{into}-subscriptions"
-    own = "|".join((into, samples, of_subscriptions))
+    chosen = without(topics, into, samples, of_subscriptions)
     with spark_for("metrics", settings) as spark, Client(settings.url) as client:
         for topic in (into, of_subscriptions):
             client.create_topic(topic, exist_ok=True)
         with sampling(settings.url, samples) as sampler:
             sources = (
-                messages(
-                    spark,
-                    settings,
-                    subscribePattern=f"(?!({own})$){topics}",
-                    columns=metrics.COLUMNS,
-                ),
+                messages(spark, settings, subscribePattern=chosen, columns=metrics.COLUMNS),
                 messages(spark, settings, topic=samples),
             )
             by_topic = _Half(

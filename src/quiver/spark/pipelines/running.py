@@ -5,6 +5,7 @@ A query that is stopped between two batches, or killed in one, goes on from its 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +73,11 @@ def messages(spark: SparkSession, settings: PipelineSettings, **options: str) ->
         .option("maxOffsetsPerTrigger", settings.batch_rows_max)
     )
     return reader.options(**options).load()
+
+
+def without(topics: str, *own: str) -> str:
+    """A pattern for the same topics but those that the pipeline itself writes."""
+    return f"(?!({'|'.join(map(re.escape, own))})$)({topics})"
 
 
 def started(

@@ -20,6 +20,7 @@ from quiver.spark.pipelines.running import (
     messages,
     spark_for,
     started,
+    without,
 )
 from quiver.spark.tables.table import open_table
 from quiver.spark.tables.views import register_view
@@ -76,8 +77,8 @@ def run_logs(
     """Lines into a table, and errors that come often into a topic of alerts."""
     with spark_for("logs", settings) as spark, Client(settings.url) as client:
         client.create_topic(into, exist_ok=True)
-        chosen = {"subscribePattern": f"(?!{into}$){topics}"}
-        lines = logs.parsed_lines(messages(spark, settings, **chosen))
+        chosen = without(topics, into)
+        lines = logs.parsed_lines(messages(spark, settings, subscribePattern=chosen))
         told = logs.alerts(lines, window=window, watermark=watermark, least=least)
         alerting = started(to_topic(told, settings, into), settings, "alerts")
         keeping = started(to_table(lines, to, table_format, logs.PARTITION_BY), settings)
