@@ -21,7 +21,7 @@ from tests.spark.killing import JVM
 ROOT = str(Path(__file__).parents[2])
 MASTER = "local[2,3]"
 """Two cores, and a task may fail twice."""
-SECONDS_MAX = 300
+SECONDS_MAX = 600
 _numbers = itertools.count()
 
 

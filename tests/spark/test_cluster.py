@@ -84,7 +84,7 @@ def test_executors_in_other_processes_read_and_write_exactly_once(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

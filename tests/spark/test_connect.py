@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from quiver.spark.session import INTERPRETER
 from tests.serving import environment
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import ROOT
@@ -18,10 +18,12 @@ FOLDER = Path(sys.prefix) / "connect"
 """What a client needs, as ``make setup`` puts it there."""
 PROGRAM = """
 import sys
+
+url, topic, checkpoint, needed = sys.argv[1:]
+sys.path.insert(0, needed)  # here, and not in the server's processes
 from pyspark.sql import SparkSession
 from quiver.spark import register
 
-url, topic, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert type(spark).__module__ == "pyspark.sql.connect.session"
 register(spark)
@@ -42,17 +44,21 @@ def test_a_client_of_spark_connect_reads_and_writes_topics(client, node, topic, 
     for number in range(4):
         client.publish(topic, str(number), partition=number % 2)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, node.url, topic, str(tmp_path / "checkpoint")],
+        [
+            *(sys.executable, "-c", PROGRAM),
+            *(node.url, topic, str(tmp_path / "checkpoint"), str(FOLDER)),
+        ],
         env=environment(
             JAVA_TOOL_OPTIONS=JVM,
-            PYSPARK_PYTHON=sys.executable,
+            PYSPARK_PYTHON=INTERPRETER,
+            SPARK_QUIVER_PYTHON=sys.executable,
             SPARK_LOCAL_IP="127.0.0.1",
-            PYTHONPATH=os.pathsep.join([str(ROOT), str(FOLDER)]),
+            PYTHONPATH=str(ROOT),
         ),
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -38,7 +38,7 @@ def test_every_message_is_copied_once_through_sigkill(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert done.returncode != 0, "the driver was not killed"

@@ -21,7 +21,7 @@ def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

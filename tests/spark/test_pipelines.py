@@ -122,13 +122,13 @@ def test_ctrl_c_ends_a_pipeline_cleanly(client, node, topic, tmp_path) -> None:
             text=True,
         )
     try:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 400
         while "20 rows, " not in told.read_text():
             assert child.poll() is None, told.read_text()
             assert time.monotonic() < deadline, told.read_text()
             time.sleep(0.05)
         child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=60)
+        said, _ = child.communicate(timeout=120)
     finally:
         child.kill()
         child.wait()

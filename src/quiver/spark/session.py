@@ -17,7 +17,8 @@ from quiver.errors import InvalidSetting
 from quiver.spark.source import PUSHDOWN, register
 
 JAVA_LEAST = 17
-_INTERPRETER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python")
+INTERPRETER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python")
+"""Of Spark's Python processes on this machine; ``SPARK_QUIVER_PYTHON`` is what it runs."""
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -56,9 +57,9 @@ def _choose_interpreter(master: str) -> None:
     """Have Spark's Python processes run what this one runs, by a short way where that is known."""
     os.environ.setdefault("SPARK_QUIVER_PYTHON", sys.executable)
     is_ours = master.startswith("local") and "SPARK_HOME" not in os.environ
-    quick = is_ours and os.access(_INTERPRETER, os.X_OK)
-    if os.environ.get("PYSPARK_PYTHON", _INTERPRETER) == _INTERPRETER:  # nobody has said another
-        os.environ["PYSPARK_PYTHON"] = _INTERPRETER if quick else sys.executable
+    quick = is_ours and os.access(INTERPRETER, os.X_OK)
+    if os.environ.get("PYSPARK_PYTHON", INTERPRETER) == INTERPRETER:  # nobody has said another
+        os.environ["PYSPARK_PYTHON"] = INTERPRETER if quick else sys.executable
 
 
 def require_java() -> None:
