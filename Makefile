@@ -8,10 +8,12 @@ READY := .venv/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt tests/spark/connect.txt
 	@test -n "$(PYTHON)" || { echo "Quiver needs Python 3.11 or newer on the PATH."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target .venv/connect -r tests/spark/connect.txt
 	@touch $@
 
 run: setup
@@ -21,11 +23,11 @@ run: setup
 demo: setup java
 	@$(BIN)/python examples/demo/main.py
 
-# Spark's tests share one session, the console's one browser: each has a process of its own.
+# Spark's tests share one session, but for those with JVMs of their own; the console's one browser.
 test: setup lint java browser-tools
 	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser
 	$(BIN)/pytest -n 0 tests/browser
-	$(BIN)/pytest -n 0 tests/spark
+	$(BIN)/pytest -n 2 --dist loadgroup tests/spark
 
 lint: setup
 	$(BIN)/ruff check .

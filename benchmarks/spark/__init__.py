@@ -12,9 +12,10 @@ from benchmarks.spark.writing import write_a_stream
 
 
 def spark_on_a_topic(bench: Bench) -> list[Row]:
-    """All of them on one topic and in one session, which take long to make."""
+    """All of them on the same topics and in one session, which take long to make."""
     rows = []
-    with staged(bench, bench.pick(2_000_000, 2_000)) as stage:
+    counts = bench.pick(2_000_000, 2_000), bench.pick(1_000_000, 2_000)
+    with staged(bench, *counts) as stage:
         for part in (
             read_batches,
             read_streams,

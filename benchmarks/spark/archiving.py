@@ -6,7 +6,7 @@ import shutil
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, at_least
-from benchmarks.spark.stage import TOPIC, Stage
+from benchmarks.spark.stage import PART, Stage
 from quiver.spark.pipelines.running import BatchFigures, PipelineSettings
 from quiver.spark.pipelines.runs import run_archive
 
@@ -23,9 +23,9 @@ def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
         )
         to = f"{stage.folder}/lake-{table_format}"
         done = run_archive(
-            settings, TOPIC, to, table_format=table_format, json=False, tell=figures.append
+            settings, PART, to, table_format=table_format, json=False, tell=figures.append
         )
-        assert done == stage.count
+        assert done == stage.part
         shutil.rmtree(to)
         later = figures[1:] or figures
         rows.append(

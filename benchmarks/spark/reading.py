@@ -8,7 +8,7 @@ import shutil
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.rounds import compare
 from benchmarks.harness.row import Row, ratio_at_least
-from benchmarks.spark.stage import TOPIC, Stage, seconds_of
+from benchmarks.spark.stage import PART, TOPIC, Stage, seconds_of
 from benchmarks.spark.tuples import TupleSource
 
 _ROWS_PER_BATCH = 250_000
@@ -35,7 +35,7 @@ def read_batches(bench: Bench, stage: Stage) -> list[Row]:
     rounds = bench.pick(3, 1)
     by_parquet = compare(rounds, ours, parquet)
     tuples()
-    by_tuples = compare(rounds, ours, tuples)
+    by_tuples = compare(bench.pick(2, 1), ours, tuples)
     of = f"{count:,} messages of 1 KB, two partitions, local[2] with the node on the same cores"
     return [
         Row(
@@ -62,9 +62,9 @@ def read_batches(bench: Bench, stage: Stage) -> list[Row]:
 
 
 def read_streams(bench: Bench, stage: Stage) -> list[Row]:
-    count, per_batch = stage.count, bench.pick(_ROWS_PER_BATCH, 1_000)
+    count, per_batch = stage.part, bench.pick(_ROWS_PER_BATCH, 1_000)
     files, numbers = f"{stage.folder}/parts", itertools.count()
-    stage.load().repartition(max(1, count // per_batch)).write.parquet(files)
+    stage.load(PART).repartition(max(1, count // per_batch)).write.parquet(files)
     schema = stage.spark.read.parquet(files).schema
 
     def ours() -> float:

@@ -17,7 +17,7 @@ from benchmarks.log.subject import ready_batch
 from quiver import Client
 from quiver.spark.session import session
 
-TOPIC = "messages"
+TOPIC, PART = "messages", "part"
 PARTITIONS = 2
 BATCH = 1000
 
@@ -27,12 +27,15 @@ class Stage(msgspec.Struct):
     node: Child
     folder: str
     count: int
+    """Messages in the topic."""
+    part: int
+    """Messages in the smaller topic, for what takes longer."""
 
-    def load(self) -> DataFrame:
+    def load(self, topic: str = TOPIC) -> DataFrame:
         reader = self.spark.read.format("quiver").option("url", self.node.url)
-        return reader.option("topic", TOPIC).load()
+        return reader.option("topic", topic).load()
 
-    def stream(self, rows_per_batch: int, topic: str = TOPIC) -> DataFrame:
+    def stream(self, rows_per_batch: int, topic: str = PART) -> DataFrame:
         reader = self.spark.readStream.format("quiver").option("url", self.node.url)
         return (
             reader.option("topic", topic)
@@ -43,16 +46,19 @@ class Stage(msgspec.Struct):
 
 
 @contextmanager
-def staged(bench: Bench, count: int) -> Iterator[Stage]:
-    """A topic with so many messages of 1 KB, in two partitions, and Spark on two cores."""
+def staged(bench: Bench, count: int, part: int) -> Iterator[Stage]:
+    """Topics with so many messages of 1 KB, in two partitions, and Spark on two cores."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     with bench.folder() as folder, served(folder) as node:
         with Client(node.url) as client:
-            client.create_topic(TOPIC, partitions=PARTITIONS)
-            size = min(BATCH, count // PARTITIONS)
-            batches = [ready_batch(size, 1_000, seed) for seed in range(8)]
-            publish_pipelined(node.address, TOPIC, batches, count // size, partitions=PARTITIONS)
+            for topic, messages in ((TOPIC, count), (PART, part)):
+                client.create_topic(topic, partitions=PARTITIONS)
+                size = min(BATCH, messages // PARTITIONS)
+                batches = [ready_batch(size, 1_000, seed) for seed in range(8)]
+                publish_pipelined(
+                    node.address, topic, batches, messages // size, partitions=PARTITIONS
+                )
         found = SparkSession.getActiveSession()
         spark = session(
             "benchmark",
@@ -64,7 +70,7 @@ def staged(bench: Bench, count: int) -> Iterator[Stage]:
             },
         )
         try:
-            yield Stage(spark, node, os.path.abspath(folder), count)
+            yield Stage(spark, node, os.path.abspath(folder), count, part)
         finally:
             if found is None:
                 spark.stop()

@@ -9,7 +9,7 @@ from quiver import Client
 
 
 def write_a_stream(bench: Bench, stage: Stage) -> list[Row]:
-    per_batch = bench.pick(500_000, 1_000)
+    per_batch = bench.pick(250_000, 1_000)
     with Client(stage.node.url) as client:
         client.create_topic("copy", partitions=PARTITIONS)
         query = (
@@ -25,7 +25,7 @@ def write_a_stream(bench: Bench, stage: Stage) -> list[Row]:
         query.awaitTermination()
         batches = [one for one in query.recentProgress if one["numInputRows"]]
         stored = sum(one.next_offset or 0 for one in client.describe_topic("copy").partitions)
-        assert stored == stage.count
+        assert stored == stage.part
         client.delete_topic("copy")
     later = batches[1:] or batches  # the first starts Spark's Python processes
     rows = sum(one["numInputRows"] for one in later)

@@ -16,12 +16,27 @@ from pyspark.sql import DataFrame, SparkSession
 import quiver
 from quiver.spark.session import session
 from tests.serving import Served, served
+from tests.spark.killing import JVM
 
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 ROOT = str(Path(__file__).parents[2])
 MASTER = "local[2,3]"
 """Two cores, and a task may fail twice."""
+SECONDS_MAX = 600
 _numbers = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests that share the session run in one process, those with JVMs of their own in another.
+
+    On a busy machine the first query alone takes a minute: all have time.
+    """
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("session"))
+        item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +49,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Spark's Python processes import what is pickled by name, from here too.
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
+    os.environ["SPARK_LAUNCHER_OPTS"] = JVM
     spark = session(
         "tests",
         master=MASTER,

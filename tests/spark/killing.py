@@ -24,6 +24,8 @@ from quiver.spark.staging import staging_topic
 from quiver.spark.stream_reader import StreamReader
 
 BATCH = 100
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""For programs that do not run for long."""
 
 
 def kill_driver() -> None:
@@ -65,7 +67,8 @@ def main(url: str, origin: str, copy: str, checkpoint: str, master: str = "local
         "killed",
         master=master,
         settings={
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": JVM,
+            "spark.executor.extraJavaOptions": JVM,
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",

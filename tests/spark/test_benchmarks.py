@@ -10,7 +10,6 @@ from benchmarks.harness.machine import this_machine
 from benchmarks.spark import spark_on_a_topic
 
 
-@pytest.mark.timeout(240)
 def test_a_quick_run_produces_rows_and_leaves_nothing_behind(
     spark, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

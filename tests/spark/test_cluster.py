@@ -15,11 +15,13 @@ import pytest
 
 from quiver.client import OutgoingMessage
 from tests.serving import environment, unused_address
+from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import PROGRAM, ROOT
 
-pytestmark = pytest.mark.timeout(240)  # several JVMs: on a busy machine they take their time
-_SECONDS_MAX = 60.0
-SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+pytestmark = pytest.mark.xdist_group("processes")
+_SECONDS_MAX = 120.0
+DEPLOY = "org.apache.spark.deploy"
+JARS = str(Path(pyspark.__file__).parent / "jars" / "*")
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -27,10 +29,9 @@ def variables(folder: Path) -> dict[str, str]:
         PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         PYSPARK_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
-        SPARK_NO_DAEMONIZE="1",
+        SPARK_HOME=str(Path(pyspark.__file__).parent),
+        SPARK_SCALA_VERSION="2.13",
         SPARK_WORKER_DIR=str(folder / "work"),
-        SPARK_DAEMON_MEMORY="256m",
-        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         KILL_AT="never",
         KILL_PID=str(folder / "pid"),
     )
@@ -47,7 +48,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         for number, (kind, *arguments) in enumerate((master, worker, worker)):
             output = stack.enter_context(log.open("a"))
             process = subprocess.Popen(
-                [SPARK_CLASS, f"org.apache.spark.deploy.{kind}", *arguments],
+                ["java", "-Xmx256m", *JVM.split(), "-cp", JARS, f"{DEPLOY}.{kind}", *arguments],
                 env=variables(tmp_path),
                 stdout=output,
                 stderr=output,
@@ -83,7 +84,7 @@ def test_executors_in_other_processes_read_and_write_exactly_once(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

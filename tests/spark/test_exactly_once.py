@@ -14,11 +14,12 @@ import quiver
 from quiver.errors import ProducerError
 from quiver.spark.connections import Nodes
 from quiver.spark.decisions import Decisions
+from quiver.spark.leftovers import remove_sinks, sinks
 from quiver.spark.options import WriteOptions
 from quiver.spark.publishing import publish_staged
-from quiver.spark.sink import StreamWriter, sink_name
-from quiver.spark.staging import StagedRows, Staging, staging_topic
-from tests.serving import Served, served, unused_address
+from quiver.spark.sink import StreamWriter
+from quiver.spark.staging import StagedRows, Staging, sink_name, staging_topic
+from tests.serving import Commands, Served, served, unused_address
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
 _numbers = itertools.count()
@@ -156,6 +157,37 @@ def test_a_node_killed_between_staging_and_publishing_loses_nothing(tmp_path: Pa
             with served(tmp_path / "node", "--native", address):
                 sink.commit(0, staged)
                 assert sink.values() == list(range(500))
+
+
+def test_a_query_that_is_started_again_removes_what_earlier_batches_left(sink: Sink) -> None:
+    left, other = staging_topic(sink.name, 0), staging_topic(f"{sink.name}0", 0)
+    sink.staged(0, 0, range(5))  # a task that went on when its batch was long published
+    Staging(sink.options, f"{sink.name}0", 0, 0).write(
+        [pa.RecordBatch.from_pydict({"value": [b""]})]
+    )
+    sink.commit(7, sink.staged(7, 0, range(5)))
+    topics = {info.name for info in sink.client.list_topics()}
+    assert left not in topics
+    assert other in topics, "another sink's is left alone"
+
+
+def test_sinks_that_are_idle_for_long_are_removed_and_no_others(sink: Sink, capsys) -> None:
+    quiver = Commands(sink.options.nodes.url, capsys)
+    sink.commit(0, sink.staged(0, 0, range(5)))
+    sink.staged(1, 0, range(5))
+    mine = {sink.name, staging_topic(sink.name, 1)}
+
+    def there() -> set[str]:
+        return mine & {info.name for info in sink.client.list_topics()}
+
+    assert quiver("pipeline", "tidy", "--idle", "1h").code == 0
+    assert there() == mine
+    dry = quiver("pipeline", "tidy", "--idle", "0s", "--dry-run", "--json")
+    assert sink.name in {one["sink"] for one in dry.json}
+    assert there() == mine
+    (idle,) = (one.idle_s for one in sinks(sink.client) if one.name == sink.name)
+    remove_sinks(sink.client, idle_s=idle)
+    assert there() == set()
 
 
 def cut_short(decision, entries):

@@ -11,7 +11,7 @@ import pytest
 from tests.serving import environment
 from tests.spark.test_driver_killed import ROOT
 
-pytestmark = pytest.mark.timeout(240)  # several JVMs: on a busy machine they take their time
+pytestmark = pytest.mark.xdist_group("processes")
 
 
 def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
@@ -21,7 +21,7 @@ def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -200,3 +200,17 @@ def test_offsets_that_retention_removed_are_data_loss(client, topic, load) -> No
         load(topic, startingOffsets=start, endingOffsets=beyond).collect()
     kept = load(topic, startingOffsets=start, endingOffsets=beyond, failOnDataLoss="false")
     assert sorted(row.offset for row in kept.collect()) == list(range(4, 10))
+
+
+def test_sparks_python_processes_use_the_installed_package_not_its_zip(spark) -> None:
+    """Of the zip each of them would compile all modules anew, which takes more than a second."""
+    import pyarrow as pa
+
+    def where(batches):
+        import pyspark
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"file": [pyspark.__file__]})
+
+    (row,) = spark.range(1).mapInArrow(where, "file string").collect()
+    assert ".zip" not in row.file

@@ -119,12 +119,14 @@ def test_rows_of_a_failed_attempt_are_never_published(client, spark, node, topic
             raise RuntimeError("made to fail half-way")
         return str(number)
 
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "100")
     try:
         frame = spark.range(4000, numPartitions=2).select(fail_once("id").alias("value"))
         save(frame, node, topic)
     finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+        spark.conf.set(setting, before)
     assert len(list(tmp_path.iterdir())) == 2, "both tasks were tried and failed once"
     values = sorted(int(one.payload) for one in client.read(topic).messages())
     assert values == list(range(4000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from quiver.cli.flags import with_flags
 from quiver.cli.output import Json, print_json, print_line, print_table, progress
 from quiver.cli.session import UrlFlag, connected, url_of
 from quiver.errors import InvalidSetting
+from quiver.model.units import seconds
 
 if TYPE_CHECKING:
     from quiver.spark.pipelines.running import PipelineSettings
@@ -93,6 +95,37 @@ def list_(json: Json = False) -> None:
         print_table(["pipeline", "what it does"], list(PIPELINES.items()))
 
 
+@app.command()
+def tidy(
+    context: typer.Context,
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="How long nothing was written.")
+    ] = "30d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Remove what queries leave behind that nobody starts again.
+
+    A query whose topics were removed cannot go on from its checkpoint.
+    """
+    _require_spark()
+    from quiver.spark.leftovers import remove_sinks, sinks  # noqa: PLC0415
+
+    idle_s = seconds(idle)
+    with connected(context, url) as client:
+        if dry_run:
+            found = [one for one in sinks(client) if one.idle_s >= idle_s]
+        else:
+            found = remove_sinks(client, idle_s=idle_s)
+    names = ("sink", "topics", "idle (s)")
+    rows = [(one.name, len(one.topics), round(one.idle_s)) for one in found]
+    if json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(names, rows)
+
+
 @run_app.command()
 @with_flags(CheckpointFlags, StreamFlags, RunFlags)
 def archive(
@@ -126,7 +159,7 @@ def metrics(
 ) -> None:
     """Compute key figures by window."""
     settings = _settings(context, f"{to}-checkpoint")
-    from quiver.spark.pipelines.runs import run_metrics  # noqa: PLC0415
+    from quiver.spark.pipelines.measuring import run_metrics  # noqa: PLC0415
 
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_
@@ -263,13 +296,10 @@ def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
 
     ``checkpoint`` is where progress is kept unless that was said too.
     """
-    try:
-        from quiver.spark.pipelines.running import PipelineSettings  # noqa: PLC0415
-        from quiver.spark.session import require_java  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InvalidSetting(
-            f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
-        ) from error
+    _require_spark()
+    from quiver.spark.pipelines.running import PipelineSettings  # noqa: PLC0415
+    from quiver.spark.session import require_java  # noqa: PLC0415
+
     flags = context.params
     conf = flags["conf"] or []
     wrong = [pair for pair in conf if not re.fullmatch(r"[\w.]+=.*", pair)]
@@ -290,3 +320,12 @@ def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
         subscription=subscription,
         spark=dict(pair.split("=", 1) for pair in conf),
     )
+
+
+def _require_spark() -> None:
+    try:
+        import_module("quiver.spark.pipelines")  # Spark only when needed
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
+        ) from error

@@ -7,7 +7,6 @@ and whatever was published before is recognised. Rows of failed attempts are nev
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Iterator
 
@@ -23,18 +22,16 @@ from pyspark.sql.types import StructType
 from quiver.client import Client
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.spark.decisions import Decision, Decisions
+from quiver.spark.leftovers import remove_staging, remove_topic
 from quiver.spark.options import WriteOptions
 from quiver.spark.publishing import publish_staged
 from quiver.spark.rows import check_columns
-from quiver.spark.staging import StagedRows, Staging, staging_topic
+from quiver.spark.staging import StagedRows, Staging, sink_name, staging_topic
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 Messages = list[WriterCommitMessage | None]
-
-
-def sink_name(owner: str) -> str:
-    """The topic in which a sink keeps its decisions; its staging topics begin with it."""
-    return f"spark-sink.{owner}"
+_tidied: set[str] = set()
+"""Sinks whose leftovers this process has removed: once is enough for each start of a query."""
 
 
 def query_and_batch(task: TaskContext | None) -> tuple[str, int]:
@@ -82,6 +79,9 @@ class _Writing:
         before = decisions.last()
         if before is not None and before.batch < batch:
             self._carry_out(sink, before)  # as a rule it was, and nothing is left to do
+        if sink not in _tidied:
+            remove_staging(self._client, sink, batch)
+            _tidied.add(sink)
         entries = [entry for message in staged for entry in message.entries]
         decision = decisions.decide(batch, _number(staged), entries)
         if decision.batch == batch:
@@ -97,17 +97,13 @@ class _Writing:
             return
         if number == decision.staging_number:
             self._client.run(lambda client: publish_staged(client, staging, decision))
-        self._remove(staging)
+        remove_topic(self._client, staging)
 
     def _abandon(self, sink: str, batch: int) -> None:
         """Remove what was staged, unless it is decided that it will be published."""
         last = Decisions(self._client, sink).last()
         if last is None or last.batch < batch:
-            self._remove(staging_topic(sink, batch))
-
-    def _remove(self, topic: str) -> None:
-        with contextlib.suppress(TopicNotFound):
-            self._client.delete_topic(topic)
+            remove_topic(self._client, staging_topic(sink, batch))
 
 
 def _number(staged: list[StagedRows]) -> int | None:
@@ -135,7 +131,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
     def commit(self, messages: Messages) -> None:
         self._publish(messages, self._batch)
         if self.options.job is None:
-            self._remove(self._sink)
+            remove_topic(self._client, self._sink)
 
     def abort(self, messages: Messages) -> None:
         self._abandon(self._sink, self._batch)

@@ -23,6 +23,8 @@ from quiver.model.topic import Compression, Retention
 from quiver.spark.options import WriteOptions
 from quiver.spark.rows import destinations, messages_of
 
+SINKS = "spark-sink."
+"""What the topics of all sinks begin with."""
 STAGING_PARTITIONS = 4
 MESSAGE_BYTES_MAX = 32 << 20
 _PIECE_BYTES = 1 << 20
@@ -50,8 +52,19 @@ class StagedRows(WriterCommitMessage):
         self.entries = entries
 
 
+def sink_name(owner: str) -> str:
+    """The topic in which a sink keeps its decisions; its staging topics begin with it."""
+    return f"{SINKS}{owner}"
+
+
 def staging_topic(sink: str, batch: int) -> str:
     return f"{sink}.{batch}"
+
+
+def batch_of(sink: str, topic: str) -> int | None:
+    """The batch that a staging topic of this sink is of; ``None`` if it is another's."""
+    owner, _, batch = topic.rpartition(".")
+    return int(batch) if owner == sink and batch.isdigit() else None
 
 
 class Staging:
@@ -78,7 +91,7 @@ class Staging:
         info = self._client.create_topic(
             self._name,
             partitions=STAGING_PARTITIONS,
-            retention=Retention(age="7d"),
+            retention=Retention(age=None),
             message_bytes_max=MESSAGE_BYTES_MAX,
             exist_ok=True,
         )

@@ -1,8 +1,8 @@
-"""``metrics``: the key figures of topics by window, from the messages and the dead letters.
+"""One half of ``metrics``: the key figures of topics by window, from their messages.
 
-Production rate and bytes come from when messages were stored; time in queue from when they happened
-(``event_time``) to when they were stored, and for dead letters from when they were first stored to
-when they were given up; errors and redeliveries from the dead letters' columns.
+Production rate and bytes come from when messages were stored, delays from when they happened
+(``event_time``) to then; errors and redeliveries from the dead letters, and how long those took to be
+given up. How messages are consumed is in ``consumption``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def by_window(
     stored_us = f.unix_micros("timestamp")
     delay_ms = (stored_us - f.unix_micros("event_time")) / 1000
     dead_after_ms = (stored_us - f.unix_micros("origin_time")) / 1000
-    seconds = f.unix_seconds(f.col("window.end")) - f.unix_seconds(f.col("window.start"))
+    seconds = (f.unix_micros(f.col("window.end")) - f.unix_micros(f.col("window.start"))) / 1e6
     sizes = f.when(alive, f.octet_length("value"))
     delays = f.percentile_approx(f.when(alive, delay_ms), [0.5, 0.95, 0.99])
     grouped = (
@@ -83,8 +83,8 @@ def by_window(
     )
 
 
-def as_messages(windows: DataFrame) -> DataFrame:
-    """The rows as JSON messages, keyed by topic."""
+def as_messages(windows: DataFrame, key: str = "topic") -> DataFrame:
+    """The rows as JSON messages."""
     return windows.select(
-        f.col("topic").alias("key"), f.to_json(f.struct(*windows.columns)).alias("value")
+        f.col(key).alias("key"), f.to_json(f.struct(*windows.columns)).alias("value")
     )

@@ -5,9 +5,10 @@ A query that is stopped between two batches, or killed in one, goes on from its 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,6 +82,11 @@ def messages(spark: SparkSession, settings: PipelineSettings, **options: str) ->
     return reader.options(**options).load()
 
 
+def without(topics: str, *own: str) -> str:
+    """A pattern for the same topics but those that the pipeline itself writes."""
+    return f"(?!({'|'.join(map(re.escape, own))})$)({topics})"
+
+
 def started(
     writer: DataStreamWriter, settings: PipelineSettings, part: str = "main"
 ) -> StreamingQuery:
@@ -91,32 +97,48 @@ def started(
 
 
 def followed(
-    query: StreamingQuery, tell: Callable[[BatchFigures], None] | None = None
+    query: StreamingQuery,
+    tell: Callable[[BatchFigures], None] | None = None,
+    beside: Sequence[StreamingQuery] = (),
 ) -> list[BatchFigures]:
-    """Wait for the query's end, or for Ctrl-C; what its batches were like."""
+    """Wait for the query's end, or for Ctrl-C; what its batches were like.
+
+    Queries ``beside`` it end with it, with the same trigger: if one fails, all do.
+    """
     tell = tell or _print
     figures: list[BatchFigures] = []
     last = -1
+    everyone = (query, *beside)
     try:
         while True:
-            is_active = query.isActive
+            active = [one.isActive for one in everyone]
             for progress in query.recentProgress:
                 if progress["batchId"] > last and progress["numInputRows"]:
                     last = progress["batchId"]
                     figures.append(_figures(progress))
                     tell(figures[-1])
-            if not is_active:
+            if not any(active) or any(one.exception() for one in everyone):
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        query.stop()
+        _stop(everyone)
         return figures
-    error = query.exception()
-    if error is not None:
+    errors = [error for one in everyone if (error := one.exception()) is not None]
+    if errors:
+        _stop(everyone)
         raise QuiverError(
-            f"{_cause(error)}; the pipeline goes on from its checkpoint when run again"
+            f"{_cause(errors[0])}; the pipeline goes on from its checkpoint when run again"
         )
     return figures
+
+
+def unheard(figures: BatchFigures) -> None:
+    """For batches of which nobody needs to be told."""
+
+
+def _stop(queries: Iterable[StreamingQuery]) -> None:
+    for one in queries:
+        one.stop()
 
 
 def _print(one: BatchFigures) -> None:

@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import Row, SparkSession
 
 from quiver.client import Client
-from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, metrics, replay
+from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, replay
+from quiver.spark.pipelines.outputs import finished_table, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.running import (
     BatchFigures,
@@ -23,9 +20,10 @@ from quiver.spark.pipelines.running import (
     messages,
     spark_for,
     started,
+    without,
 )
-from quiver.spark.tables.table import Table, open_table
-from quiver.spark.tables.views import register_view, write_duckdb_view
+from quiver.spark.tables.table import open_table
+from quiver.spark.tables.views import register_view
 
 
 def run_archive(
@@ -51,17 +49,9 @@ def run_archive(
             )
             payload = archive.schema_for(spark, sample, settings.checkpoint, schema)
         rows = archive.archived(source, payload)
-        figures = _into_table(
-            rows,
-            settings,
-            to,
-            table_format,
-            archive.PARTITION_BY,
-            has_bad=payload is not None,
-            tell=tell,
-        )
-        table = open_table(table_format, to, archive.PARTITION_BY)
-        _finish_table(spark, table, to)
+        writer = to_table(rows, to, table_format, archive.PARTITION_BY, has_bad=payload is not None)
+        figures = followed(started(writer, settings), tell)
+        table = finished_table(spark, "archive", to, table_format, archive.PARTITION_BY)
         if settings.report is not None:
             report = Report(f"Archive of {topics}")
             report.batches(figures)
@@ -69,46 +59,6 @@ def run_archive(
                 by_topic = spark.table("archive").groupBy("topic").count().orderBy("topic")
                 found = [(row.topic, row["count"]) for row in by_topic.collect()]
                 report.bars("Messages in the table, by topic", *zip(*found, strict=True))
-            report.write(settings.report)
-    return sum(one.rows for one in figures)
-
-
-def run_metrics(
-    settings: PipelineSettings,
-    topics: str,
-    to: str,
-    *,
-    into: str,
-    window: str = "1 minute",
-    watermark: str = "1 minute",
-    table_format: str = "parquet",
-) -> int:
-    """Key figures by window into a topic, and from there into a table."""
-    with spark_for("metrics", settings) as spark, Client(settings.url) as client:
-        client.create_topic(into, exist_ok=True)
-        samples = Samples(client)
-        chosen = {"subscribePattern": f"(?!{into}$){topics}", "columns": metrics.COLUMNS}
-        source = messages(spark, settings, **chosen, **settings.reporting)
-        windows = metrics.by_window(source, window=window, watermark=watermark)
-        query = started(_to_topic(metrics.as_messages(windows), settings, into), settings)
-        figures = followed(query, samples.take_and_tell)
-        samples.take()
-        samples.save(os.path.join(to, "subscriptions"))
-        rows = archive.archived(messages(spark, settings, topic=into), metrics.SCHEMA)
-        path = os.path.join(to, "windows")
-        once = _once(settings)
-        _into_table(rows, once, path, table_format, (), has_bad=True, part="table")
-        table = open_table(table_format, path, ())
-        _finish_table(spark, table, path, "windows")
-        if settings.report is not None:
-            report = Report(f"Metrics of {topics}")
-            report.batches(figures)
-            if table.files():
-                found = spark.table("windows").select("value.*").orderBy("start", "topic").collect()
-                starts = [row.start for row in found]
-                for name in ("messages_per_second", "delay_p95_ms", "error_rate"):
-                    report.line(name.replace("_", " "), starts, [row[name] or 0 for row in found])
-                report.table("Windows", metrics.SCHEMA.names, [tuple(row) for row in found])
             report.write(settings.report)
     return sum(one.rows for one in figures)
 
@@ -127,15 +77,15 @@ def run_logs(
     """Lines into a table, and errors that come often into a topic of alerts."""
     with spark_for("logs", settings) as spark, Client(settings.url) as client:
         client.create_topic(into, exist_ok=True)
-        chosen = {"subscribePattern": f"(?!{into}$){topics}"}
-        lines = logs.parsed_lines(messages(spark, settings, **chosen, **settings.reporting))
-        watched = logs.parsed_lines(messages(spark, settings, **chosen))
+        chosen = without(topics, into)
+        source = messages(spark, settings, subscribePattern=chosen, **settings.reporting)
+        lines = logs.parsed_lines(source)
+        watched = logs.parsed_lines(messages(spark, settings, subscribePattern=chosen))
         told = logs.alerts(watched, window=window, watermark=watermark, least=least)
-        alerting = started(_to_topic(told, settings, into), settings, "alerts")
-        figures = _into_table(lines, settings, to, table_format, logs.PARTITION_BY, has_bad=True)
-        followed(alerting, lambda _: None) if settings.once else alerting.stop()
-        table = open_table(table_format, to, logs.PARTITION_BY)
-        _finish_table(spark, table, to, "logs")
+        alerting = started(to_topic(told, settings, into), settings, "alerts")
+        keeping = started(to_table(lines, to, table_format, logs.PARTITION_BY), settings)
+        figures = followed(keeping, beside=[alerting])
+        table = finished_table(spark, "logs", to, table_format, logs.PARTITION_BY)
         if settings.report is not None:
             report = Report(f"Logs of {topics}")
             report.batches(figures)
@@ -166,7 +116,7 @@ def run_dedupe(
     with spark_for("dedupe", settings) as spark:
         source = messages(spark, settings, topic=topic, **settings.reporting)
         copied = dedupe.deduplicated(source, by=by, within=within)
-        figures = followed(started(_to_topic(copied, settings, into), settings))
+        figures = followed(started(to_topic(copied, settings, into), settings))
     if settings.report is not None:
         report = Report(f"{topic} without repetitions")
         report.batches(figures)
@@ -237,82 +187,3 @@ def run_replay(
         report.batches([BatchFigures(time.time(), count, count / max(seconds, 0.001), 0, seconds)])
         report.write(settings.report)
     return count
-
-
-class Samples:
-    """How subscriptions stand, looked at now and then while a pipeline runs."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._rows: list[dict[str, object]] = []
-        self.take()
-
-    def take(self) -> None:
-        now = time.time_ns() // 1000
-        for info in self._client.list_subscriptions():
-            one = self._client.describe_subscription(info.name)
-            waiting = sum(n or 0 for n in (one.ready, one.delayed, one.leased, one.unseen))
-            self._rows.append(
-                {
-                    "at": now,
-                    "subscription": one.name,
-                    "depth": waiting,
-                    "ready": one.ready,
-                    "leased": one.leased,
-                    "delayed": one.delayed,
-                    "dead": one.dead,
-                }
-            )
-
-    def take_and_tell(self, figures: BatchFigures) -> None:
-        self.take()
-
-    def save(self, folder: str) -> None:
-        if not self._rows:
-            return
-        os.makedirs(folder, exist_ok=True)
-        table = pa.Table.from_pylist(self._rows)
-        moment = table.column("at").cast(pa.timestamp("us", tz="UTC"))
-        pq.write_table(
-            table.set_column(0, "at", moment),
-            os.path.join(folder, f"samples-{time.time_ns()}.parquet"),
-        )
-
-
-def _into_table(
-    rows: DataFrame,
-    settings: PipelineSettings,
-    to: str,
-    table_format: str,
-    partition_by: tuple[str, ...],
-    *,
-    has_bad: bool,
-    part: str = "main",
-    tell: Callable[[BatchFigures], None] | None = None,
-) -> list[BatchFigures]:
-    writer = (
-        rows.writeStream.format("quiver-table")
-        .option("path", to)
-        .option("tableFormat", table_format)
-        .option("partitionBy", ",".join(partition_by))
-        .option("compactEvery", 50)
-    )
-    if has_bad:
-        writer = writer.option("badRecordsPath", f"{to}-bad")
-    return followed(started(writer, settings, part), tell)
-
-
-def _to_topic(rows: DataFrame, settings: PipelineSettings, topic: str) -> DataStreamWriter:
-    return rows.writeStream.format("quiver").option("url", settings.url).option("topic", topic)
-
-
-def _finish_table(spark: SparkSession, table: Table, path: str, name: str = "archive") -> None:
-    """Join small files, and make the table known to Spark's SQL and to DuckDB."""
-    table.compact()
-    if table.files():
-        register_view(spark, table, path, name)
-        write_duckdb_view(table, path, name)
-
-
-def _once(settings: PipelineSettings) -> PipelineSettings:
-    return msgspec.structs.replace(settings, once=True)
