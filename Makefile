@@ -23,11 +23,15 @@ run: setup
 demo: setup java
 	@$(BIN)/python examples/demo/main.py
 
-# Spark's tests share one session, but for those with JVMs of their own; the console's one browser.
+# Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
+# console's share one browser.
+OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py example.py)
 test: setup lint java browser-tools
 	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser
 	$(BIN)/pytest -n 0 tests/browser
-	$(BIN)/pytest -n 2 --dist loadgroup tests/spark
+	$(BIN)/pytest -n 0 $(OWN_JVMS) & own=$$!; \
+		$(BIN)/pytest -n 0 tests/spark $(OWN_JVMS:%=--ignore=%); shared=$$?; \
+		wait $$own && exit $$shared
 
 lint: setup
 	$(BIN)/ruff check .

@@ -27,16 +27,10 @@ _numbers = itertools.count()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests that share the session run in one process, those with JVMs of their own in another.
-
-    On a busy machine the first query alone takes a minute: all have time.
-    """
+    """On a busy machine the first query alone takes a minute: all have time."""
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("session"))
-        item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")

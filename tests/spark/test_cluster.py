@@ -18,7 +18,6 @@ from tests.serving import environment, unused_address
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import PROGRAM, ROOT
 
-pytestmark = pytest.mark.xdist_group("processes")
 _SECONDS_MAX = 120.0
 DEPLOY = "org.apache.spark.deploy"
 JARS = str(Path(pyspark.__file__).parent / "jars" / "*")

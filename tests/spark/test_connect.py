@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from quiver.spark.session import INTERPRETER
 from tests.serving import environment
 from tests.spark.killing import JVM
 from tests.spark.test_driver_killed import ROOT
 
-pytestmark = pytest.mark.xdist_group("processes")
 FOLDER = Path(sys.prefix) / "connect"
 """What a client needs, as ``make setup`` puts it there."""
 PROGRAM = """

@@ -6,12 +6,8 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.serving import environment
 from tests.spark.test_driver_killed import ROOT
-
-pytestmark = pytest.mark.xdist_group("processes")
 
 
 def test_the_example_joins_orders_with_their_payments(tmp_path) -> None:

@@ -109,7 +109,6 @@ def test_archive_infers_the_schema_and_joins_small_files(client, topic, run, tmp
     assert sorted(row["value"]["id"] for row in found) == list(range(40))
 
 
-@pytest.mark.xdist_group("processes")
 def test_ctrl_c_ends_a_pipeline_cleanly(client, node, topic, tmp_path) -> None:
     client.publish_many(topic, orders(range(20)))
     to, told = tmp_path / "lake", tmp_path / "stderr"
