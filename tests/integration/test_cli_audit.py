@@ -52,6 +52,7 @@ CALLS = {
     "quiver pipeline run logs": "none --to here --once --subscription none",
     "quiver pipeline run metrics": "none --to here --once --subscription none",
     "quiver pipeline run replay": "here --into none",
+    "quiver pipeline tidy": "",
     "quiver publish": "none payload",
     "quiver purge": "none --yes",
     "quiver queue alter": "none --visibility 1m",
@@ -81,7 +82,7 @@ CALLS = {
 """Each command that needs a node, called rightly, on something that is not there."""
 SUCCEED = {
     *("quiver cluster leaders", "quiver cluster nodes", "quiver cluster partitions"),
-    "quiver cluster status",
+    *("quiver cluster status", "quiver pipeline tidy"),
     *("quiver bench latency", "quiver bench publish", "quiver bench read", "quiver top"),
     *("quiver queue create", "quiver queue list", "quiver subscription list"),
     *("quiver subscription create", "quiver token list", "quiver token create"),
