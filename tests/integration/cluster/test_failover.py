@@ -80,7 +80,7 @@ def test_what_subscriptions_did_outlives_their_leader(three: Cluster) -> None:
 
 def test_a_stale_receipt_is_stale_for_the_next_leader(three: Cluster) -> None:
     client = three.client()
-    client.create_queue("stale")
+    client.create_queue("stale", guarantee="exactly-once")  # a lease is durable when it is given
     client.publish("stale", b"x")
     (first,) = client.receive("stale", wait="10s")
     first.nack(delay=0)

@@ -15,7 +15,7 @@ def _state_begins(three: Cluster, node: int, topic: str) -> int:
 def _worked_on(three: Cluster, name: str, **settings: object) -> None:
     """A queue of which 200 of 260 messages are acknowledged, one by one, and 10 are leased."""
     client = three.client()
-    client.create_queue(name, **settings)
+    client.create_queue(name, guarantee="exactly-once", **settings)  # leases are durable at once
     client.publish(name, b"0", dedup_id="first")
     client.publish_many(name, numbered(260)[1:])
     for message in client.receive(name, 200, wait="10s"):
