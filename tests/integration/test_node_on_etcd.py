@@ -1,4 +1,4 @@
-"""A node whose metadata is in etcd: it serves, comes back, and is alone under its prefix."""
+"""Nodes whose metadata is in etcd: they serve, come back, and know who is theirs."""
 
 from __future__ import annotations
 
@@ -64,12 +64,22 @@ async def test_topics_and_messages_are_there_after_a_restart(
 
 
 @async_test
-async def test_a_second_node_under_the_same_prefix_does_not_start(
+async def test_nodes_under_one_prefix_are_a_cluster_and_those_under_another_are_not(
     etcd: EtcdServer, tmp_path: Path
 ) -> None:
-    async with serving(config(etcd, tmp_path, "one", "shared/")):
-        with pytest.raises(InvalidSetting, match="'one'"):
-            async with serving(config(etcd, tmp_path, "two", "shared/")):
-                pass
-        async with serving(config(etcd, tmp_path, "two", "other/")) as other:
+    async with serving(config(etcd, tmp_path, "one", "shared/")) as one:
+        await one.create_topic("orders")
+        async with serving(config(etcd, tmp_path, "two", "shared/")) as two:
+            assert [topic.name for topic in await two.list_topics()] == ["orders"]
+        async with serving(config(etcd, tmp_path, "three", "other/")) as other:
             assert await other.list_topics() == []
+
+
+@async_test
+async def test_another_node_of_the_same_name_does_not_start(
+    etcd: EtcdServer, tmp_path: Path
+) -> None:
+    async with serving(config(etcd, tmp_path, "one", "names/")):
+        with pytest.raises(InvalidSetting, match="'one'"):
+            async with serving(config(etcd, tmp_path / "other", "one", "names/")):
+                pass

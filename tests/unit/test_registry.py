@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from quiver.broker.registry import Kind, Registry, changed_settings
-from quiver.cluster.metadata import Put
+from quiver.cluster.metadata import Delete, Expect, Put
 from quiver.cluster.sqlite_store import SqliteStore
-from quiver.errors import InvalidSetting, MetadataConflict, SubscriptionExists, SubscriptionNotFound
+from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
 from quiver.model.subscription import Backoff, SubscriptionSettings
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
@@ -90,18 +90,20 @@ async def test_a_change_is_there_after_loading_and_counts_as_a_version(tmp_path:
 
 
 @async_test
-async def test_a_change_by_another_is_seen_when_ones_own_fails(tmp_path: Path) -> None:
+async def test_what_another_has_deleted_is_neither_changed_nor_deleted(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         mine, theirs = registry(store), registry(store)
         await make(mine, "a")
         await theirs.load()
-        await theirs.change("a", lambda thing: Thing(thing.name, thing.number, "blue"))
-        with pytest.raises(MetadataConflict):
-            await mine.change("a", lambda thing: Thing(thing.name, thing.number, "green"))
-        assert mine.get("a").colour == "blue"
         await theirs.delete("a")
-        with pytest.raises(MetadataConflict):
-            await mine.delete("a")
+        with pytest.raises(SubscriptionNotFound):
+            await mine.change("a", lambda thing: thing)
+        assert mine.all() == []
+        await make(mine, "b")
+        await theirs.load()
+        await theirs.delete("b")
+        with pytest.raises(SubscriptionNotFound):
+            await mine.delete("b")
         assert mine.all() == []
 
 
@@ -149,3 +151,84 @@ def test_a_group_of_settings_may_be_changed_in_part() -> None:
 def test_a_wrong_change_is_refused(changes: dict[str, object], told: str) -> None:
     with pytest.raises(InvalidSetting, match=told):
         changed_settings(SubscriptionSettings(topics=["t"]), changes)
+
+
+@async_test
+async def test_what_another_node_did_is_known_once_it_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        here, there = registry(store), registry(store)
+        seen: list[tuple[Thing | None, Thing | None]] = []
+        there.on_change = lambda old, new: seen.append((old, new))
+        made = await make(here, "a")
+        listing = await store.list("")
+        there.reload(listing.entries, listing.revision)
+        changed = await here.change(
+            "a", lambda thing: msgspec.structs.replace(thing, colour="blue")
+        )
+        entry = await store.get("things/a")
+        assert entry is not None
+        there.apply(entry, entry.revision)
+        there.apply(entry, entry.revision)  # told twice, done once
+        await here.delete("a")
+        there.apply(Delete("things/a"), here.revision)
+        assert seen == [(None, made), (made, changed), (changed, None)]
+        assert there.all() == []
+
+
+@async_test
+async def test_old_news_of_what_this_node_removed_does_not_bring_it_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        things = registry(store)
+        await make(things, "a")
+        entry = await store.get("things/a")
+        assert entry is not None
+        await things.delete("a")
+        things.apply(entry, entry.revision)
+        assert things.all() == []
+        again = await make(things, "a")
+        things.apply(Delete("things/a"), entry.revision + 1)
+        assert things.get("a") == again
+
+
+@async_test
+async def test_what_is_gone_from_a_listing_is_gone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        here, there = registry(store), registry(store)
+        await make(here, "a")
+        await make(here, "b")
+        await there.load()
+        await here.delete("a")
+        listing = await store.list("")
+        there.reload(listing.entries, listing.revision)
+        assert [thing.name for thing in there.all()] == ["b"]
+
+
+@async_test
+async def test_two_nodes_change_the_same_thing_and_both_changes_are_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        here, there = registry(store), registry(store)
+        await make(here, "a")
+        await there.load()
+        await here.change("a", lambda thing: msgspec.structs.replace(thing, colour="blue"))
+        both = await there.change(
+            "a", lambda thing: msgspec.structs.replace(thing, colour=f"light {thing.colour}")
+        )
+        assert both.colour == "light blue"
+        assert (await here.delete("a")).name == "a"
+
+
+@async_test
+async def test_what_is_changed_beside_a_thing_is_tried_until_it_fits(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        things = registry(store)
+        await make(things, "a")
+        expected = [99, 0]
+
+        async def also(_old: Thing, new: Thing) -> list[tuple[Expect, Put]]:
+            return [(Expect("beside", expected.pop(0)), Put("beside", new.colour.encode()))]
+
+        change = lambda thing: msgspec.structs.replace(thing, colour="blue")  # noqa: E731
+        await things.change("a", change, also)
+        beside = await store.get("beside")
+        assert beside is not None
+        assert beside.value == b"blue"

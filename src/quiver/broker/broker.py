@@ -21,6 +21,7 @@ from quiver.broker.anywhere import Anywhere, Elsewhere
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.excerpt import excerpt
+from quiver.broker.follower_log import FollowerLog
 from quiver.broker.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
 from quiver.broker.partition import Partition, Placed
@@ -153,6 +154,7 @@ class Broker:
         self._elsewhere = elsewhere
         self.storage = storage or OwnStorage(f"{folder}/topics", disk, clock, run_blocking)
         self._catalog.begin, self._catalog.end = self.storage.begin, self.storage.end
+        self._catalog.change = self.storage.change
         self._partitions = Partitions(
             self.storage,
             clock=clock,
@@ -220,7 +222,11 @@ class Broker:
 
     @property
     def _revision(self) -> int:
-        return max(self._catalog.registry.revision, self._subscription_catalog.registry.revision)
+        return max(
+            self._catalog.registry.revision,
+            self._subscription_catalog.registry.revision,
+            self._producer_ids.revision,
+        )
 
     # ------------------------------------------------------------------ what other nodes do
 
@@ -365,7 +371,10 @@ class Broker:
     def _partition_infos(self, record: TopicRecord) -> list[PartitionInfo]:
         return [
             PartitionInfo(
-                index=index, first_hash=first_hash, leader=self.storage.leader(record, index)
+                index=index,
+                first_hash=first_hash,
+                leader=self.storage.leader(record, index),
+                in_sync=self.storage.in_sync(record, index),
             )
             for index, first_hash in enumerate(record.first_hashes)
         ]
@@ -651,21 +660,32 @@ class Broker:
 
     # ------------------------------------------------------------------ reading
 
-    async def wait_for_data(self, topic: str, index: int, offset: int, wait_s: float) -> bool:
+    async def _readable(
+        self, record: TopicRecord, index: int, *, any_replica: bool
+    ) -> Log | FollowerLog:
+        """A partition's log, or as much as a follower has of it where that will do."""
+        follower = self.storage.follower(record, index) if any_replica else None
+        return follower or (await self._partitions.get(record, index)).log
+
+    async def wait_for_data(
+        self, topic: str, index: int, offset: int, wait_s: float, *, any_replica: bool = False
+    ) -> bool:
         """Wait until the partition can be read from ``offset`` on; whether it can."""
         if offset < 0 or wait_s < 0:
             raise InvalidRequest("offset and wait are not negative")
-        log = (await self._partitions.get(self._catalog.get(topic), index)).log
-        if offset > log.next_offset:
+        log = await self._readable(self._catalog.get(topic), index, any_replica=any_replica)
+        if offset > log.next_offset and not isinstance(log, FollowerLog):
             return False  # an error, which ``fetch`` explains; no use to wait for it
         return await log.wait_beyond(Offset(offset), min(wait_s, FETCH_WAIT_S_MAX))
 
-    async def fetch(self, topic: str, index: int, offset: int, *, bytes_max: int) -> Read:
+    async def fetch(
+        self, topic: str, index: int, offset: int, *, bytes_max: int, any_replica: bool = False
+    ) -> Read:
         """Entries from ``offset`` on; none if there are none yet."""
         if offset < 0 or bytes_max < 0:
             raise InvalidRequest("offset and bytes_max are not negative")
         record = self._catalog.get(topic)
-        log = (await self._partitions.get(record, index)).log
+        log = await self._readable(record, index, any_replica=any_replica)
         try:
             entries = await log.read(Offset(offset), min(bytes_max, FETCH_BYTES_MAX))
         except LogClosed as closed:

@@ -6,14 +6,14 @@ the same name. A deletion leaves a tombstone until the data is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from quiver.broker.internal_topics import SETTINGS
-from quiver.broker.registry import Kind, Registry, changed_settings
-from quiver.cluster.metadata import Delete, MetadataStore, Put
+from quiver.broker.registry import Kind, Registry, changed_settings, nothing_else
+from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
 from quiver.errors import InvalidSetting, TopicExists, TopicNotFound
 from quiver.model.clock import Clock
 from quiver.model.key_hash import even_ranges
@@ -55,6 +55,10 @@ class Catalog:
         self.holds = self._registry.holds
         self.begin: Callable[[TopicRecord], Sequence[Put]] = lambda _: ()
         """What is to be written together with a new topic."""
+        self.change: Callable[
+            [TopicRecord, TopicRecord], Awaitable[Sequence[tuple[Expect, Put]]]
+        ] = nothing_else
+        """What is to be written together with other settings of one."""
         self.end: Callable[[TopicRecord], Sequence[Put | Delete]] = lambda _: ()
         """What is to be written together with the deletion of one."""
 
@@ -100,7 +104,7 @@ class Catalog:
                 )
             return msgspec.structs.replace(record, settings=settings)
 
-        return await self._registry.change(name, altered)
+        return await self._registry.change(name, altered, self.change)
 
     async def delete(self, name: str) -> TopicRecord:
         """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""

@@ -101,6 +101,10 @@ class PartitionState:
     def failure(self) -> LogFailed | None:
         return self._log.failure
 
+    def require_current(self) -> None:
+        """A retryable error if a change could not be made durable now."""
+        self._log.require_current()
+
     @classmethod
     async def open(
         cls,

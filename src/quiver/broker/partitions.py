@@ -16,7 +16,14 @@ import structlog
 from quiver.broker.catalog import TopicRecord
 from quiver.broker.partition import Partition
 from quiver.broker.storage import Storage
-from quiver.errors import NotLeader, PartitionNotFound, QuiverError, ShuttingDown, TopicNotFound
+from quiver.errors import (
+    LeaderChanged,
+    NotLeader,
+    PartitionNotFound,
+    QuiverError,
+    ShuttingDown,
+    TopicNotFound,
+)
 from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock
@@ -141,11 +148,11 @@ class Partitions:
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to its open partitions."""
-        self.storage.reconfigure()
         for (number, _), partition in self._open.items():
             if number == record.number:
                 partition.log.reconfigure(self.log_settings(record.settings))
                 partition.window.window_us = record.settings.dedup_window_us
+        self.storage.altered(record)
 
     async def remove(self, record: TopicRecord) -> None:
         """Close the partitions of a topic that exists no more, and remove its data."""
@@ -216,5 +223,7 @@ async def _close(partition: Partition) -> None:
     """Close it as well as can be: recovery looks after what could not be written."""
     try:
         await partition.close()
+    except (NotLeader, LeaderChanged):
+        pass  # whoever leads it now looks after it
     except Exception as error:
         logger.error("partition was not closed well", folder=partition.folder, error=str(error))

@@ -32,6 +32,8 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 class ProducerIds:
     def __init__(self, store: MetadataStore) -> None:
+        self.revision = 0
+        """The store's, after the last producer with a name was opened here."""
         self._store = store
         self._next = self._end = 0
         self._turn = asyncio.Lock()
@@ -84,12 +86,13 @@ class ProducerIds:
                 last = _decoder.decode(known.value)
                 identity = Identity(last.producer_id, ProducerEpoch(last.epoch + 1))
             try:
-                await self._store.commit(
+                revision = await self._store.commit(
                     [Expect(PRODUCERS + name, known.revision if known else 0)],
                     [Put(PRODUCERS + name, _encode(identity))],
                 )
             except MetadataConflict:
                 continue
+            self.revision = max(self.revision, revision)
             self.note(identity)
             return identity
         raise MetadataConflict(f"producer {name!r} is being opened by many at once")

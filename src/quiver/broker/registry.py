@@ -8,7 +8,7 @@ again, so that what a deleted thing left behind is never taken for another's of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -27,6 +27,11 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int: ...
+
+
+async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put]]:
+    """A change concerns its record alone."""
+    return ()
 
 
 R = TypeVar("R", bound=Numbered)
@@ -145,34 +150,59 @@ class Registry(Generic[R]):
                 return record
             raise MetadataConflict(f"{self._kind.numbers} changed {_ATTEMPTS} times in a row")
 
-    async def change(self, name: str, change: Callable[[R], R]) -> R:
-        """Replace a record by what ``change`` makes of it."""
+    async def change(
+        self,
+        name: str,
+        change: Callable[[R], R],
+        also: Callable[[R, R], Awaitable[Sequence[tuple[Expect, Put]]]] = nothing_else,
+    ) -> R:
+        """Replace a record by what ``change`` makes of it, also when others change it meanwhile.
+
+        What ``also`` gives for the old and the new is written before it is, as much as possible in
+        the same step.
+        """
         async with self._turn:
-            changed = change(self.get(name))
-            revision = await self._commit(
-                name,
-                [Expect(self._key(name), self._revisions[name])],
-                [Put(self._key(name), _encode(changed))],
-            )
-            self._keep(changed, revision)
-            return changed
+            for _ in range(_ATTEMPTS):
+                old = self.get(name)
+                changed = change(old)
+                others = await also(old, changed)
+                try:
+                    for at in range(0, len(others) - _ALSO_MAX, _ALSO_MAX):
+                        part = others[at : at + _ALSO_MAX]
+                        await self._store.commit([e for e, _ in part], [put for _, put in part])
+                    last = others[-(len(others) % _ALSO_MAX or _ALSO_MAX) :]
+                    revision = await self._commit(
+                        name,
+                        [Expect(self._key(name), self._revisions[name]), *(e for e, _ in last)],
+                        [Put(self._key(name), _encode(changed)), *(put for _, put in last)],
+                    )
+                except MetadataConflict:
+                    continue  # what is in the store now is known, and is changed
+                self._keep(changed, revision)
+                return changed
+            raise MetadataConflict(f"{self._key(name)} changed {_ATTEMPTS} times in a row")
 
     async def delete(
         self, name: str, also: Callable[[R], Sequence[Put | Delete]] = lambda _: ()
     ) -> R:
         """Remove a record, and do in the same step whatever ``also`` gives, as much as fits."""
         async with self._turn:
-            record = self.get(name)
-            others = also(record)
-            revision = await self._commit(
-                name,
-                [Expect(self._key(name), self._revisions[name])],
-                [Delete(self._key(name)), *others[:_ALSO_MAX]],
-            )
-            self._drop(name, revision)
-            for at in range(_ALSO_MAX, len(others), _ALSO_MAX):
-                await self._store.commit([], others[at : at + _ALSO_MAX])
-            return record
+            for _ in range(_ATTEMPTS):
+                record = self.get(name)
+                others = also(record)
+                try:
+                    revision = await self._commit(
+                        name,
+                        [Expect(self._key(name), self._revisions[name])],
+                        [Delete(self._key(name)), *others[:_ALSO_MAX]],
+                    )
+                except MetadataConflict:
+                    continue  # another has changed it; it is deleted as it is now
+                self._drop(name, revision)
+                for at in range(_ALSO_MAX, len(others), _ALSO_MAX):
+                    await self._store.commit([], others[at : at + _ALSO_MAX])
+                return record
+            raise MetadataConflict(f"{self._key(name)} changed {_ATTEMPTS} times in a row")
 
     async def _commit(
         self, name: str, expects: Sequence[Expect], changes: Sequence[Put | Delete]

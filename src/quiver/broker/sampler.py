@@ -106,10 +106,7 @@ class Sampler:
         dead_letters = {dead_letter_topic(one.name, one.settings) for one in records}
         return Sample(
             time_us=now,
-            topics=[
-                TopicSample(name=record.name, size=sizes.get(record.number, 0))
-                for record in self._topics.topics()
-            ],
+            topics=self._topic_samples(sizes),
             subscriptions=[
                 (figures.get(record.number) or _Figures()).sample(
                     record.name, now, holds_dead_letters=record.name in dead_letters
@@ -119,6 +116,18 @@ class Sampler:
             partitions=len(partitions),
             partitions_failed=failed,
         )
+
+    def _topic_samples(self, sizes: dict[int, int]) -> list[TopicSample]:
+        replication = self._partitions.storage.replication
+        lags = {} if replication is None else replication.lags()
+        return [
+            TopicSample(
+                name=record.name,
+                size=sizes.get(record.number, 0),
+                replication_lag=lags.get(record.name),
+            )
+            for record in self._topics.topics()
+        ]
 
     def _add_up(
         self, partition: Partition, figures: dict[int, _Figures]

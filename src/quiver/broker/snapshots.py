@@ -84,7 +84,8 @@ class LoggedSnapshots:
     @classmethod
     async def open(cls, log: Log, run_blocking: RunBlocking) -> LoggedSnapshots:
         """Find the newest snapshots that are whole."""
-        snapshots, offset, first = cls(log, run_blocking), log.start_offset, Offset(0)
+        snapshots, offset = cls(log, run_blocking), log.start_offset
+        first: Offset | None = None
         while offset < log.next_offset:
             for entry in await log.read(offset, _READ_BYTES):
                 offset = entry.next_offset
@@ -93,7 +94,9 @@ class LoggedSnapshots:
                 part = _decoder.decode(entry.body)
                 if part.part == 0:
                     first = entry.base_offset
-                if first + part.part == entry.base_offset and part.part == part.parts - 1:
+                if first is None or first + part.part != entry.base_offset:
+                    first = None  # its beginning is gone
+                elif part.part == part.parts - 1:
                     snapshots._first[part.name] = first
         return snapshots
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from quiver.broker.catalog import TopicRecord
+from quiver.broker.follower_log import FollowerLog
 from quiver.broker.partition import Partition
-from quiver.cluster.metadata import Delete, Put
+from quiver.broker.replication import Replication
+from quiver.cluster.metadata import Delete, Expect, Put
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
+from quiver.model.wire import ReplicaInfo
 
 
 class Storage(Protocol):
@@ -23,20 +26,33 @@ class Storage(Protocol):
     def mends_itself(self) -> bool:
         """Whether partitions whose disk failed are opened again without being asked to."""
 
+    @property
+    def replication(self) -> Replication | None:
+        """How well replicas keep up, where there are any."""
+
     def leads(self, record: TopicRecord, index: int) -> bool:
         """Whether this node serves the partition."""
 
     def leader(self, record: TopicRecord, index: int) -> str | None:
         """Where the partition is served, if that is another node's address that is known."""
 
+    def in_sync(self, record: TopicRecord, index: int) -> list[ReplicaInfo]:
+        """The nodes where a partition's committed messages are, where there are several."""
+
+    def follower(self, record: TopicRecord, index: int) -> FollowerLog | None:
+        """The partition as this node has it if it is in sync and does not lead."""
+
     def begin(self, record: TopicRecord) -> Sequence[Put]:
         """What is to be written together with a new topic."""
 
+    async def change(self, old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put]]:
+        """What is to be written together with other settings of a topic."""
+
+    def altered(self, record: TopicRecord) -> None:
+        """A topic has other settings from now on, also where others lead it."""
+
     def end(self, record: TopicRecord) -> Sequence[Put | Delete]:
         """What is to be written together with the deletion of a topic."""
-
-    def reconfigure(self) -> None:
-        """Topics have other settings than before, also where others lead them."""
 
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, on_lost: Callable[[], None]
@@ -52,6 +68,7 @@ class OwnStorage:
 
     version = 0
     mends_itself = False
+    replication = None
 
     def __init__(self, folder: str, disk: Disk, clock: Clock, run_blocking: RunBlocking) -> None:
         self._folder = folder
@@ -65,14 +82,23 @@ class OwnStorage:
     def leader(self, _record: TopicRecord, _index: int) -> str | None:
         return None
 
+    def in_sync(self, _record: TopicRecord, _index: int) -> list[ReplicaInfo]:
+        return []
+
+    def follower(self, _record: TopicRecord, _index: int) -> FollowerLog | None:
+        return None
+
     def begin(self, _record: TopicRecord) -> Sequence[Put]:
         return ()
 
-    def end(self, _record: TopicRecord) -> Sequence[Put | Delete]:
+    async def change(self, _old: TopicRecord, _new: TopicRecord) -> Sequence[tuple[Expect, Put]]:
         return ()
 
-    def reconfigure(self) -> None:
-        """Open partitions are told themselves."""
+    def altered(self, _record: TopicRecord) -> None:
+        """Whoever has a partition open gives its log the settings."""
+
+    def end(self, _record: TopicRecord) -> Sequence[Put | Delete]:
+        return ()
 
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, _on_lost: Callable[[], None]

@@ -21,7 +21,7 @@ from quiver.broker.inbox import Glance, Inbox, Portion
 from quiver.broker.lease_token import LeaseToken, TokenSigner
 from quiver.broker.membership import Membership
 from quiver.broker.subscription_catalog import SubscriptionRecord
-from quiver.errors import InvalidReceipt, InvalidRequest, Overloaded
+from quiver.errors import InvalidReceipt, InvalidRequest, NotLeader, Overloaded
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
@@ -58,8 +58,11 @@ class Subscription:
         clock: Clock,
         counts: SubscriptionCounts | None = None,
         release_elsewhere: Callable[[str], None] = lambda consumer: None,
+        reads: Callable[[int, int], bool] = lambda topic, partition: False,
     ) -> None:
+        """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
         self.record = record
+        self._reads = reads
         self.inboxes: dict[tuple[int, int], Inbox] = {}
         self.version: tuple[int, int] | None = None
         """For which topics and partitions of this node it was put to work."""
@@ -82,7 +85,7 @@ class Subscription:
     def replace(
         self,
         inboxes: dict[tuple[int, int], Inbox],
-        version: tuple[int, int],
+        version: tuple[int, int] | None,
         places: Collection[tuple[str, int]],
     ) -> None:
         """From now on these are its partitions here; ``places`` are all it has, wherever."""
@@ -377,7 +380,10 @@ class Subscription:
         """Settle messages; those whose lease had ended, and what makes the change durable."""
         stale: list[Settlement] = []
         stored: set[asyncio.Future[None]] = set()
-        for settlement, token, inbox in [self._find(one) for one in settlements]:
+        found = [self._find(one) for one in settlements]
+        for state in {inbox.state for _, _, inbox in found if inbox is not None}:
+            state.require_current()
+        for settlement, token, inbox in found:
             if inbox is None:
                 stale.append(settlement)
                 continue
@@ -394,7 +400,10 @@ class Subscription:
         token = self._signer.verify(settlement.token)
         if token.subscription != self.record.number:
             raise InvalidReceipt(f"the receipt is not of {self.record.name!r}")
-        return settlement, token, self.inboxes.get((token.topic, token.partition))
+        inbox = self.inboxes.get((token.topic, token.partition))
+        if inbox is None and self._reads(token.topic, token.partition):
+            raise NotLeader("another node settles this receipt, or this one in a moment")
+        return settlement, token, inbox
 
     def token(self, portion: Portion) -> bytes:
         """What the consumer shows to settle this portion."""

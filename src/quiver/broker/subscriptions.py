@@ -207,6 +207,7 @@ class Subscriptions:
             self._clock,
             self._traffic.subscriptions.of(record.name),
             partial(self._release_elsewhere, record.name),
+            partial(self._reads, record.name),
         )
         version = self._version
         inboxes = {}
@@ -216,7 +217,13 @@ class Subscriptions:
                 with contextlib.suppress(NotLeader):
                     inbox = await self._inbox(record, topic, index, partition, old)
                     inboxes[topic.number, index] = inbox
-        subscription.replace(inboxes, version, self._places(record))
+        complete = all(
+            (topic.number, index) in inboxes or not self._partitions.storage.leads(topic, index)
+            for topic in self._covered(record.name, record.settings)
+            for index in range(len(topic.first_hashes))
+        )
+        # What could not be opened just now is looked for again by whoever comes next.
+        subscription.replace(inboxes, version if complete else None, self._places(record))
         for inbox in inboxes.values():
             inbox.state.on_messages[record.number] = subscription.notify
             inbox.bury()
@@ -296,6 +303,21 @@ class Subscriptions:
                     leaders[topic.name, index] = address
         return leaders
 
+    def _reads(self, name: str, number: int, index: int) -> bool:
+        topic = self._topics.numbered(number)
+        return (
+            topic is not None
+            and index < len(topic.first_hashes)
+            and covers(name, self._catalog.get(name).settings, topic.name)
+        )
+
+    def require_led(self, name: str) -> None:
+        """``NotLeader`` if nobody leads one of its partitions: what concerns all must wait for it."""
+        missing = self._places(self._catalog.get(name)) - self._leaders(name).keys()
+        if missing:
+            topic, index = min(missing)
+            raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+
     def leaders(self, name: str) -> list[str | None]:
         """The nodes that lead partitions of a subscription, each once; ``None``: this one."""
         return list(dict.fromkeys(self._leaders(name).values()))
@@ -325,6 +347,13 @@ class Subscriptions:
         if address is None:
             raise NotLeader(f"nobody leads partition 0 of {topics[0].name!r} now")
         return address
+
+    def coordinates(self, name: str) -> bool:
+        """Whether this node does what one node alone is to do for a subscription."""
+        try:
+            return self.holds(name) and self.coordinator(name) is None
+        except NotLeader:
+            return False
 
     def leader_of_lease(self, lease: bytes) -> str | None:
         """The node that a lease can be settled with; ``None``: this one."""

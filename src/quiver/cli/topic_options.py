@@ -99,6 +99,27 @@ class TopicFlags:
             "--dedup-window", metavar="TIME", help="How long a dedup id is remembered, as in 5m."
         ),
     ] = None
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            "--replicas", metavar="COUNT", help="On how many nodes each partition is kept; or none."
+        ),
+    ] = None
+    min_in_sync: Annotated[
+        str | None,
+        typer.Option(
+            "--min-in-sync",
+            metavar="COUNT",
+            help="How many replicas must have a message before it counts; or none.",
+        ),
+    ] = None
+    allow_data_loss: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-data-loss/--no-allow-data-loss",
+            help="Rather go on without confirmed messages than not at all.",
+        ),
+    ] = None
 
 
 def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +143,9 @@ def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
         segment_bytes=read(values, "segment_bytes", size_bytes),
         segment_age_s=read(values, "segment_age", whole_seconds),
         dedup_window=read(values, "dedup_window", seconds),
+        replicas=read(values, "replicas", whole_number, clears=True),
+        min_in_sync=read(values, "min_in_sync", whole_number, clears=True),
+        allow_data_loss=read(values, "allow_data_loss", bool),
     )
 
 

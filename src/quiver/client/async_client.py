@@ -64,8 +64,9 @@ class AsyncClient(Consuming, Tending, Administering):
 
     ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
     call. ``quivers://`` and ``tls`` reach them over TLS, and ``token`` says who asks; without it the
-    variable ``QUIVER_TOKEN`` does. ``dialer`` replaces the network, as a broker in the same process
-    does.
+    variable ``QUIVER_TOKEN`` does. ``zone`` is where this client is, for reading from nodes nearby;
+    without it the variable ``QUIVER_ZONE`` says so. ``dialer`` replaces the network, as a broker in
+    the same process does.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class AsyncClient(Consuming, Tending, Administering):
         timeout: Duration = "30s",
         token: str | None = None,
         tls: Tls | None = None,
+        zone: str | None = None,
         dialer: Dialer | None = None,
         clock: Clock | None = None,
     ) -> None:
         addresses = addresses_in(url)
         self.url = url
+        self.zone = os.environ.get("QUIVER_ZONE", "") if zone is None else zone
         self._timeout_s = duration_s("timeout", timeout, 0.001, 86_400)
         self._clock = clock or SystemClock()
         self._dialer = dialer or SocketDialer(
@@ -277,16 +280,26 @@ class AsyncClient(Consuming, Tending, Administering):
         end: Position | None = None,
         follow: bool = False,
         columns: Sequence[str] | None = None,
+        read_from: str = "leader",
     ) -> AsyncReader:
         """Read a topic as record batches, or as messages with ``.messages()``.
 
         ``start`` and ``end`` (not included) are an offset, "earliest", "latest", a duration such as
         "-1h", or a datetime. Without an end it stops where the topic ends now; with ``follow`` it
-        goes on with what is stored later.
+        goes on with what is stored later. ``read_from="nearest"`` reads from replicas in this
+        client's ``zone`` where there are some, which may be a moment behind.
         """
         self._check_open()
+        if read_from not in ("leader", "nearest"):
+            raise InvalidRequest(f"read_from is 'leader' or 'nearest', not {read_from[:80]!r}")
         request = ReadRequest(
-            topic=topic, partition=partition, start=start, end=end, follow=follow, columns=columns
+            topic=topic,
+            partition=partition,
+            start=start,
+            end=end,
+            follow=follow,
+            columns=columns,
+            zone=self.zone if read_from == "nearest" else None,
         )
         reader = AsyncReader(self._read_cluster, request, self._clock)
         self._readers.add(reader)

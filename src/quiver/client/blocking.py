@@ -64,9 +64,11 @@ class Client(Wrapper[AsyncClient]):
         timeout: Duration = "30s",
         token: str | None = None,
         tls: Tls | None = None,
+        zone: str | None = None,
         dialer: Dialer | None = None,
     ) -> None:
         self.url = url
+        self._zone = zone
         self._timeout = timeout
         self._token = token
         self._tls = tls
@@ -170,7 +172,12 @@ class Client(Wrapper[AsyncClient]):
 
     def _made(self, dialer: Dialer | None) -> AsyncClient:
         inner = AsyncClient(
-            self.url, timeout=self._timeout, token=self._token, tls=self._tls, dialer=dialer
+            self.url,
+            timeout=self._timeout,
+            token=self._token,
+            tls=self._tls,
+            zone=self._zone,
+            dialer=dialer,
         )
         inner._settler = weakref.ref(self)
         return inner

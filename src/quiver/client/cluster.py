@@ -52,6 +52,7 @@ class TopicLayout:
             )
         except (AssertionError, IndexError) as error:
             raise ProtocolError(f"topic {info.name!r} was described without all ranges") from error
+        self._replicas = {partition.index: partition.in_sync for partition in info.partitions}
         self._leaders = {partition.index: partition.leader for partition in info.partitions}
         self._asked = asked
 
@@ -62,6 +63,12 @@ class TopicLayout:
     def address(self, partition: int) -> str:
         """The node to ask about this partition."""
         return self._leaders.get(partition) or self._asked
+
+    def nearest(self, partition: int, zone: str) -> str:
+        """The node of this zone to read the partition from; without one there, its leader."""
+        leader = self.address(partition)
+        near = [one.address for one in self._replicas.get(partition, ()) if one.zone == zone]
+        return leader if leader in near or not near else near[0]
 
 
 class Cluster:

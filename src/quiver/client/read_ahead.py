@@ -64,7 +64,12 @@ class ReadAhead:
         *,
         follow: bool,
         clock: Clock,
+        zone: str | None = None,
     ) -> None:
+        """With a ``zone``, replicas in it are read from."""
+        self._zone = zone
+        self._by_leader: set[int] = set()
+        """Partitions whose replica nearby does not have what is wanted yet: the leader is asked."""
         self._cluster = cluster
         self._topic = info.name
         self._topic_number = info.number
@@ -146,7 +151,11 @@ class ReadAhead:
 
     async def _fetch(self, partition: int, span: Span) -> Chunk | None:
         layout = await self._cluster.layout(self._topic)
-        channel = await self._cluster.pool.channel(layout.address(partition))
+        leader = address = layout.address(partition)
+        if self._zone is not None and partition not in self._by_leader:
+            address = layout.nearest(partition, self._zone)
+        self._by_leader.discard(partition)
+        channel = await self._cluster.pool.channel(address)
         wait_ms = self._wait_ms if self._follow else 0
         request = Fetch(
             topic=self._topic,
@@ -154,6 +163,7 @@ class ReadAhead:
             offset=span.offset,
             bytes_max=self._bytes_max,
             wait_ms=wait_ms,
+            any_replica=address != leader,
         )
         answer, body = await channel.call(request, timeout_s=wait_ms / 1000 + _ANSWER_GRACE_S)
         fetched = expect(Fetched, answer)
@@ -164,6 +174,9 @@ class ReadAhead:
             )
         entries = [entry for entry in entries_in(body) if entry.next_offset > span.offset]
         if not entries:
+            if address != leader:
+                self._by_leader.add(partition)
+                return None
             if not self._follow:
                 raise OffsetOutOfRange(
                     f"partition {partition} of topic {self._topic!r} ends at offset "

@@ -35,6 +35,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     end: Position | None = None
     follow: bool = False
     columns: Sequence[str] | None = None
+    zone: str | None = None
+    """Replicas in this zone may be read from."""
 
     def check(self) -> None:
         mark_of(self.start, 0)
@@ -119,6 +121,7 @@ class AsyncReader:
                     await self._spans(layout),
                     follow=self._request.follow,
                     clock=self._clock,
+                    zone=self._request.zone,
                 )
             return self._ahead
 

@@ -87,7 +87,7 @@ class ClusterNode:
         self.suspecting.on_suspect = self._on_suspect
         self.holdings.on_gone = self.suspecting.suspect
         self._folder = folder
-        self._store = store
+        self.store = self._store = store
         self._clock = clock
         self._scrub_interval_s = settings.scrub_interval_s
         self._disk = disk

@@ -8,7 +8,7 @@ longer continue, is dropped and fetched from a peer; the node leaves the in-sync
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -101,9 +101,9 @@ class Holdings:
     def replicas(self) -> list[Replica]:
         return list(self._replicas.values())
 
-    async def reconfigure(self) -> None:
-        """Go on with what ``settings_of`` says now, wherever it says something new."""
-        for replica in self.replicas:
+    async def reconfigure(self, partitions: Collection[PartitionId]) -> None:
+        """Go on with what ``settings_of`` says now of these partitions, those that are held here."""
+        for replica in [self._replicas[one] for one in partitions if one in self._replicas]:
             settings_of_each = self._settings_of(replica.partition)
             for held, (_, settings) in zip(replica.logs, settings_of_each, strict=True):
                 try:
@@ -237,8 +237,9 @@ class Holdings:
         )
         self.on_opened(replica)
         self._replicas[partition] = replica
-        replica.on_state(self._state, self._session)
         try:
+            await self.reconfigure([partition])  # they may be others than when it was opened
+            replica.on_state(self._state, self._session)
             await _until_damaged(replica)
         except LogError:
             await replica.resign(in_sync_no_more=True)

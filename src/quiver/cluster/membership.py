@@ -54,6 +54,8 @@ class Membership:
         """Called with each new session, and with ``NOBODY`` when one is lost."""
         self.proven_until = 0.0
         """On the monotonic clock: until then nobody has seen this session end."""
+        self.revision = 0
+        """The store's, at the last registration."""
         self._store = store
         self._clock = clock
         self._lease_seconds = lease_seconds
@@ -77,7 +79,7 @@ class Membership:
                 f"{lease.ttl_seconds} s if its data folder was replaced"
             )
         expected = Expect(key, entry.revision if entry is not None else 0)
-        await self._store.commit([expected], [Put(key, encode(record), lease.id)])
+        self.revision = await self._store.commit([expected], [Put(key, encode(record), lease.id)])
         self._lease, self.record = lease, record
         self.proven_until = began + lease.ttl_seconds
         self.on_session(self.session)

@@ -31,6 +31,14 @@ class Security(Struct, frozen=True, kw_only=True):
         str,
         Meta(max_length=4096, description="The private key of that certificate (PEM)."),
     ] = ""
+    tls_ca: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="In a cluster, who signs the nodes' certificates (PEM); empty: who signs "
+            "clients', or whom the system trusts.",
+        ),
+    ] = ""
     tls_client_ca: Annotated[
         str,
         Meta(
@@ -54,8 +62,9 @@ class Security(Struct, frozen=True, kw_only=True):
         check_fields(self)
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise InvalidSetting("security.tls_certificate and security.tls_key go together")
-        if self.tls_client_ca and not self.tls_certificate:
-            raise InvalidSetting("security.tls_client_ca needs security.tls_certificate")
+        for name in ("tls_ca", "tls_client_ca"):
+            if getattr(self, name) and not self.tls_certificate:
+                raise InvalidSetting(f"security.{name} needs security.tls_certificate")
         if self.tls_client_required and not self.tls_client_ca:
             raise InvalidSetting("security.tls_client_required needs security.tls_client_ca")
 

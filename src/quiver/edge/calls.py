@@ -34,7 +34,18 @@ class Calls:
         scatter = Scatter(self._services)
         if not scatter.is_needed(self._caller):
             return await self.reply_here(request)
-        return await scatter.reply_to(request, lambda: self.reply_here(request))
+        reply, body = await scatter.reply_to(request, lambda: self.reply_here(request))
+        self._leave_out(reply)
+        return reply, body
+
+    def _leave_out(self, reply: wire.AnyReply) -> None:
+        """Take from what this node or another has to say what the caller may not know of."""
+        if isinstance(reply, wire.MessageFound):
+            sees = self._caller.sees_subscription
+            reply.statuses = [one for one in reply.statuses if sees(one.subscription)]
+        elif isinstance(reply, wire.Alerts):
+            reply.firing = [one for one in reply.firing if self._sees(one)]
+            reply.recent = [one for one in reply.recent if self._sees(one)]
 
     async def reply_here(self, request: wire.AnyRequest) -> tuple[wire.AnyReply, Sequence[Bytes]]:
         """What this node alone has to say."""
@@ -49,8 +60,7 @@ class Calls:
             return await peek(self._services.broker, request)
         if isinstance(request, wire.FindMessage):
             found, body = await find(self._services.broker, request)
-            sees = self._caller.sees_subscription
-            found.statuses = [one for one in found.statuses if sees(one.subscription)]
+            self._leave_out(found)
             return found, body
         if isinstance(request, wire.ReadState):
             return await read_state(self._services.broker, request)
@@ -127,10 +137,9 @@ class Calls:
 
     async def _list_alerts(self, _: wire.ListAlerts) -> wire.AnyReply:
         observing = self._services.observing
-        return wire.Alerts(
-            firing=[one for one in observing.firing if self._sees(one)],
-            recent=[one for one in observing.recent if self._sees(one)],
-        )
+        alerts = wire.Alerts(firing=observing.firing, recent=observing.recent)
+        self._leave_out(alerts)
+        return alerts
 
     def _sees(self, alert: wire.AlertInfo) -> bool:
         """Whether the caller may know of what the alert is about; of the node, everybody may."""

@@ -26,7 +26,7 @@ from quiver.broker.replicated_storage import ReplicatedStorage
 from quiver.client import AsyncClient
 from quiver.cluster.admin import Administration
 from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
-from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.metadata import Delete, Entry, MetadataStore
 from quiver.cluster.open_store import open_store
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.config import Address, NodeConfig
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 _DISK_THREADS = 8
 _CLOSE_TIMEOUT_S = 30.0
+_JOIN_TIMEOUT_S = 10.0
 
 logger = structlog.get_logger()
 
@@ -128,7 +129,8 @@ class Node:
         from quiver.edge.webhooks.pushers import Pushers  # noqa: PLC0415
 
         client = AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
-        self._pushers = Pushers(client, self.config.web, self._clock)
+        is_mine = services.broker.subscriptions.coordinates
+        self._pushers = Pushers(client, self.config.web, self._clock, is_mine)
         self._pushers.start()
 
     async def _open(self) -> NodeServices:
@@ -230,8 +232,16 @@ class Node:
 
     def _follow(self, member: ClusterNode, storage: ReplicatedStorage, broker: Broker) -> None:
         """Let the broker know of whatever changes in the cluster."""
-        member.view.on_load = broker.reload
-        member.view.on_commit = broker.apply
+
+        def load(entries: tuple[Entry, ...], revision: int) -> None:
+            storage.learn(entries)
+            broker.reload(entries, revision)
+
+        def commit(changes: tuple[Entry | Delete, ...], revision: int) -> None:
+            storage.learn(changes)
+            broker.apply(changes, revision)
+
+        member.view.on_load, member.view.on_commit = load, commit
         storage.on_lead = broker.leads_now
 
     async def _join(self, member: ClusterNode, native: Address) -> None:
@@ -242,6 +252,8 @@ class Node:
             http="" if self.http_address is None else str(self.http_address),
         )
         await member.start()
+        # Whoever connects from now on finds a node that knows of itself.
+        await member.view.wait_for(member.membership.revision, _JOIN_TIMEOUT_S)
 
     def _alert_webhooks(self) -> list[Tell]:
         url = self.config.alerts.webhook

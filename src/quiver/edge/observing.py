@@ -111,22 +111,22 @@ class Observing:
 
     @property
     def firing(self) -> list[AlertInfo]:
-        return [alert_info(alert) for alert in self._alerts.firing]
+        return [alert_info(alert, self._node) for alert in self._alerts.firing]
 
     @property
     def recent(self) -> list[AlertInfo]:
         """What cleared lately."""
-        return [alert_info(alert) for alert in self._alerts.recent]
+        return [alert_info(alert, self._node) for alert in self._alerts.recent]
 
     async def _store(self, alert: Alert) -> None:
         """Anything may subscribe to the broker's topic of alerts."""
         await self._broker.store_internal(ALERTS, alert_json(alert, self._node))
 
 
-def alert_info(alert: Alert) -> AlertInfo:
-    return AlertInfo(summary=alert.summary, **msgspec.structs.asdict(alert))
+def alert_info(alert: Alert, node: str) -> AlertInfo:
+    return AlertInfo(summary=alert.summary, node=node, **msgspec.structs.asdict(alert))
 
 
 def alert_json(alert: Alert, node: str) -> bytes:
     """What a webhook and the topic of alerts get."""
-    return _encode({"node": node, **msgspec.to_builtins(alert_info(alert))})
+    return _encode(alert_info(alert, node))

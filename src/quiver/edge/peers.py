@@ -61,7 +61,7 @@ class Peers:
         tls = None
         if security.tls_certificate:
             tls = Tls(
-                ca=security.tls_client_ca or None,
+                ca=security.tls_ca or security.tls_client_ca or None,
                 certificate=security.tls_certificate,
                 key=security.tls_key,
             )

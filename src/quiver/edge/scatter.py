@@ -7,8 +7,11 @@ lead the others. What came from a node is not passed on again: there is one hop 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,9 +29,16 @@ from quiver.model.message_id import parse_message_id
 _ROUND_MS = 2000
 """How long a receive waits before it looks again who leads what."""
 
+_PAUSE_S = 0.1
+"""How long to wait before nodes are asked again one by one."""
+
+_RECENT_MAX = 100
+
 Reply = tuple[wire.AnyReply, Sequence[Bytes]]
 Settling = wire.Ack | wire.Nack | wire.Extend | wire.Return
 Local = Callable[[], Awaitable[Reply]]
+_Part = Callable[[wire.Receive], Coroutine[Any, Any, Reply]]
+"""A receive from one node."""
 _OfSubscription = (
     wire.DescribeSubscription | wire.Leave | wire.Purge | wire.Peek | wire.ReadState | wire.Seek
 )
@@ -65,20 +75,40 @@ class Scatter:
                 return received, body
 
     async def _round(self, request: wire.Receive) -> Reply:
-        tasks = [asyncio.create_task(part) for part in await self._parts(request)]
-        first: asyncio.Task[Reply] | None = None
+        parts = await self._parts(request)
+        reply = await self._in_turn(parts, msgspec.structs.replace(request, wait_ms=0))
+        if expect(wire.Received, reply[0]).portions or not request.wait_ms:
+            return reply
+        if self._broker.subscriptions.is_to_be_settled(request.subscription):
+            return await self._at_once(parts, request)
+        await self._services.clock.sleep(min(request.wait_ms / 1000, _PAUSE_S))
+        return reply  # what is delivered at most once cannot be given back: nodes are asked in turn
+
+    async def _in_turn(self, parts: list[_Part], request: wire.Receive) -> Reply:
+        """What the first node has that has something; each is the first to be asked as often."""
+        reply: Reply = wire.Received(portions=[]), ()
+        for part in random.sample(parts, len(parts)):
+            reply = await part(request)
+            if expect(wire.Received, reply[0]).portions:
+                break
+        return reply
+
+    async def _at_once(self, parts: list[_Part], request: wire.Receive) -> Reply:
+        """Wait for all of them; what others than the first have taken meanwhile is given back."""
+        tasks = [asyncio.create_task(part(request)) for part in parts]
+        chosen: asyncio.Task[Reply] | None = None
         try:
-            first = await _first_with_messages(tasks)
-            return first.result() if first is not None else (wire.Received(portions=[]), ())
+            chosen = await _first_with_messages(tasks)
+            return (wire.Received(portions=[]), ()) if chosen is None else chosen.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
             for task in tasks:
-                if task is not first and not task.cancelled() and task.exception() is None:
+                if task is not chosen and not task.cancelled() and task.exception() is None:
                     await self.give_back(task.result()[0])
 
-    async def _parts(self, request: wire.Receive) -> list[Coroutine[Any, Any, Reply]]:
+    async def _parts(self, request: wire.Receive) -> list[_Part]:
         """One receive for each node that has partitions for this consumer."""
         subscriptions = self._broker.subscriptions
         if subscriptions.is_group(request.subscription):
@@ -86,15 +116,14 @@ class Scatter:
             places = subscriptions.by_leader(request.subscription, mine)
         else:
             places = dict.fromkeys(subscriptions.leaders(request.subscription))
-        parts: list[Coroutine[Any, Any, Reply]] = []
-        for address, partitions in places.items():
-            part = msgspec.structs.replace(request, partitions=partitions)
-            parts.append(self._here(part) if address is None else self._there(address, part))
-        if not parts:
-            parts.append(self._nowhere(request))
-        return parts
+        parts: list[_Part] = [
+            partial(self._here if address is None else partial(self._there, address), partitions)
+            for address, partitions in places.items()
+        ]
+        return parts or [partial(self._nowhere, None)]
 
-    async def _here(self, request: wire.Receive) -> Reply:
+    async def _here(self, partitions: list[str] | None, request: wire.Receive) -> Reply:
+        request = msgspec.structs.replace(request, partitions=partitions)
         receiving = Receiving(self._broker, self._services.clock, request)
         while True:
             received = await receiving.attempt()
@@ -102,15 +131,18 @@ class Scatter:
                 return received
             await receiving.wait()
 
-    async def _there(self, address: str, request: wire.Receive) -> Reply:
+    async def _there(
+        self, address: str, partitions: list[str] | None, request: wire.Receive
+    ) -> Reply:
         try:
-            return await self._ask(address, request)
+            own = msgspec.structs.replace(request, partitions=partitions)
+            return await self._ask(address, own)
         except QuiverError as error:
             if not error.retryable:
                 raise
-        return await self._nowhere(request)
+        return await self._nowhere(partitions, request)
 
-    async def _nowhere(self, request: wire.Receive) -> Reply:
+    async def _nowhere(self, _partitions: list[str] | None, request: wire.Receive) -> Reply:
         """Nobody can be asked now: that may be otherwise in a while."""
         await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
         return wire.Received(portions=[]), ()
@@ -122,7 +154,8 @@ class Scatter:
             return
         name = self._broker.subscriptions.named_in(portions[0].lease)
         taken = [wire.Settlement(portion.lease, portion.offsets) for portion in portions]
-        await self.settle(wire.Return(subscription=name, settlements=taken))
+        with contextlib.suppress(QuiverError):  # their leases end by themselves, later
+            await self.settle(wire.Return(subscription=name, settlements=taken))
 
     # ------------------------------------------------------------------ groups
 
@@ -188,6 +221,7 @@ class Scatter:
         return _described(await self._everywhere(request, local))
 
     async def _purge(self, request: wire.Purge, local: Local) -> Reply:
+        self._broker.subscriptions.require_led(request.subscription)
         replies = await self._everywhere(request, local)
         return wire.Counted(count=sum(expect(wire.Counted, one).count for one, _ in replies)), ()
 
@@ -195,8 +229,18 @@ class Scatter:
         return _joined(await self._everywhere(request, local))
 
     async def _seek(self, request: wire.Seek, local: Local) -> Reply:
+        self._broker.subscriptions.require_led(request.subscription)
         await self._everywhere(request, local)
         return wire.Done(), ()
+
+    async def _alerts(self, request: wire.ListAlerts, local: Local) -> Reply:
+        """Each node judges what it leads, and one of them the cluster: those of all who answer."""
+        assert self._services.peers is not None
+        others = [self._ask(address, request) for address in self._services.peers.addresses]
+        replies = await asyncio.gather(local(), *others, return_exceptions=True)
+        if isinstance(replies[0], BaseException):
+            raise replies[0]
+        return _alerts([one for one in replies if not isinstance(one, BaseException)])
 
     async def _everywhere(self, request: _OfSubscription, local: Local) -> list[Reply]:
         leaders = self._broker.subscriptions.leaders(_subscription_of(request))
@@ -262,6 +306,7 @@ _HANDLERS: dict[type, Callable[[Scatter, Any, Local], Awaitable[Reply]]] = {
     wire.Peek: Scatter._look,
     wire.ReadState: Scatter._look,
     wire.Seek: Scatter._seek,
+    wire.ListAlerts: Scatter._alerts,
 }
 
 
@@ -282,6 +327,16 @@ def _described(replies: list[Reply]) -> Reply:
         ),
         (),
     )
+
+
+def _alerts(replies: list[Reply]) -> Reply:
+    """The worst first, then the newest; of those that cleared the newest, no more than of one node."""
+    alerts = [expect(wire.Alerts, reply) for reply, _ in replies]
+    firing = [one for each in alerts for one in each.firing]
+    recent = [one for each in alerts for one in each.recent]
+    firing.sort(key=lambda one: (one.severity != "critical", -one.since_us))
+    recent.sort(key=lambda one: -(one.until_us or 0))
+    return wire.Alerts(firing=firing, recent=recent[:_RECENT_MAX]), ()
 
 
 def _joined(replies: list[Reply]) -> Reply:

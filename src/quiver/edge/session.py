@@ -366,11 +366,12 @@ class Session:
         asks for much and reads nothing costs one reply of memory.
         """
         wait_s = request.wait_ms / 1000
-        await self._broker.wait_for_data(request.topic, request.partition, request.offset, wait_s)
+        place = request.topic, request.partition, request.offset
+        await self._broker.wait_for_data(*place, wait_s, any_replica=request.any_replica)
         async with self._fetch_turn:
             await self._writable.wait()
             read = await self._broker.fetch(
-                request.topic, request.partition, request.offset, bytes_max=request.bytes_max
+                *place, bytes_max=request.bytes_max, any_replica=request.any_replica
             )
             buffers = [buffer for entry in read.entries for buffer in entry.buffers()]
             self._services.metrics.fetched_bytes.inc(sum(map(len, buffers)))

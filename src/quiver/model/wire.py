@@ -67,6 +67,13 @@ class Failed(Reply, tag="failed"):
     retryable: bool = False
 
 
+class ReplicaInfo(msgspec.Struct, frozen=True):
+    """A node that has everything of a partition that was confirmed, and may be read from."""
+
+    address: str
+    zone: str
+
+
 class PartitionInfo(msgspec.Struct, kw_only=True):
     index: int
     first_hash: int
@@ -76,6 +83,8 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
     start_offset: int | None = None
     next_offset: int | None = None
     bytes: int | None = None
+    in_sync: list[ReplicaInfo] = []
+    """In a cluster: where committed messages can be read, the leader among them."""
 
 
 class TopicInfo(msgspec.Struct, kw_only=True):
@@ -176,6 +185,8 @@ class Fetch(Request, tag="fetch"):
     offset: int
     bytes_max: int = 4 << 20
     wait_ms: int = 0
+    any_replica: bool = False
+    """A replica that does not lead may answer, with as much as it knows to be committed."""
 
 
 class Fetched(Reply, tag="fetched"):
@@ -592,7 +603,7 @@ class AlertInfo(msgspec.Struct, kw_only=True):
     rule: str
     watch: str
     subject: str
-    """The subscription, topic or node; empty for the node that answers."""
+    """The subscription, topic or node; empty for the node that found it."""
     severity: str
     state: str
     """``firing`` or ``cleared``."""
@@ -605,6 +616,8 @@ class AlertInfo(msgspec.Struct, kw_only=True):
     until_us: int | None = None
     """When it cleared."""
     summary: str = ""
+    node: str = ""
+    """The node that found it."""
     """All of this in one line."""
 
 

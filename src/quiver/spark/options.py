@@ -28,7 +28,7 @@ _READING = {
     *_NODES, "topic", "subscribe", "subscribepattern", "assign", "startingoffsets",
     "endingoffsets", "startingtimestamp", "endingtimestamp", "minpartitions",
     "maxoffsetspertrigger", "maxbytespertrigger", "failondataloss", "columns", "subscription",
-    "view",
+    "view", "readfrom",
 }  # fmt: skip
 _WRITING = {*_NODES, "topic", "compression", "txnappid", "txnversion"}
 
@@ -67,6 +67,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     subscription: str | None = None
+    read_from: str = "leader"
 
 
 class StateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +99,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         columns=column_names(options.get("columns")),
         subscription=options.get("subscription"),
+        read_from=options.get("readfrom", "leader"),
     )
 
 

@@ -60,7 +60,11 @@ def _batches(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     client = options.nodes.client()
     with client.read(
-        wanted.topic, partition=wanted.partition, start=start, end=wanted.end
+        wanted.topic,
+        partition=wanted.partition,
+        start=start,
+        end=wanted.end,
+        read_from=options.read_from,
     ) as reader:
         for chunk in reader.chunks():
             at = chunk.begin

@@ -116,7 +116,7 @@ class HeldLog:
         if settings == self._settings:
             return
         self.log.reconfigure(settings)
-        if settings.durability is Durability.FSYNC:
+        if settings.durability is Durability.FSYNC is not self._settings.durability:
             await self.log.checkpoint()
         self._settings = settings
 

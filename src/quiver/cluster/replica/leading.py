@@ -100,6 +100,8 @@ class Leading:
         self._over = False
         self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
         """Of each log: called when more of it is committed."""
+        self.on_end: list[Callable[[], None]] = []
+        """Called first when this node leads no more: for whoever waits for more to be committed."""
         self.on_over: Callable[[], None] = _nothing
         """Called when this node leads no more."""
         self._at_rest = False
@@ -308,6 +310,8 @@ class Leading:
                     committed.set_exception(LeaderChanged())
                     committed.exception()  # nobody need wait for it
         self._moved.wake()
+        for wake in self.on_end:
+            wake()
         self.on_over()
 
 

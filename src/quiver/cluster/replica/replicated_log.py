@@ -38,6 +38,7 @@ class ReplicatedLog:
         self._seen = leading.watermark(index)
         self.on_growth: Callable[[], None] = _nothing
         leading.on_watermark[index] = self._look
+        leading.on_end.append(self._growth.wake)
 
     def _look(self) -> None:
         watermark = self.next_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 
 import aiohttp
 import structlog
@@ -26,8 +27,16 @@ _Wanted = tuple[Push, bytes | None]
 
 
 class Pushers:
-    def __init__(self, client: AsyncClient, web: Web, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        web: Web,
+        clock: Clock,
+        is_mine: Callable[[str], bool] = lambda subscription: True,
+    ) -> None:
+        """``is_mine`` says which subscriptions this node pushes, of several that could."""
         self._client = client
+        self._is_mine = is_mine
         self._settings = web
         self._clock = clock
         self._targets = Targets(web.webhook_targets)
@@ -60,7 +69,7 @@ class Pushers:
         wanted: dict[str, _Wanted] = {}
         for info in await self._client.list_subscriptions():
             push = info.settings.push
-            if push is not None:
+            if push is not None and self._is_mine(info.name):
                 with contextlib.suppress(InvalidSetting):
                     wanted[info.name] = push, await self._checked(info.name, push)
         changed = [name for name, (was, _) in self._running.items() if wanted.get(name) != was]

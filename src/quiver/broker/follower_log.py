@@ -1,0 +1,52 @@
+"""A partition's messages as a follower has them: what it knows to be committed can be read here.
+
+That may be less than the leader has by now, and never anything that could be taken back.
+"""
+
+from __future__ import annotations
+
+from quiver.cluster.replica.replica import Replica
+from quiver.errors import CorruptLog
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+
+_LOOK_S = 0.05
+"""How often a reader that waits looks for more."""
+
+
+class FollowerLog:
+    """The log with this ``index`` of a replica that is in sync."""
+
+    def __init__(self, replica: Replica, index: int, clock: Clock) -> None:
+        self._replica = replica
+        self._held = replica.logs[index]
+        self._clock = clock
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._held.log.start_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._held.watermark
+
+    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """Committed entries from the one that holds ``offset`` on; none if it is not that far."""
+        if offset >= self.next_offset:
+            return []
+        try:
+            entries = await self._held.log.read(offset, bytes_max)
+        except CorruptLog as error:
+            self._replica.met_damage(error)
+            raise
+        return [entry for entry in entries if entry.next_offset <= self.next_offset]
+
+    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
+        deadline = self._clock.monotonic() + timeout_s
+        while self.next_offset <= offset:
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                return False
+            await self._clock.sleep(min(left_s, _LOOK_S))
+        return True

@@ -1,0 +1,80 @@
+"""Nodes that talk over TLS and ask for tokens: whoever is let in is let in by all, for what is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import quiver
+from quiver.config import Security
+from quiver.errors import PermissionDenied, QuiverError, Unauthenticated
+from tests.integration.certificates import Authority
+from tests.integration.cluster.nodes import Cluster, waited
+
+
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Cluster, Authority, str]]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder / "certificates")
+    certificate, key = authority.issue("node", "127.0.0.1")
+    security = Security(
+        authentication=True, tls_certificate=certificate, tls_key=key, tls_ca=authority.file
+    )
+    cluster = Cluster(folder, 2, security=security)
+    try:
+        cluster.start()
+        files = [cluster.data(index) / "admin.token" for index in range(2)]
+        found = [file for file in files if file.exists()]
+        assert len(found) == 1, "the first token is made once"
+        yield cluster, authority, found[0].read_text().strip()
+    finally:
+        cluster.close()
+
+
+def _client(secured: tuple[Cluster, Authority, str], node: int, token: str) -> quiver.Client:
+    cluster, authority, _ = secured
+    url = f"quivers://{cluster.address(node)}"
+    return quiver.Client(url, token=token, tls=authority.trusting())
+
+
+def test_tokens_and_permissions_hold_on_every_node(
+    secured: tuple[Cluster, Authority, str],
+) -> None:
+    _cluster, _, admin = secured
+    with _client(secured, 0, admin) as client:
+        client.create_queue("orders", partitions=2)
+        client.create_queue("secret", partitions=2)
+        _, token = client.create_token("shop", ["publish:topic:orders", "consume:queue:orders"])
+        assert token is not None
+    for node in range(2):
+        with _client(secured, node, token) as shop:
+            stored = waited(lambda: _published(shop), "the token is known")
+            assert len(stored) == 10
+            for refused in (
+                lambda: shop.publish("secret", b"x"),
+                lambda: shop.receive("secret"),
+                lambda: shop.describe_subscription("secret"),
+                lambda: shop.purge("secret"),
+            ):
+                with pytest.raises(PermissionDenied):
+                    refused()
+    with _client(secured, 1, token) as shop:
+        got = 0
+        while got < 20:
+            messages = shop.receive("orders", 20, wait="5s")
+            assert messages
+            shop.ack("orders", messages)
+            got += len(messages)
+    for node in range(2):
+        with pytest.raises(QuiverError), _client(secured, node, "quiver_wrong") as stranger:
+            stranger.list_topics()
+
+
+def _published(client: quiver.Client) -> list[object] | None:
+    try:
+        return list(client.publish_many("orders", [b"x"] * 10))
+    except Unauthenticated:
+        return None
