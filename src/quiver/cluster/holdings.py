@@ -166,11 +166,13 @@ class Holdings:
 
     def _concerns(self, partition: PartitionId) -> bool:
         """Whether there is something to hold here, or to drop."""
-        versioned = self._state.partitions.get(partition)
-        assigned = versioned is not None and self._node in versioned.record.replicas
         tombstone = self._state.deleted.get(partition)
         buries = tombstone is not None and self._node in tombstone.holders
-        return assigned or buries or partition in self._found
+        return self._is_assigned(partition) or buries or partition in self._found
+
+    def _is_assigned(self, partition: PartitionId) -> bool:
+        versioned = self._state.partitions.get(partition)
+        return versioned is not None and self._node in versioned.record.replicas
 
     def _is_unwanted(self, partition: PartitionId) -> bool:
         """Whether it is deleted, or others hold it; one that nobody knows of any more is kept."""
@@ -195,14 +197,13 @@ class Holdings:
     async def _hold(self, partition: PartitionId) -> None:
         """Keep one replica going, whatever happens to its disk."""
         first_offsets: dict[int, Offset] = {}
-        while True:
+        while self._concerns(partition) or self._is_unwanted(partition):
             try:
                 await self._hold_once(partition, first_offsets)
                 if self._is_unwanted(partition):
                     await self._let_go(partition)
-                    if self._is_unwanted(partition):  # it may have come back meanwhile
-                        del self._tasks[partition]
-                        return
+                    if not self._is_assigned(partition):  # it may have come back meanwhile
+                        break
                     continue
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
@@ -216,6 +217,7 @@ class Holdings:
                 logger.warning("a replica failed", partition=partition, error=str(error))
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
+        del self._tasks[partition]
 
     async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):
