@@ -1,4 +1,4 @@
-"""A node whose metadata is in etcd: it serves, comes back, and is alone under its prefix."""
+"""A node whose metadata is in etcd: it serves, comes back, and is alone with its name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from quiver.edge.node import Node
 from quiver.errors import InvalidSetting
 from tests.aio import async_test
 from tests.etcd_server import EtcdServer
+from tests.serving import Served, eventually
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +65,26 @@ async def test_topics_and_messages_are_there_after_a_restart(
 
 
 @async_test
-async def test_a_second_node_under_the_same_prefix_does_not_start(
+async def test_another_node_of_the_same_name_does_not_start(
     etcd: EtcdServer, tmp_path: Path
 ) -> None:
-    async with serving(config(etcd, tmp_path, "one", "shared/")):
+    async with serving(config(etcd, tmp_path / "here", "one", "shared/")):
         with pytest.raises(InvalidSetting, match="'one'"):
-            async with serving(config(etcd, tmp_path, "two", "shared/")):
+            async with serving(config(etcd, tmp_path / "there", "one", "shared/")):
                 pass
-        async with serving(config(etcd, tmp_path, "two", "other/")) as other:
+        async with serving(config(etcd, tmp_path / "there", "one", "other/")) as other:
             assert await other.list_topics() == []
+
+
+def test_a_node_waits_for_an_etcd_that_comes_later(tmp_path: Path) -> None:
+    etcd = EtcdServer(tmp_path / "etcd")
+    settings = {"QUIVER_METADATA_STORE": "etcd", "QUIVER_METADATA_ENDPOINTS": etcd.endpoint}
+    node = Served(tmp_path / "node", **settings)
+    try:
+        eventually(lambda: "is waited for" in node.log, "the node has found no etcd")
+        etcd.start()
+        node.wait_ready()
+        assert node.stop() == 0
+    finally:
+        node.close()
+        etcd.stop()

@@ -47,6 +47,7 @@ from quiver.edge.observing import Observing
 from quiver.edge.peers import Peers, peer_secret
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
+from quiver.errors import LeaseLost, MetadataConflict, MetadataUnavailable
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
 _DISK_THREADS = 8
 _CLOSE_TIMEOUT_S = 30.0
+_STORE_WAIT_S = 30.0
+"""How long a node that starts waits for a metadata store that does not answer."""
+_STORE_AGAIN_S = 0.5
 
 logger = structlog.get_logger()
 
@@ -242,6 +246,7 @@ class Node:
             http="" if self.http_address is None else str(self.http_address),
         )
         await member.start()
+        await member.view.load()  # whoever is ready has seen itself among the nodes
 
     def _alert_webhooks(self) -> list[Tell]:
         url = self.config.alerts.webhook
@@ -359,9 +364,8 @@ async def run_node(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
+    node, native, http = await _started(config, stopping)
     try:
-        native, http = await _started(node)
         logger.info(
             "node is ready",
             node=config.name,
@@ -380,7 +384,23 @@ async def run_node(
     logger.info("node has stopped", node=config.name)
 
 
-async def _started(node: Node | Forwarder) -> tuple[Address | None, Address | None]:
-    if isinstance(node, Forwarder):
-        return None, await node.start()
-    return await node.start(), node.http_address
+async def _started(
+    config: NodeConfig, stopping: asyncio.Event
+) -> tuple[Node | Forwarder, Address | None, Address | None]:
+    """A node that runs. While its metadata store elects, or is not there yet, it is waited for."""
+    if config.role == "forwarder":
+        forwarder = Forwarder(config)
+        return forwarder, None, await forwarder.start()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _STORE_WAIT_S
+    while True:
+        node = Node(config)
+        try:
+            native = await node.start()
+            return node, native, node.http_address
+        except (MetadataUnavailable, MetadataConflict, LeaseLost) as error:
+            if stopping.is_set() or loop.time() > deadline:
+                raise
+            logger.warning("the metadata store is waited for", error=error.message)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _STORE_AGAIN_S)
