@@ -237,7 +237,9 @@ class TestDescribing:
     async def test_nodes_and_partitions_are_told(self) -> None:
         cluster = await filled(in_sync=(A, B))
         office = ControllerRecord(B, SESSIONS[B])
-        await cluster.store.commit([], [Put(CONTROLLER, encode(office)), Put(DRAINING + "d", encode(DrainingRecord()))])
+        await cluster.store.commit(
+            [], [Put(CONTROLLER, encode(office)), Put(DRAINING + "d", encode(DrainingRecord()))]
+        )
         told = described(await cluster.view.load())
         assert told.controller == "b"
         assert {one.id: (one.leads, one.holds, one.draining) for one in told.nodes} == {
