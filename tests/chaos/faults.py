@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import quiver
 from quiver.errors import QuiverError
-from quiver.model.wire import PartitionPlacement
+from quiver.model.wire import ClusterInfo, PartitionPlacement
 from tests.chaos.cluster import Cluster
 from tests.chaos.machine import Machine
 from tests.chaos.workload import Seen, Workload, prepare
@@ -52,6 +52,11 @@ class Stage:
         leader = self.leader()
         return [node for node in self.cluster.nodes.values() if node is not leader]
 
+    def in_sync(self, node: str) -> bool:
+        """Whether the node has all of each partition that it holds."""
+        placed = _placements(self.cluster, self.workload.topic)
+        return all(node in one.in_sync for one in placed if node in one.replicas)
+
     def heal(self) -> None:
         """Whatever was broken works again, and every replica has caught up."""
         heal(self.cluster, self.workload.topic)
@@ -87,13 +92,23 @@ def heal(cluster: Cluster, topic: str | None) -> None:
 def _is_whole(cluster: Cluster, topic: str | None) -> bool:
     with contextlib.suppress(QuiverError), quiver.Client(cluster.url, timeout="5s") as client:
         seen = client.describe_cluster()
-        alive = {node.id for node in seen.nodes if node.alive}
-        return alive == set(cluster.nodes) and all(
+        return alive_in(seen) == set(cluster.nodes) and all(
             one.leader is not None and set(one.in_sync) == set(one.replicas)
             for one in seen.partitions
             if topic in (None, one.topic)
         )
     return False
+
+
+def _alive(cluster: Cluster) -> set[str]:
+    """The nodes whose lease has not ended; if nobody can be asked, all of them."""
+    with contextlib.suppress(QuiverError), quiver.Client(cluster.url, timeout="5s") as client:
+        return alive_in(client.describe_cluster())
+    return set(cluster.nodes)
+
+
+def alive_in(cluster: ClusterInfo) -> set[str]:
+    return {node.id for node in cluster.nodes if node.alive}
 
 
 def _placements(cluster: Cluster, topic: str) -> list[PartitionPlacement]:
@@ -180,27 +195,30 @@ def leader_loses_power(stage: Stage) -> None:
 
 
 def all_lose_power(stage: Stage) -> None:
-    nodes = list(stage.cluster.nodes.values())
-    for node in nodes:
-        node.begin_power_cut()
-    for node in nodes:
-        node.end_power_cut()
+    stage.cluster.cut_power()
 
 
 def follower_has_a_full_disk(stage: Stage) -> None:
-    stage.rng.choice(stage.followers()).fill_disk()
+    """What it cannot store it does not confirm; the others go on without it."""
+    leaders = {one.leader for one in _placements(stage.cluster, stage.workload.topic)}
+    follower = next(node for name, node in stage.cluster.nodes.items() if name not in leaders)
+    follower.fill_disk()
+    eventually(lambda: not stage.in_sync(follower.name), "a replica without room is not in sync")
     stage.workload.goes_on()
 
 
 def leader_has_a_full_disk(stage: Stage) -> None:
+    """It refuses what it cannot store, for as long as it has no room."""
     stage.leader().fill_disk()
-    time.sleep(1)
+    eventually(lambda: stage.workload.stands_still(0), "a leader without room confirms nothing")
 
 
 def a_data_folder_is_lost(stage: Stage) -> None:
+    """A node comes back with an empty disk, once the others have seen it go."""
     node = stage.rng.choice(list(stage.cluster.nodes.values()))
     node.kill()
     node.lose_data()
+    eventually(lambda: node.name not in _alive(stage.cluster), "the node's lease has ended")
     node.start()
     stage.workload.goes_on()
 

@@ -54,9 +54,7 @@ class ThreeNodes:
     def leader(self, topic: str, partition: int = 0) -> str:
         with quiver.Client(self.url) as client:
             placed = client.describe_cluster().partitions
-        (leader,) = [
-            one.leader for one in placed if (one.topic, one.index) == (topic, partition)
-        ]
+        (leader,) = [one.leader for one in placed if (one.topic, one.index) == (topic, partition)]
         assert leader is not None, f"nobody leads {topic}/{partition}"
         return leader
 
