@@ -18,6 +18,7 @@ from quiver.client.cluster import Cluster, TopicLayout
 from quiver.client.delivery import Placement
 from quiver.client.lane import Lane, ProducerSession, Verdict
 from quiver.client.pending import PendingBatch
+from quiver.client.pool import SOON_S
 from quiver.errors import (
     ConnectionLost,
     LeaderChanged,
@@ -214,10 +215,16 @@ class LaneDriver:
     async def _find_the_way(self) -> None:
         owner, lane = self._owner, self.lane
         if self._layout_is_stale:
+            owner.cluster.doubt(owner.topic)
             await owner.refresh_layout()
             self._layout_is_stale = False
             self._give_up_misrouted()
-        channel = await owner.cluster.pool.channel(owner.layout.address(self._partition))
+        address = owner.layout.address(self._partition)
+        try:
+            async with asyncio.timeout(SOON_S):  # another node may lead it before this one answers
+                channel = await owner.cluster.pool.channel(address)
+        except TimeoutError:
+            raise ConnectionLost(f"{address} did not answer within {SOON_S:g} s") from None
         await channel.drain()
         if lane.needs_session and lane.is_settled:
             lane.adopt(await owner.open_session())
