@@ -390,7 +390,11 @@ async def _started(
     """A node that runs. While its metadata store elects, or is not there yet, it is waited for."""
     if config.role == "forwarder":
         forwarder = Forwarder(config)
-        return forwarder, None, await forwarder.start()
+        try:
+            return forwarder, None, await forwarder.start()
+        except BaseException:
+            await forwarder.stop()
+            raise
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _STORE_WAIT_S
     while True:
