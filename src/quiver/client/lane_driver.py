@@ -25,6 +25,7 @@ from quiver.errors import (
     NotLeader,
     PartitionNotFound,
     QuiverError,
+    RequestTimeout,
     ShuttingDown,
     StaleLayout,
     TopicNotFound,
@@ -34,7 +35,8 @@ from quiver.model.schema import COLUMN_BIT, schema_of
 from quiver.model.topic import Acks
 from quiver.model.wire import Publish, Published
 
-REQUEST_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 5.0
+"""A leader that is cut off from its followers cannot say so: another may lead the partition by then."""
 _ANSWER_GRACE_S = 2.0
 """How much longer than the node the client waits, so that the node's own word arrives."""
 _REQUEST_TIMEOUT_S_MIN = 0.1
@@ -45,6 +47,7 @@ _MOVED = (
     ConnectionLost,
     NotLeader,
     LeaderChanged,
+    RequestTimeout,
     ShuttingDown,
 )
 """After these, the partition may be led by another node."""
