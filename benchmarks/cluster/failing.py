@@ -13,7 +13,7 @@ import uvloop
 from benchmarks.cluster.stage import Stage, cluster_of
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, Target, at_most
-from quiver import AsyncClient
+from quiver import AsyncClient, Client
 from quiver.errors import QuiverError
 
 RATE = 100
@@ -99,32 +99,31 @@ def _rows(how: str, measured: list[tuple[float, int]], target: Target) -> list[R
 
 def _pauses(stage: Stage, how: signal.Signals, times: int) -> list[tuple[float, int]]:
     """For each time: the longest pause, and how many publishes failed."""
-    topic = f"failing-{how.name.lower()}"
-    return uvloop.run(_measured(stage, topic, how, times)) if times else []
-
-
-async def _measured(
-    stage: Stage, topic: str, how: signal.Signals, times: int
-) -> list[tuple[float, int]]:
-    found = []
-    async with AsyncClient(stage.url) as client:
-        await client.create_topic(topic, partitions=1, replicas=3)
-        for _ in range(times):
-            publishing = Publishing(client, topic)
-            running = asyncio.create_task(publishing.run())
-            try:
-                await publishing.wait(_AFTER, 0.0)
-                leader = await asyncio.to_thread(stage.leader, topic)
-                moment = time.monotonic()
-                stage.send(leader, how)
-                await publishing.wait(_AFTER, moment)
-            finally:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
-            await publishing.finish()
-            found.append((publishing.pause_s(moment), publishing.failed))
-            await asyncio.to_thread(stage.end, leader)
-            await asyncio.to_thread(stage.start, leader)
-            await asyncio.to_thread(stage.wait_whole)
+    topic, found = f"failing-{how.name.lower()}", []
+    with Client(stage.url) as client:
+        client.create_topic(topic, partitions=1, replicas=3)
+    for _ in range(times):
+        stage.wait_whole()
+        leader = stage.leader(topic)
+        found.append(uvloop.run(_pause(stage, topic, leader, how)))
+        # Not on another thread: a child ends with the thread that has started it.
+        stage.end(leader)
+        stage.start(leader)
     return found
+
+
+async def _pause(stage: Stage, topic: str, leader: str, how: signal.Signals) -> tuple[float, int]:
+    async with AsyncClient(stage.url) as client:
+        publishing = Publishing(client, topic)
+        running = asyncio.create_task(publishing.run())
+        try:
+            await publishing.wait(_AFTER, 0.0)
+            moment = time.monotonic()
+            stage.send(leader, how)
+            await publishing.wait(_AFTER, moment)
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        await publishing.finish()
+    return publishing.pause_s(moment), publishing.failed

@@ -155,7 +155,9 @@ def leader_isolated(stage: Stage) -> None:
 
 def leader_cut_off_from_etcd(stage: Stage) -> None:
     """It can prove no epoch once its lease has ended; its followers reach etcd and go on."""
-    stage.cluster.network.isolate(stage.leader().name, *stage.cluster.etcd)
+    leader = stage.leader()
+    stage.cluster.network.isolate(leader.name, *stage.cluster.etcd)
+    eventually(lambda: leader.name not in _alive(stage.cluster), "the leader's lease has ended")
     stage.workload.goes_on()
 
 
