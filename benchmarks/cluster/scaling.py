@@ -46,7 +46,7 @@ def _measured(bench: Bench, nodes: int) -> list[Row]:
             stack.enter_context(served(stack.enter_context(bench.folder()), *flags))
             for _ in range(nodes)
         ]
-        body = json.dumps({"messages": [{"message": "x" * 1000}] * _IN_A_POST}).encode()
+        body = json.dumps([{"message": "x" * 1000}] * _IN_A_POST).encode()
         data = request("/topics/sent/messages", body)
         total = posts * nodes
         posted, posted_cpu = _cpu(

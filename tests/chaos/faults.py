@@ -138,6 +138,13 @@ def leader_paused_past_its_lease(stage: Stage) -> None:
     stage.workload.goes_on()
 
 
+def all_restarted_one_by_one(stage: Stage) -> None:
+    for node in stage.cluster.nodes.values():
+        assert node.stop() == 0
+        stage.workload.goes_on()
+        stage.heal()
+
+
 def two_nodes_killed(stage: Stage) -> None:
     """Nothing durable can be published with one node, and nothing is lost by that."""
     for node in (stage.leader(), stage.followers()[0]):
@@ -239,6 +246,7 @@ FAULTS: dict[str, Callable[[Stage], None]] = {
         leader_killed,
         follower_killed,
         leader_paused_past_its_lease,
+        all_restarted_one_by_one,
         two_nodes_killed,
         leader_isolated,
         leader_cut_off_from_etcd,
@@ -260,7 +268,6 @@ SHORT = (
     "leader_isolated",
     "leader_cut_off_from_etcd",
     "etcd_leader_killed",
-    "all_lose_power",
     "follower_has_a_full_disk",
     "a_data_folder_is_lost",
     "bits_are_flipped_in_one_replica",

@@ -16,6 +16,7 @@ from tests.chaos.faults import stage
 
 ROUNDS = int(os.environ.get("QUIVER_CHAOS_ROUNDS", "0"))
 CUTS = max(2, 10 * ROUNDS)
+"""Of three disks each."""
 _DISK_BYTES = 64 << 20
 
 pytestmark = pytest.mark.timeout(120 + 30 * CUTS)
