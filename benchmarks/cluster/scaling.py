@@ -40,8 +40,7 @@ def _measured(bench: Bench, nodes: int) -> list[Row]:
         send(client, count // 10)
         everybody = list(stage.nodes.values())
         native, native_cpu = _cpu(everybody, count, lambda: send(client, count))
-        upstream = stage.url.removeprefix("quiver://")
-        flags = ("--set", "role=forwarder", "--set", f"upstream={upstream}")
+        flags = ("--role", "forwarder", "--upstream", stage.url)
         forwarders = [
             stack.enter_context(served(stack.enter_context(bench.folder()), *flags))
             for _ in range(nodes)
@@ -57,13 +56,13 @@ def _measured(bench: Bench, nodes: int) -> list[Row]:
     limit = "the cores are shared with etcd and with the one process that sends"
     return [
         Row(
-            name=f"send 1 KB one by one to {nodes} nodes, one replica each, fsync",
+            name=f"nodes: {nodes}; send 1 KB one by one, one replica, fsync",
             value=native,
             unit="msg/s",
             note=f"{native_cpu:.1f} µs of the nodes' CPU for each message; {limit}",
         ),
         Row(
-            name=f"POST {_IN_A_POST} messages of 1 KB through {nodes} forwarders to {nodes} nodes",
+            name=f"nodes and forwarders: {nodes}; POST {_IN_A_POST} messages of 1 KB, one replica, fsync",
             value=posted,
             unit="msg/s",
             note=f"{posted_cpu:.1f} µs of nodes' and forwarders' CPU for each message; {limit}",
