@@ -25,11 +25,12 @@ from quiver.cli.main import app
 
 _SECONDS_MAX = 60.0
 _PROGRAM = "from quiver.cli.main import main; main()"
+_UNSYNCED = "import os; os.fsync = os.fdatasync = lambda descriptor: None; os.RWF_DSYNC = 0; "
 
 
-def command(*arguments: str) -> list[str]:
-    """How to start ``quiver`` as a child, with this interpreter."""
-    return [sys.executable, "-c", _PROGRAM, *arguments]
+def command(*arguments: str, synced: bool = True) -> list[str]:
+    """How to start ``quiver`` as a child, with this interpreter, and perhaps without any fsync."""
+    return [sys.executable, "-c", _PROGRAM if synced else _UNSYNCED + _PROGRAM, *arguments]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -51,6 +52,7 @@ class Served:
         *flags: str,
         data: Path | None = None,
         launcher: Sequence[str] = (),
+        synced: bool = True,
         **variables: str,
     ) -> None:
         """``data`` is in ``folder`` unless it is given; ``launcher`` comes before the command."""
@@ -68,7 +70,7 @@ class Served:
         self._process = subprocess.Popen(
             [
                 *launcher,
-                *command("serve", "--data", str(self.data), *address),
+                *command("serve", "--data", str(self.data), *address, synced=synced),
                 *("--ready-file", str(self._ready_file), *flags),
             ],
             stdin=subprocess.DEVNULL,

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-_SECONDS_MAX = 30.0
+_SECONDS_MAX = 60.0
 _POLL_S = 0.001
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -65,7 +65,14 @@ class Child(msgspec.Struct, frozen=True):
 def served(folder: str, *settings: str) -> Iterator[Child]:
     """``quiver serve`` with its data in ``folder``, and default settings but for these flags."""
     ready_file = os.path.abspath(f"{folder}/node.json")
-    addresses = ("--native", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    with suppress(FileNotFoundError):
+        os.unlink(ready_file)  # of an earlier life
+    addresses = tuple(
+        part
+        for flag in ("--native", "--http")
+        if flag not in settings
+        for part in (flag, "127.0.0.1:0")
+    )
     flags = ("--data", f"{folder}/data", *addresses, "--ready-file", ready_file, *settings)
     with started([sys.executable, "-c", _QUIVER, "serve", *flags], ready_file) as child:
         yield child

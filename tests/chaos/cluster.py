@@ -29,6 +29,7 @@ class Cluster:
         etcd_members: int = 3,
         disk_bytes: int | None = None,
         settings: Sequence[str] = (),
+        synced: bool = True,
     ) -> None:
         names = [f"node-{number + 1}" for number in range(nodes)]
         members = [f"etcd-{number + 1}" for number in range(etcd_members)]
@@ -55,6 +56,7 @@ class Cluster:
                     endpoints,
                     settings=settings,
                     disk_bytes=disk_bytes,
+                    synced=synced,
                 )
         except BaseException:
             self.close()
@@ -91,6 +93,13 @@ class Cluster:
 
         eventually(agreed, "etcd has a leader")
         return found.pop()
+
+    def cut_power(self) -> None:
+        """Of every node at once."""
+        for node in self.nodes.values():
+            node.kill()
+        for node in self.nodes.values():
+            node.cut_power()
 
     def close(self) -> None:
         try:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import quiver
 from quiver.errors import QuiverError
-from quiver.model.wire import PartitionPlacement
+from quiver.model.wire import ClusterInfo, PartitionPlacement
 from tests.chaos.cluster import Cluster
 from tests.chaos.machine import Machine
 from tests.chaos.workload import Seen, Workload, prepare
@@ -52,6 +52,11 @@ class Stage:
         leader = self.leader()
         return [node for node in self.cluster.nodes.values() if node is not leader]
 
+    def in_sync(self, node: str) -> bool:
+        """Whether the node has all of each partition that it holds."""
+        placed = _placements(self.cluster, self.workload.topic)
+        return all(node in one.in_sync for one in placed if node in one.replicas)
+
     def heal(self) -> None:
         """Whatever was broken works again, and every replica has caught up."""
         heal(self.cluster, self.workload.topic)
@@ -87,13 +92,25 @@ def heal(cluster: Cluster, topic: str | None) -> None:
 def _is_whole(cluster: Cluster, topic: str | None) -> bool:
     with contextlib.suppress(QuiverError), quiver.Client(cluster.url, timeout="5s") as client:
         seen = client.describe_cluster()
-        alive = {node.id for node in seen.nodes if node.alive}
-        return alive == set(cluster.nodes) and all(
+        return alive_in(seen) == set(cluster.nodes) and all(
             one.leader is not None and set(one.in_sync) == set(one.replicas)
             for one in seen.partitions
             if topic in (None, one.topic)
         )
     return False
+
+
+def _seen_by_others(node: Machine, cluster: Cluster) -> bool:
+    """Whether the other nodes see its lease; it may not know itself that it has ended."""
+    others = [one.native for one in cluster.nodes.values() if one is not node]
+    url = f"quiver://{','.join(others)}"
+    with contextlib.suppress(QuiverError), quiver.Client(url, timeout="5s") as client:
+        return node.name in alive_in(client.describe_cluster())
+    return True
+
+
+def alive_in(cluster: ClusterInfo) -> set[str]:
+    return {node.id for node in cluster.nodes if node.alive}
 
 
 def _placements(cluster: Cluster, topic: str) -> list[PartitionPlacement]:
@@ -123,6 +140,13 @@ def leader_paused_past_its_lease(stage: Stage) -> None:
     stage.workload.goes_on()
 
 
+def all_restarted_one_by_one(stage: Stage) -> None:
+    for node in stage.cluster.nodes.values():
+        assert node.stop() == 0
+        stage.workload.goes_on()
+        stage.heal()
+
+
 def two_nodes_killed(stage: Stage) -> None:
     """Nothing durable can be published with one node, and nothing is lost by that."""
     for node in (stage.leader(), stage.followers()[0]):
@@ -140,7 +164,9 @@ def leader_isolated(stage: Stage) -> None:
 
 def leader_cut_off_from_etcd(stage: Stage) -> None:
     """It can prove no epoch once its lease has ended; its followers reach etcd and go on."""
-    stage.cluster.network.isolate(stage.leader().name, *stage.cluster.etcd)
+    leader = stage.leader()
+    stage.cluster.network.isolate(leader.name, *stage.cluster.etcd)
+    eventually(lambda: not _seen_by_others(leader, stage.cluster), "the leader's lease has ended")
     stage.workload.goes_on()
 
 
@@ -180,27 +206,30 @@ def leader_loses_power(stage: Stage) -> None:
 
 
 def all_lose_power(stage: Stage) -> None:
-    nodes = list(stage.cluster.nodes.values())
-    for node in nodes:
-        node.begin_power_cut()
-    for node in nodes:
-        node.end_power_cut()
+    stage.cluster.cut_power()
 
 
 def follower_has_a_full_disk(stage: Stage) -> None:
-    stage.rng.choice(stage.followers()).fill_disk()
+    """What it cannot store it does not confirm; the others go on without it."""
+    leaders = {one.leader for one in _placements(stage.cluster, stage.workload.topic)}
+    follower = next(node for name, node in stage.cluster.nodes.items() if name not in leaders)
+    follower.fill_disk()
+    eventually(lambda: not stage.in_sync(follower.name), "a replica without room is not in sync")
     stage.workload.goes_on()
 
 
 def leader_has_a_full_disk(stage: Stage) -> None:
+    """It refuses what it cannot store, for as long as it has no room."""
     stage.leader().fill_disk()
-    time.sleep(1)
+    eventually(lambda: stage.workload.stands_still(0), "a leader without room confirms nothing")
 
 
 def a_data_folder_is_lost(stage: Stage) -> None:
+    """A node comes back with an empty disk, once the others have seen it go."""
     node = stage.rng.choice(list(stage.cluster.nodes.values()))
     node.kill()
     node.lose_data()
+    eventually(lambda: not _seen_by_others(node, stage.cluster), "the node's lease has ended")
     node.start()
     stage.workload.goes_on()
 
@@ -219,6 +248,7 @@ FAULTS: dict[str, Callable[[Stage], None]] = {
         leader_killed,
         follower_killed,
         leader_paused_past_its_lease,
+        all_restarted_one_by_one,
         two_nodes_killed,
         leader_isolated,
         leader_cut_off_from_etcd,
@@ -240,7 +270,6 @@ SHORT = (
     "leader_isolated",
     "leader_cut_off_from_etcd",
     "etcd_leader_killed",
-    "all_lose_power",
     "follower_has_a_full_disk",
     "a_data_folder_is_lost",
     "bits_are_flipped_in_one_replica",

@@ -20,7 +20,10 @@ _MIB = 1 << 20
 
 
 class Machine:
-    """``start`` the node on it, and ``close`` it. With ``disk_bytes`` its data is on a volume."""
+    """``start`` the node on it, and ``close`` it. With ``disk_bytes`` its data is on a volume.
+
+    A node that is not ``synced`` never waits for its disk, and must not be believed.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Machine:
         *,
         settings: Sequence[str] = (),
         disk_bytes: int | None = None,
+        synced: bool = True,
     ) -> None:
         self.name = name
         self.address = network.address(name)
@@ -40,6 +44,7 @@ class Machine:
         self._folder.mkdir(parents=True)
         self._volume = None if disk_bytes is None else PowerCutVolume(str(self._folder), disk_bytes)
         self._launcher = network.on(name)
+        self._synced = synced
         self._settings = (
             "metadata.store=etcd",
             f"metadata.endpoints={endpoints}",
@@ -72,6 +77,7 @@ class Machine:
             *(part for setting in self._settings for part in ("--set", setting)),
             data=self.data,
             launcher=self._launcher,
+            synced=self._synced,
         )
         if wait:
             self.wait_ready()
@@ -109,20 +115,20 @@ class Machine:
         self._paused = False
 
     def cut_power(self) -> None:
-        """What was not synced is lost, and the process with it."""
-        self.begin_power_cut()
-        self.end_power_cut()
+        """What was not synced is lost, and the process with it.
 
-    def begin_power_cut(self) -> None:
-        """From now on nothing reaches the disk."""
-        assert self._volume is not None, "only a volume's power can be cut"
-        self._volume.cut()
-
-    def end_power_cut(self) -> None:
-        """The process is gone too, and the disk is back with what was synced."""
+        The process goes first: one that outlives its disk can confirm, in the name of a sync that was
+        under way, what never got there.
+        """
         assert self._volume is not None, "only a volume's power can be cut"
         self.kill()
+        self._volume.cut()
         self._volume.remount()
+
+    def write_back(self) -> None:
+        """Let the kernel write what it has, as it may at any time."""
+        assert self._volume is not None, "there is a volume to write to"
+        self._volume.flush()
 
     def lose_data(self) -> None:
         """The data folder is gone, as with a new disk. Stop the node first."""

@@ -11,6 +11,7 @@ from quiver.log.real_disk import RealDisk
 from quiver.log.scan import scan
 from quiver.testing.simulator.history import Copy
 from tests.chaos.machine import Machine
+from tests.chaos.workload import value_in
 
 _WINDOW_BYTES = 1 << 20
 
@@ -33,7 +34,7 @@ def stored_in(folder: Path) -> Values:
     """Offset, epoch and value of each message in a log's folder; damage is a ``CorruptLog``."""
     disk = RealDisk()
     return tuple(
-        (offset, entry.epoch, payload.decode())
+        (offset, entry.epoch, value_in(payload))
         for path in sorted(folder.glob(f"*{LOG}"))
         for _, entry in scan(disk, str(path), 0, path.stat().st_size, _WINDOW_BYTES)
         for offset, payload in enumerate(

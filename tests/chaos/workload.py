@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import random
 import threading
 import time
 from collections import Counter
@@ -29,6 +30,7 @@ _PAUSE_S = 0.005
 _STEP_S_MAX = 60.0
 _PRODUCERS_PER_PARTITION = 2
 _CONSUMERS = 2
+_PADDING = random.Random(1).randbytes(1024).hex()
 
 
 class Delivered(msgspec.Struct):
@@ -89,6 +91,12 @@ class Workload:
             )
             time.sleep(0.005)
         return time.monotonic() - began
+
+    def stands_still(self, partition: int, for_s: float = 1.0) -> bool:
+        """Whether nothing was confirmed there for a while."""
+        before = self._confirmed[partition]
+        time.sleep(for_s)
+        return self._confirmed[partition] == before
 
     def longest_pause_s(self, since: float) -> float:
         """The longest time after ``since`` (monotonic) in which a partition confirmed nothing."""
@@ -168,7 +176,7 @@ class Workload:
         )
         self.history.sends.append(send)
         try:
-            stored = await client.publish(self.topic, send.value, partition=partition)
+            stored = await client.publish(self.topic, payload_of(send.value), partition=partition)
         except QuiverError:
             await asyncio.sleep(_AGAIN_S)
             return False
@@ -210,7 +218,7 @@ class Workload:
     ) -> list[tuple[int, str]]:
         reader = client.read(self.topic, partition=partition, start=start)
         try:
-            return [(one.offset, one.payload.decode()) async for one in reader.messages()]
+            return [(one.offset, value_in(one.payload)) async for one in reader.messages()]
         finally:
             await reader.close()
 
@@ -227,7 +235,7 @@ class Workload:
     async def _consume_some(self, client: quiver.AsyncClient) -> None:
         invoked = time.monotonic()
         messages = await client.receive(self.subscription, 50, wait="1s")
-        given = [Delivered(one.payload.decode(), invoked) for one in messages]
+        given = [Delivered(value_in(one.payload), invoked) for one in messages]
         self.deliveries += given
         if messages:
             await client.ack(self.subscription, messages)
@@ -257,6 +265,15 @@ class Workload:
         producing = any(send.ended < 0 for send in self.history.sends)
         left = (info.ready or 0) + (info.delayed or 0) + (info.leased or 0) + (info.unseen or 0)
         return producing or left > 0
+
+
+def payload_of(value: str) -> str:
+    """The value, and enough after it that disks fill up."""
+    return f"{value} {_PADDING}"
+
+
+def value_in(payload: bytes) -> str:
+    return payload.decode().partition(" ")[0]
 
 
 def subscription_of(topic: str) -> str:

@@ -72,6 +72,7 @@ SAMPLES: dict[type, Sample] = {
     wire.ListTokens: wire.ListTokens,
     wire.RevokeToken: lambda: wire.RevokeToken(token_id="0" * 16),
     wire.DescribeCluster: wire.DescribeCluster,
+    wire.AskPeer: lambda: wire.AskPeer(question=b""),
     wire.MovePartition: lambda: wire.MovePartition(topic="a.orders", partition=0, nodes=["node-1"]),
     wire.TransferLead: lambda: wire.TransferLead(topic="a.orders", partition=0),
     wire.Decommission: lambda: wire.Decommission(node="node-1"),
@@ -86,7 +87,7 @@ CLUSTER_CHANGES = {
     wire.SplitPartition,
 }
 OF_THE_CLUSTER = CLUSTER_CHANGES | {
-    wire.DescribeCluster,
+    wire.AskPeer,
     wire.CreateToken,
     wire.ListTokens,
     wire.RevokeToken,
@@ -98,6 +99,7 @@ FOR_ANYBODY_KNOWN = {
     wire.Ping,
     wire.Abandon,
     wire.DescribeNode,
+    wire.DescribeCluster,
     wire.ListAlerts,
     wire.ListTopics,
     wire.ListSubscriptions,

@@ -14,6 +14,7 @@ from quiver.edge.node import Node
 from quiver.errors import InvalidSetting
 from tests.aio import async_test
 from tests.etcd_server import EtcdServer
+from tests.serving import Served, eventually
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,23 @@ async def test_nodes_under_one_prefix_are_a_cluster_and_those_under_another_are_
 async def test_another_node_of_the_same_name_does_not_start(
     etcd: EtcdServer, tmp_path: Path
 ) -> None:
-    async with serving(config(etcd, tmp_path, "one", "names/")):
+    async with serving(config(etcd, tmp_path / "here", "one", "shared/")):
         with pytest.raises(InvalidSetting, match="'one'"):
-            async with serving(config(etcd, tmp_path / "other", "one", "names/")):
+            async with serving(config(etcd, tmp_path / "there", "one", "shared/")):
                 pass
+        async with serving(config(etcd, tmp_path / "there", "one", "other/")) as other:
+            assert await other.list_topics() == []
+
+
+def test_a_node_waits_for_an_etcd_that_comes_later(tmp_path: Path) -> None:
+    etcd = EtcdServer(tmp_path / "etcd")
+    settings = {"QUIVER_METADATA_STORE": "etcd", "QUIVER_METADATA_ENDPOINTS": etcd.endpoint}
+    node = Served(tmp_path / "node", **settings)
+    try:
+        eventually(lambda: "is waited for" in node.log, "the node has found no etcd")
+        etcd.start()
+        node.wait_ready()
+        assert node.stop() == 0
+    finally:
+        node.close()
+        etcd.stop()

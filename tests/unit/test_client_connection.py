@@ -101,6 +101,45 @@ class TestHandshake:
                 await SocketDialer().dial(address)
 
 
+class TestSilence:
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connection_module, "_QUIET_S", 0.02)
+        monkeypatch.setattr(connection_module, "_SILENT_S", 0.5)
+
+    @async_test
+    async def test_a_node_that_answers_not_even_a_ping_is_given_up_long_before_the_request(
+        self,
+    ) -> None:
+        async def mute(visitor: Visitor) -> None:
+            await visitor.welcome()
+            while True:
+                await visitor.next_request()
+
+        async with framed_server(mute) as address, dialled(address) as channel:
+            with pytest.raises(ConnectionLost, match="stopped answering"):
+                await channel.call(wire.ListTopics(), timeout_s=100)
+
+    @async_test
+    async def test_a_node_that_takes_long_and_answers_pings_is_waited_for(self) -> None:
+        pings = 0
+
+        async def slow(visitor: Visitor) -> None:
+            nonlocal pings
+            await visitor.welcome()
+            asked, _ = await visitor.next_request()
+            while pings < 2:
+                ping, _ = await visitor.next_request()
+                assert isinstance(ping, wire.Ping)
+                visitor.done(ping)
+                pings += 1
+            visitor.done(asked)
+
+        async with framed_server(slow) as address, dialled(address) as channel:
+            await channel.call(wire.ListTopics(), timeout_s=100)
+        assert pings == 2
+
+
 class TestCalls:
     @async_test
     async def test_answers_may_come_in_any_order(self) -> None:

@@ -105,6 +105,20 @@ class TestPool:
         assert 5 < clock.now < 30 * Backoff().most_s
         await pool.close()
 
+    @async_test
+    async def test_a_node_that_is_doubted_is_asked_last(self) -> None:
+        pool = pool_of(network := Network("a:1", "b:1"))
+        assert (await pool.any_channel())[0] == "a:1"
+        pool.doubt("a:1")
+        assert pool.any_open() is None
+        assert (await pool.any_channel())[0] == "b:1"
+        network.nodes["b:1"].is_down = True
+        channel = pool.open_channel("b:1")
+        assert isinstance(channel, ScriptedChannel)
+        channel.lose()
+        assert (await pool.any_channel())[0] == "a:1", "better than nobody"
+        await pool.close()
+
 
 class TestBackoff:
     def test_pauses_are_drawn_from_zero_to_a_bound_that_doubles(self) -> None:
@@ -194,6 +208,18 @@ class TestCalls:
 
 
 class TestTopics:
+    @async_test
+    async def test_what_did_not_hold_is_asked_of_another_node(self) -> None:
+        """The first may be cut off from the others, and not know who leads."""
+        network = Network("a:1", "b:1")
+        for node in network.nodes.values():
+            node.add_topic("orders", partitions=1)
+        cluster = Cluster(pool_of(network), clock=HastyClock(), timeout_s=60)
+        assert (await cluster.layout("orders")).asked == "a:1"
+        cluster.doubt("orders")
+        assert (await cluster.refresh("orders")).asked == "b:1"
+        await cluster.close()
+
     @async_test
     async def test_a_topic_is_described_once_until_it_is_forgotten(self) -> None:
         network = Network("a:1")

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from quiver.client.backoff import Backoff
 from quiver.client.channel import Answer, Channel
-from quiver.client.pool import Pool
+from quiver.client.pool import SOON_S, Pool
 from quiver.errors import ConnectionLost, ProtocolError, QuiverError, RequestTimeout
 from quiver.model.clock import Clock
 from quiver.model.ids import PartitionIndex
@@ -54,7 +54,7 @@ class TopicLayout:
             raise ProtocolError(f"topic {info.name!r} was described without all ranges") from error
         self._replicas = {partition.index: partition.in_sync for partition in info.partitions}
         self._leaders = {partition.index: partition.leader for partition in info.partitions}
-        self._asked = asked
+        self.asked = asked
 
     @property
     def partitions(self) -> list[int]:
@@ -62,7 +62,7 @@ class TopicLayout:
 
     def address(self, partition: int) -> str:
         """The node to ask about this partition."""
-        return self._leaders.get(partition) or self._asked
+        return self._leaders.get(partition) or self.asked
 
     def nearest(self, partition: int, zone: str) -> str:
         """The node of this zone to read the partition from; without one there, its leader."""
@@ -98,6 +98,7 @@ class Cluster:
         repeatable: bool,
         find_address: Callable[[], str] | None = None,
         timeout_s: float | None = None,
+        attempt_s: float = float("inf"),
         about: str | None = None,
     ) -> tuple[str, Answer]:
         """The answer and who gave it. ``about`` is the topic that the call concerns, if it is one's.
@@ -109,24 +110,27 @@ class Cluster:
         deadline = self._clock.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         failures = 0
         while True:
-            sent = False
+            sent, address = False, ""
             try:
                 address, channel = await self._channel(
                     find_address, deadline - self._clock.monotonic()
                 )
                 left_s = max(_TIMEOUT_S_MIN, deadline - self._clock.monotonic())
                 sent = True
-                return address, await channel.call(request, timeout_s=left_s)
+                return address, await channel.call(request, timeout_s=min(left_s, attempt_s))
             except QuiverError as error:
                 failures += 1
                 may_repeat = error.retryable and (repeatable or not sent)
                 left_s = deadline - self._clock.monotonic()
                 if not may_repeat or left_s <= 0 or not self.pool.has_connected:
                     raise
+                if find_address is None:
+                    self.pool.doubt(address)
                 pause_s = self._backoff.pause_s(failures, self._chance) + _asked_pause_s(error)
             await self._clock.sleep(min(left_s, pause_s))
             if about is not None:
                 with contextlib.suppress(QuiverError):  # another node may lead it by now
+                    self.doubt(about)
                     await self.refresh(about, max(_TIMEOUT_S_MIN, left_s - pause_s))
 
     async def _channel(
@@ -165,13 +169,25 @@ class Cluster:
         """The topic may have changed: describe it when it is next needed."""
         self._layouts.pop(topic, None)
 
+    def doubt(self, topic: str) -> None:
+        """Things are not as the topic was described: have another node describe it, if there is one.
+
+        The node that did may be cut off from the others and not know it.
+        """
+        layout = self._layouts.get(topic)
+        if layout is not None:
+            self.pool.doubt(layout.asked)
+
     def keep(self, info: TopicInfo, asked: str) -> None:
         self._layouts[info.name] = TopicLayout(info, asked)
 
     async def _describe(self, topic: str, timeout_s: float | None) -> TopicLayout:
         try:
             asked, (reply, _) = await self.call(
-                DescribeTopic(name=topic, extents=False), repeatable=True, timeout_s=timeout_s
+                DescribeTopic(name=topic, extents=False),
+                repeatable=True,
+                timeout_s=timeout_s,
+                attempt_s=SOON_S,
             )
         except QuiverError as error:
             if not isinstance(error, ConnectionLost | RequestTimeout):

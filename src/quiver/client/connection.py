@@ -2,7 +2,7 @@
 
 Requests are written as they are started, up to the number that the node allows unanswered; the rest
 wait here, in order and bounded. Every request ends: with its answer, after its time, or with the
-connection. A node that says nothing at all for as long as a request may take is given up.
+connection. A node that owes an answer and says nothing, not even to a ping, is given up.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from quiver.model.wire import (
     AnyRequest,
     Failed,
     Hello,
+    Ping,
     Receive,
     Received,
     Return,
@@ -53,6 +54,8 @@ _GATHERED_BYTES = 64 << 10
 _TRUSTED_BYTES = 16 << 20
 """What a node says of a reply's size is believed up to this much: about what is asked for at most."""
 _CLOSE_TIMEOUT_S = 1.0
+_QUIET_S, _SILENT_S, _LATE_S = 2.0, 3.0, 0.5
+"""A node that owes answers and says nothing is asked whether it is there, then given so long."""
 
 
 class _Call(NamedTuple):
@@ -80,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._requests_max = 1
         self._frame_bytes_max = FRAME_BYTES_MAX
         self._heard = 0.0
+        self._asked_at: float | None = None
+        self._listening: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: QuiverError | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -119,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._waiting[request.id] = call._replace(buffers=buffers)
         self._ring_at(call.deadline)
+        if self._listening is None:
+            self._listen_again(_QUIET_S)
         if isinstance(request, Receive):
             future.add_done_callback(partial(self._abandon_if_cancelled, request))
         return future
@@ -330,6 +337,36 @@ class Connection(asyncio.BufferedProtocol):
         elif following < float("inf"):
             self._ring_at(following)
 
+    def _listen_again(self, after_s: float) -> None:
+        self._listening = self._loop.call_later(after_s, self._listen, self._loop.time() + after_s)
+
+    def _listen(self, due: float) -> None:
+        """A node that owes answers must say something, or answer a ping."""
+        self._listening = None
+        now = self._loop.time()
+        owed = [call.started for call in self._sent.values() if not call.future.done()]
+        if not owed or self._failure is not None:
+            self._asked_at = None
+            return
+        since = max(self._heard, min(owed))
+        if self._asked_at is not None and self._heard >= self._asked_at:
+            self._asked_at = None
+        if now - due > _LATE_S:
+            self._listen_again(_LATE_S)  # it was we who did not listen
+        elif self._asked_at is not None:
+            if now - self._asked_at >= _SILENT_S:
+                self._give_up(ConnectionLost(f"{self.address} has stopped answering"))
+            else:
+                self._listen_again(_SILENT_S - (now - self._asked_at))
+        elif now - since < _QUIET_S:
+            self._listen_again(_QUIET_S - (now - since))
+        elif len(self._sent) < self._requests_max and not self._waiting:
+            self._asked_at = now
+            self._listen_again(_SILENT_S)
+            self.start(Ping(), timeout_s=2 * _SILENT_S).add_done_callback(_forget)
+        else:
+            self._listen_again(_QUIET_S)
+
     def _give_up(self, error: QuiverError) -> None:
         self._fail(error)
         if self._transport is not None:
@@ -340,9 +377,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._failure is not None:
             return
         self._failure = error
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        for timer in (self._alarm, self._listening):
+            if timer is not None:
+                timer.cancel()
+        self._alarm = self._listening = None
         unanswered = [*self._sent.values(), *self._waiting.values()]
         self._sent, self._waiting = {}, {}
         for call in unanswered:

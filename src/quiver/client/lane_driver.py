@@ -18,12 +18,14 @@ from quiver.client.cluster import Cluster, TopicLayout
 from quiver.client.delivery import Placement
 from quiver.client.lane import Lane, ProducerSession, Verdict
 from quiver.client.pending import PendingBatch
+from quiver.client.pool import SOON_S
 from quiver.errors import (
     ConnectionLost,
     LeaderChanged,
     NotLeader,
     PartitionNotFound,
     QuiverError,
+    RequestTimeout,
     ShuttingDown,
     StaleLayout,
     TopicNotFound,
@@ -33,7 +35,8 @@ from quiver.model.schema import COLUMN_BIT, schema_of
 from quiver.model.topic import Acks
 from quiver.model.wire import Publish, Published
 
-REQUEST_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 5.0
+"""A leader that is cut off from its followers cannot say so: another may lead the partition by then."""
 _ANSWER_GRACE_S = 2.0
 """How much longer than the node the client waits, so that the node's own word arrives."""
 _REQUEST_TIMEOUT_S_MIN = 0.1
@@ -44,6 +47,7 @@ _MOVED = (
     ConnectionLost,
     NotLeader,
     LeaderChanged,
+    RequestTimeout,
     ShuttingDown,
 )
 """After these, the partition may be led by another node."""
@@ -214,10 +218,16 @@ class LaneDriver:
     async def _find_the_way(self) -> None:
         owner, lane = self._owner, self.lane
         if self._layout_is_stale:
+            owner.cluster.doubt(owner.topic)
             await owner.refresh_layout()
             self._layout_is_stale = False
             self._give_up_misrouted()
-        channel = await owner.cluster.pool.channel(owner.layout.address(self._partition))
+        address = owner.layout.address(self._partition)
+        try:
+            async with asyncio.timeout(SOON_S):  # another node may lead it before this one answers
+                channel = await owner.cluster.pool.channel(address)
+        except TimeoutError:
+            raise ConnectionLost(f"{address} did not answer within {SOON_S:g} s") from None
         await channel.drain()
         if lane.needs_session and lane.is_settled:
             lane.adopt(await owner.open_session())

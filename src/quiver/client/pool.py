@@ -16,6 +16,10 @@ from quiver.client.channel import Channel, Dialer
 from quiver.errors import AccessRefused, ConnectionLost, QuiverError
 from quiver.model.clock import Clock
 
+SOON_S = 3.0
+"""How long one node is waited for while there may be another to ask."""
+_DOUBT_S = 10.0
+
 
 class _Node:
     """What the pool knows of one address."""
@@ -47,6 +51,7 @@ class Pool:
         self._chance = chance or random.Random()
         self._nodes: dict[str, _Node] = {}
         self._closed = False
+        self._doubts: dict[str, float] = {}
         self.has_connected = False
         """Whether any node ever answered: if not, the address is more likely wrong than down."""
 
@@ -75,7 +80,7 @@ class Pool:
         """A channel that is open already to one of the nodes to begin with, and its address."""
         for address in self._bootstrap:
             known = self.open_channel(address)
-            if known is not None:
+            if known is not None and not self._is_doubted(address):
                 return address, known
         return None
 
@@ -87,15 +92,36 @@ class Pool:
         failures: list[QuiverError] = []
         for address in list(self._bootstrap):
             try:
-                return address, await self.channel(address)
+                return address, await self._soon(address)
             except QuiverError as error:
                 failures.append(error)
-                # The one that failed is asked last next time.
-                self._bootstrap.append(self._bootstrap.pop(self._bootstrap.index(address)))
+                self._ask_last(address)
         refusals = [error for error in failures if isinstance(error, AccessRefused)]
         if refusals or len(failures) == 1:
             raise (refusals or failures)[0]
         raise ConnectionLost("; ".join(error.message for error in failures))
+
+    def doubt(self, address: str) -> None:
+        """What this node said did not hold: ask the others for a while, if there are any."""
+        if address in self._bootstrap:
+            self._ask_last(address)
+            self._doubts[address] = self._clock.monotonic() + _DOUBT_S
+
+    def _is_doubted(self, address: str) -> bool:
+        return self._doubts.get(address, 0.0) > self._clock.monotonic()
+
+    def _ask_last(self, address: str) -> None:
+        self._bootstrap.append(self._bootstrap.pop(self._bootstrap.index(address)))
+
+    async def _soon(self, address: str) -> Channel:
+        """The channel, unless another node might answer sooner; opening it goes on then."""
+        if len(self._bootstrap) == 1:
+            return await self.channel(address)
+        try:
+            async with asyncio.timeout(SOON_S):
+                return await self.channel(address)
+        except TimeoutError:
+            raise ConnectionLost(f"{address} did not answer within {SOON_S:g} s") from None
 
     async def close(self) -> None:
         self._closed = True

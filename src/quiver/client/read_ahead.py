@@ -142,6 +142,7 @@ class ReadAhead:
                 if not error.retryable or is_late:
                     raise
                 failures += 1
+                self._cluster.doubt(self._topic)
                 self._cluster.forget(self._topic)
                 await self._clock.sleep(self._backoff.pause_s(failures, self._chance))
                 continue

@@ -42,8 +42,10 @@ def pinned_to(record: PartitionRecord, target: tuple[NodeId, ...]) -> PartitionR
         raise InvalidRequest(
             f"{len(target)} replicas are fewer than the {record.min_in_sync} that must be in sync"
         )
-    moved = moving(record, target)
-    return msgspec.structs.replace(moved, pinned=True, wanted=len(target))
+    placed = msgspec.structs.replace(record, pinned=True, wanted=len(target))
+    if set(target) == set(record.replicas):
+        return msgspec.structs.replace(placed, replicas=target, target=())
+    return moving(placed, target)
 
 
 def unpinned(record: PartitionRecord) -> PartitionRecord:

@@ -10,7 +10,7 @@ from typing import Any
 
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.principal import PEER
-from quiver.edge.cluster_calls import AnyClusterChange, manage_cluster, node_alone
+from quiver.edge.cluster_calls import AnyClusterChange, as_seen, manage_cluster, node_alone
 from quiver.edge.scatter import Scatter
 from quiver.edge.services import NodeServices
 from quiver.edge.subscription_calls import find, manage, peek, push_url, read_state
@@ -154,9 +154,10 @@ class Calls:
     async def _describe_cluster(self, _: wire.DescribeCluster) -> wire.AnyReply:
         services = self._services
         if services.cluster is not None:
-            return wire.Cluster(cluster=services.cluster.describe())
-        topics = await services.broker.list_topics()
-        return wire.Cluster(cluster=node_alone(services.node, topics))
+            cluster = services.cluster.describe()
+        else:
+            cluster = node_alone(services.node, await services.broker.list_topics())
+        return wire.Cluster(cluster=as_seen(cluster, self._caller.sees_topic))
 
     async def _manage_cluster(self, request: AnyClusterChange) -> wire.AnyReply:
         return await manage_cluster(self._services.cluster, request)

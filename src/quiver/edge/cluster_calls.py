@@ -5,8 +5,10 @@ A node that is on its own describes itself, and refuses what only a cluster can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import msgspec
 
 from quiver.errors import NotACluster
 from quiver.model import wire
@@ -60,3 +62,10 @@ def node_alone(name: str, topics: Sequence[wire.TopicInfo]) -> wire.ClusterInfo:
     ]
     node = wire.NodeInfo(id=name, version=__version__, leads=len(partitions), holds=len(partitions))
     return wire.ClusterInfo(nodes=[node], partitions=partitions, controller=name)
+
+
+def as_seen(cluster: wire.ClusterInfo, sees: Callable[[str], bool]) -> wire.ClusterInfo:
+    """The cluster for a caller who sees some of its topics: nodes are no secret, topics are."""
+    topics = {topic for topic in {one.topic for one in cluster.partitions} if sees(topic)}
+    seen = [one for one in cluster.partitions if one.topic in topics]
+    return msgspec.structs.replace(cluster, partitions=seen)

@@ -47,6 +47,7 @@ from quiver.edge.observing import Observing
 from quiver.edge.peers import Peers, peer_secret
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
+from quiver.errors import LeaseLost, MetadataConflict, MetadataUnavailable
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
 _DISK_THREADS = 8
 _CLOSE_TIMEOUT_S = 30.0
 _JOIN_TIMEOUT_S = 10.0
+_STORE_WAIT_S = 30.0
+"""How long a node that starts waits for a metadata store that does not answer."""
+_STORE_AGAIN_S = 0.5
 
 logger = structlog.get_logger()
 
@@ -371,9 +375,8 @@ async def run_node(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node: Node | Forwarder = Forwarder(config) if config.role == "forwarder" else Node(config)
+    node, native, http = await _started(config, stopping)
     try:
-        native, http = await _started(node)
         logger.info(
             "node is ready",
             node=config.name,
@@ -392,7 +395,27 @@ async def run_node(
     logger.info("node has stopped", node=config.name)
 
 
-async def _started(node: Node | Forwarder) -> tuple[Address | None, Address | None]:
-    if isinstance(node, Forwarder):
-        return None, await node.start()
-    return await node.start(), node.http_address
+async def _started(
+    config: NodeConfig, stopping: asyncio.Event
+) -> tuple[Node | Forwarder, Address | None, Address | None]:
+    """A node that runs. While its metadata store elects, or is not there yet, it is waited for."""
+    if config.role == "forwarder":
+        forwarder = Forwarder(config)
+        try:
+            return forwarder, None, await forwarder.start()
+        except BaseException:
+            await forwarder.stop()
+            raise
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _STORE_WAIT_S
+    while True:
+        node = Node(config)
+        try:
+            native = await node.start()
+            return node, native, node.http_address
+        except (MetadataUnavailable, MetadataConflict, LeaseLost) as error:
+            if stopping.is_set() or loop.time() > deadline:
+                raise
+            logger.warning("the metadata store is waited for", error=error.message)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _STORE_AGAIN_S)

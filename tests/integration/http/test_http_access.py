@@ -22,7 +22,9 @@ from tests.integration.http.http_node import LOOPBACK, HttpNode, http_node, prob
 
 ASKED = Security(authentication=True)
 GUARDED = [operation for operation in OPERATIONS if not operation.is_open]
-FOR_ANYBODY_KNOWN = {"list_topics", "list_queues", "list_subscriptions", "list_alerts"}
+FOR_ANYBODY_KNOWN = {
+    *("list_topics", "list_queues", "list_subscriptions", "describe_cluster", "list_alerts")
+}
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -128,6 +130,20 @@ async def test_what_is_open_to_anybody_stays_open(tmp_path: Path) -> None:
     async with http_node(tmp_path, security=ASKED) as node:
         for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
             assert (await node.http.get(path)).status_code == 200
+
+
+@edge_test
+async def test_the_cluster_is_told_without_topics_that_the_caller_does_not_see(
+    tmp_path: Path,
+) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        ours = bearer(await made_token(node, tmp_path, "admin:a.*"))
+        theirs = bearer(await made_token(node, tmp_path, "consume:b.*"))
+        assert (await node.http.put("/topics/a.orders", json={}, headers=ours)).is_success
+        told = (await node.http.get("/cluster", headers=ours)).json()
+        assert [one["topic"] for one in told["partitions"]] == ["a.orders"]
+        told = (await node.http.get("/cluster", headers=theirs)).json()
+        assert (len(told["nodes"]), told["partitions"]) == (1, [])
 
 
 @edge_test

@@ -63,7 +63,7 @@ function onState(word, figures) {
 
 async function enter() {
   try {
-    await call("GET", "/alerts");
+    await call("GET", "/cluster");
   } catch (error) {
     if (error.status === 401) return;
     fill(content, problem(error), el("p", { class: "hint" }, "The page looks again every two seconds."));

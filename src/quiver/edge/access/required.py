@@ -153,7 +153,7 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.CreateToken: _cluster,
     wire.ListTokens: _cluster,
     wire.RevokeToken: _cluster,
-    wire.DescribeCluster: _cluster,
+    wire.DescribeCluster: _none,
     wire.MovePartition: _cluster,
     wire.TransferLead: _cluster,
     wire.Decommission: _cluster,

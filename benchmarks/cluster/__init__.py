@@ -1,0 +1,13 @@
+"""Clusters on this machine: failover, replicated publishing, a thousand partitions, and scale."""
+
+from benchmarks.cluster.failing import fail_over
+from benchmarks.cluster.many import hold_a_thousand_partitions
+from benchmarks.cluster.replicating import publish_to_three_replicas
+from benchmarks.cluster.scaling import publish_to_more_nodes
+
+BENCHMARKS = (
+    fail_over,
+    publish_to_three_replicas,
+    hold_a_thousand_partitions,
+    publish_to_more_nodes,
+)
