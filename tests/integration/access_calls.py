@@ -76,7 +76,6 @@ SAMPLES: dict[type, Sample] = {
     wire.MovePartition: lambda: wire.MovePartition(topic="a.orders", partition=0, nodes=["node-1"]),
     wire.TransferLead: lambda: wire.TransferLead(topic="a.orders", partition=0),
     wire.Decommission: lambda: wire.Decommission(node="node-1"),
-    wire.SplitPartition: lambda: wire.SplitPartition(topic="a.orders", partition=0),
     wire.DeleteSubscription: lambda: wire.DeleteSubscription(name="a.spare"),
     wire.DeleteTopic: lambda: wire.DeleteTopic(name="a.spare-topic"),
 }
@@ -84,7 +83,6 @@ CLUSTER_CHANGES = {
     wire.MovePartition,
     wire.TransferLead,
     wire.Decommission,
-    wire.SplitPartition,
 }
 OF_THE_CLUSTER = CLUSTER_CHANGES | {
     wire.AskPeer,

@@ -52,7 +52,6 @@ def test_people_get_tables(quiver: Commands, what: str) -> None:
     "command",
     [
         ["move", "orders/0", "node-2"],
-        ["split", "orders/0"],
         ["leaders", "--transfer", "orders/0"],
         ["decommission", "node-1", "--yes"],
     ],
@@ -74,7 +73,6 @@ def test_changes_are_in_the_audit_log(quiver: Commands, node: Served) -> None:
     ("command", "said"),
     [
         (["move", "orders", "node-1"], "not a partition: 'orders'; write it as orders/0"),
-        (["split", "orders/x"], "not a partition"),
         (["leaders", "--to", "node-1"], "--to is for --transfer"),
         (["decommission", "node-1", "--wait", "soon"], "not a duration"),
         (["up", "--nodes", "0"], "'--nodes'"),

@@ -94,6 +94,9 @@ class TestQueue:
             "segment_bytes": 8 << 20,
             "segment_age_s": 3600,
             "dedup_window": 60.0,
+            "replicas": None,
+            "min_in_sync": None,
+            "allow_data_loss": False,
         }
 
     def test_what_was_done_is_told_on_standard_error(self, quiver: Commands) -> None:

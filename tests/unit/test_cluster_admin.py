@@ -46,11 +46,7 @@ class Cluster:
         clock = ManualClock()
         self.store = MemoryStore(clock)
         self.view = ClusterView(self.store, clock)
-        self.split: list[tuple[str, int]] = []
-        self.admin = Administration(self.store, self.view, self._split)
-
-    async def _split(self, topic: str, partition: int) -> None:
-        self.split.append((topic, partition))
+        self.admin = Administration(self.store, self.view)
 
     async def fill(self, **changes: object) -> None:
         record = PartitionRecord(
@@ -223,13 +219,6 @@ class TestDecommissioning:
     async def test_a_node_that_nobody_knows_is_refused(self) -> None:
         with pytest.raises(NodeNotFound):
             await (await filled()).admin.decommission("x", cancel=False)
-
-
-@async_test
-async def test_a_split_is_left_to_whoever_knows_topics() -> None:
-    cluster = await filled()
-    await cluster.admin.split("orders", 0)
-    assert cluster.split == [("orders", 0)]
 
 
 class TestDescribing:

@@ -339,12 +339,6 @@ class Broker:
         await self._remove_data(record)
         logger.info("topic deleted", topic=name)
 
-    async def split_partition(self, topic: str, index: int) -> None:
-        raise InvalidRequest(
-            f"partition {index} of {topic!r} cannot be divided: the number of partitions of a topic "
-            "is fixed in this version"
-        )
-
     async def describe_topic(self, name: str, *, extents: bool = True) -> TopicInfo:
         """A topic; with ``extents`` also where each of its partitions begins and ends."""
         record = self._catalog.get(name)

@@ -156,21 +156,6 @@ def move(
 
 
 @app.command()
-def split(
-    context: typer.Context, partition: Partition, json: Json = False, url: UrlFlag = None
-) -> None:
-    """Divide a partition's keys in two; the upper half is a new partition's."""
-    topic, index = _place(partition)
-    with connected(context, url) as client:
-        client.split_partition(topic, index)
-        layout = client.describe_topic(topic)
-    if json:
-        print_json(layout)
-        return
-    tell(f"split {partition}: {topic} has {plural(len(layout.partitions), 'partition')} now")
-
-
-@app.command()
 def decommission(
     context: typer.Context,
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node.", show_default=False)],

@@ -18,7 +18,6 @@ from quiver.model.wire import (
     MovePartition,
     ReadMetrics,
     RevokeToken,
-    SplitPartition,
     TokenCreated,
     TokenInfo,
     Tokens,
@@ -97,8 +96,3 @@ class Administering:
     async def decommission(self, node: str, *, cancel: bool = False) -> None:
         """Have a node emptied, so that it can be stopped for good; ``cancel`` lets it stay."""
         await self._cluster.call(Decommission(node=node, cancel=cancel), repeatable=True)
-
-    async def split_partition(self, topic: str, partition: int) -> None:
-        """Divide a partition's keys in two: the upper half becomes a new partition's."""
-        request = SplitPartition(topic=topic, partition=partition)
-        await self._cluster.call(request, repeatable=False)

@@ -120,7 +120,6 @@ class Client(Wrapper[AsyncClient]):
     move_partition = blocking(AsyncClient.move_partition)
     transfer_lead = blocking(AsyncClient.transfer_lead)
     decommission = blocking(AsyncClient.decommission)
-    split_partition = blocking(AsyncClient.split_partition)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
 

@@ -7,7 +7,7 @@ is carried out here, and nothing that another node has changed meanwhile is over
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -39,18 +39,11 @@ from quiver.model import wire
 
 _ATTEMPTS = 20
 
-Split = Callable[[str, int], Awaitable[None]]
-"""Divides a partition; it belongs to whoever knows topics and their key ranges."""
-
 
 class Administration:
-    def __init__(self, store: MetadataStore, view: ClusterView, split: Split) -> None:
+    def __init__(self, store: MetadataStore, view: ClusterView) -> None:
         self._store = store
         self._view = view
-        self._split = split
-
-    async def split(self, topic: str, partition: int) -> None:
-        await self._split(topic, partition)
 
     def describe(self) -> wire.ClusterInfo:
         return described(self._view.state)

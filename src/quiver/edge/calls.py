@@ -181,7 +181,6 @@ _HANDLERS: dict[type, Callable[[Calls, Any], Awaitable[wire.AnyReply]]] = {
     wire.MovePartition: Calls._manage_cluster,
     wire.TransferLead: Calls._manage_cluster,
     wire.Decommission: Calls._manage_cluster,
-    wire.SplitPartition: Calls._manage_cluster,
 }
 
 

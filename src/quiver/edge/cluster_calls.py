@@ -14,7 +14,7 @@ from quiver.errors import NotACluster
 from quiver.model import wire
 from quiver.version import __version__
 
-AnyClusterChange = wire.MovePartition | wire.TransferLead | wire.Decommission | wire.SplitPartition
+AnyClusterChange = wire.MovePartition | wire.TransferLead | wire.Decommission
 
 
 class ClusterAdmin(Protocol):
@@ -32,8 +32,6 @@ class ClusterAdmin(Protocol):
 
     async def decommission(self, node: str, *, cancel: bool) -> None: ...
 
-    async def split(self, topic: str, partition: int) -> None: ...
-
 
 async def manage_cluster(admin: ClusterAdmin | None, request: AnyClusterChange) -> wire.AnyReply:
     """Have something done to the cluster, if there is one."""
@@ -46,8 +44,6 @@ async def manage_cluster(admin: ClusterAdmin | None, request: AnyClusterChange) 
             await admin.transfer(request.topic, request.partition, request.node)
         case wire.Decommission():
             await admin.decommission(request.node, cancel=request.cancel)
-        case wire.SplitPartition():
-            await admin.split(request.topic, request.partition)
     return wire.Done()
 
 

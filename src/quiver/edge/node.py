@@ -196,9 +196,7 @@ class Node:
         )
         self.services.authority.peer_secret = secret
         if self._member is not None:
-            self.services.cluster = Administration(
-                self._store, self._member.view, self._broker.split_partition
-            )
+            self.services.cluster = Administration(self._store, self._member.view)
         return self.services
 
     # ------------------------------------------------------------------ in a cluster

@@ -722,13 +722,6 @@ class Decommission(Request, tag="decommission"):
     """Let it hold replicas again."""
 
 
-class SplitPartition(Request, tag="split_partition"):
-    """Divide a partition's range of key hashes in two; the upper half is a new partition's."""
-
-    topic: str
-    partition: int
-
-
 AnyRequest = (
     Hello
     | Ping
@@ -773,7 +766,6 @@ AnyRequest = (
     | MovePartition
     | TransferLead
     | Decommission
-    | SplitPartition
 )
 AnyReply = (
     Welcome

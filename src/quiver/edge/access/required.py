@@ -157,7 +157,6 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.MovePartition: _cluster,
     wire.TransferLead: _cluster,
     wire.Decommission: _cluster,
-    wire.SplitPartition: _cluster,
 }
 SUBJECT: dict[type, Callable[[Any], str]] = {
     wire.Publish: attrgetter("topic"),
@@ -187,7 +186,6 @@ ADMINISTRATIVE = frozenset(
         wire.MovePartition,
         wire.TransferLead,
         wire.Decommission,
-        wire.SplitPartition,
     }
 )
 """Calls that leave a line in the audit log also when they are carried out."""
