@@ -45,7 +45,7 @@ from quiver.testing.simulator.simulation import (
 )
 from quiver.testing.simulator.store import StoreClient
 
-_SETTLE_SECONDS_MAX = 60.0
+_SETTLE_SECONDS_MAX = 30.0
 _QUEUES = 3
 _CONSUMERS = 2
 _SNAPSHOT_BYTES = 4 << 10
@@ -53,7 +53,7 @@ _LATER = f"{TOPIC}2"
 """The name of a topic that is made in the middle of everything."""
 _FAULT_SHARE = 0.6
 """These seeds take longer, and so have less time for faults."""
-_DRAIN_SECONDS_MAX = 90.0
+_DRAIN_SECONDS_MAX = 60.0
 _NODES = msgspec.structs.replace(
     SETTINGS,
     holdings=msgspec.structs.replace(
@@ -194,8 +194,10 @@ class BrokerSimulation(_Simulation):
     async def _operate(self, rng: Random) -> None:
         """An operator makes another topic, and moves partitions about, while all goes on."""
         until = self._loop.time() + self._settings.fault_seconds
-        await asyncio.sleep(rng.uniform(0.5, self._settings.fault_seconds))
+        await asyncio.sleep(rng.uniform(0.5, self._settings.fault_seconds / 2))
         await self._insist(self._client("operator"), _topic(_LATER, 1))
+        if self._loop.time() >= until:
+            return
         self._partitions.append(PartitionId(f"{_LATER}/0"))
         self._produce("producer-later", self._partitions[-1])
         while self._loop.time() < until:
