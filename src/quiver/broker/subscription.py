@@ -82,10 +82,13 @@ class Subscription:
     def replace(
         self,
         inboxes: dict[tuple[int, int], Inbox],
-        version: tuple[int, int],
+        version: tuple[int, int] | None,
         places: Collection[tuple[str, int]],
     ) -> None:
-        """From now on these are its partitions here; ``places`` are all it has, wherever."""
+        """From now on these are its partitions here; ``places`` are all it has, wherever.
+
+        Without a ``version`` some of those here are missing: whoever uses it next tries again.
+        """
         self.version = version
         if self.membership is not None:
             self.membership.read(inboxes.values(), places)
