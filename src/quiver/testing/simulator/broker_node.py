@@ -54,6 +54,10 @@ class BrokerNode(SimulatedNode):
         cluster, run_blocking = self._member(process), self._blocking(process)
         storage = ReplicatedStorage(cluster, self.clock, run_blocking)
         peers: Any = SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
+
+        def known_leader(topic: str, index: int) -> str | None:
+            return broker.known_leader(topic, index)
+
         broker = Broker(
             FOLDER,
             self._store,
@@ -62,9 +66,7 @@ class BrokerNode(SimulatedNode):
             run_blocking=run_blocking,
             limits=LIMITS,
             storage=storage,
-            elsewhere=OtherNodes(
-                peers, self.clock, lambda topic, index: broker.known_leader(topic, index)
-            ),
+            elsewhere=OtherNodes(peers, self.clock, known_leader),
         )
         await run_blocking(lambda: self.disk.make_folder(FOLDER))
         await broker.open()
@@ -123,29 +125,33 @@ class BrokerNode(SimulatedNode):
                 caller: Any = SimpleNamespace(principal=PEER)
                 return await answer_peer(self._services, caller, request, memoryview(ask.body))
             case wire.Receive() if ask.is_peer:
-                receiving = Receiving(broker, self.clock, request)
-                while (received := await receiving.attempt()) is None:
-                    await receiving.wait()
-                return received
+                return await self._receive_here(request)
             case wire.Receive():
                 deadline = self.clock.monotonic() + request.wait_ms / 1000
                 return await self._scatter.receive(request, deadline)
             case wire.Ack() | wire.Nack() | wire.Extend() | wire.Return():
                 whose = settle(broker, request) if ask.is_peer else self._scatter.settle(request)
                 return await whose, ()
-            case wire.CreateTopic():
-                topic = await broker.create_topic(
-                    request.name, request.settings, exist_ok=request.exist_ok
-                )
-                return wire.Topic(topic=topic), ()
-            case wire.DescribeTopic():
-                topic = await broker.describe_topic(request.name, extents=False)
-                return wire.Topic(topic=topic), ()
+            case wire.CreateTopic() | wire.DescribeTopic():
+                return wire.Topic(topic=await self._topic(request)), ()
 
         async def local() -> tuple[wire.AnyReply, Sequence[Bytes]]:
             return await manage(broker, request), ()
 
         return await (local() if ask.is_peer else self._scatter.reply_to(request, local))
+
+    async def _topic(self, request: wire.CreateTopic | wire.DescribeTopic) -> wire.TopicInfo:
+        if isinstance(request, wire.DescribeTopic):
+            return await self.broker.describe_topic(request.name, extents=False)
+        return await self.broker.create_topic(
+            request.name, request.settings, exist_ok=request.exist_ok
+        )
+
+    async def _receive_here(self, request: wire.Receive) -> tuple[wire.Received, Sequence[Bytes]]:
+        receiving = Receiving(self.broker, self.clock, request)
+        while (received := await receiving.attempt()) is None:
+            await receiving.wait()
+        return received
 
     async def _store_batch(self, request: wire.Publish, body: bytes) -> Answer:
         """As a session does it."""

@@ -97,7 +97,11 @@ class BrokerSimulation(_Simulation):
             )
 
     def _choose_queues(self) -> dict[str, SubscriptionSettings]:
+        """Three kinds, one of them exactly-once: that promises most."""
         rng = self._rng
+        kinds = list(product(Ordering, Guarantee))
+        strict = (rng.choice(list(Ordering)), Guarantee.EXACTLY_ONCE)
+        kinds.remove(strict)
         return {
             f"{ordering}.{guarantee}": SubscriptionSettings(
                 topics=[f"{TOPIC}*"] if rng.random() < 0.3 else [TOPIC],
@@ -108,7 +112,7 @@ class BrokerSimulation(_Simulation):
                 backoff=Backoff(min=rng.choice((0.0, 0.1))),
                 session_timeout=6.0,
             )
-            for ordering, guarantee in rng.sample(list(product(Ordering, Guarantee)), _QUEUES)
+            for ordering, guarantee in [strict, *rng.sample(kinds, _QUEUES - 1)]
         }
 
     def _node(self, name: NodeId, zone: str) -> BrokerNode:

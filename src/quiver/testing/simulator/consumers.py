@@ -119,16 +119,16 @@ class Consumer:
         mood = 1.0 if self.is_hasty else rng.random()
         if mood < 0.06:
             return  # it forgets them
-        if mood < 0.16:
-            await asyncio.sleep(visibility_s * rng.uniform(1.0, 1.8))  # too long
-        elif mood < 0.3:
+        if mood < 0.2:
+            await asyncio.sleep(visibility_s * rng.uniform(1.0, 1.5))  # too long
+        elif mood < 0.35:
             await asyncio.sleep(visibility_s * rng.uniform(0.3, 0.8))
             await self._settle(wire.Extend, portion)
             await asyncio.sleep(visibility_s * rng.uniform(0.3, 0.9))
         elif not self.is_hasty:
             await asyncio.sleep(rng.uniform(0.0, 0.1))
         bad = [one for one in portion if is_poison(one.value)]
-        if 0.3 <= mood < 0.42:
+        if 0.35 <= mood < 0.45:
             bad = portion
         elif bad and self._settings.ordering is not Ordering.NONE:
             bad = [one for one in portion if one.offset >= bad[0].offset]
