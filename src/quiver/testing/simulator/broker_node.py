@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from quiver.broker.broker import Broker, BrokerLimits
-from quiver.broker.partition import Partition, StoredOnce, StoredRange, unavailable
+from quiver.broker.partition import Partition, StoredOnce, unavailable
+from quiver.broker.producers import StoredRange
 from quiver.broker.replicated_storage import ReplicatedStorage
 from quiver.cluster.cluster_node import ClusterNode
 from quiver.cluster.replica.messages import Fetch

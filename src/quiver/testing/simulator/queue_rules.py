@@ -93,9 +93,11 @@ def order_broken(history: History) -> Iterator[str]:
             key = one.key if queue.ordering == Ordering.KEY else ""
             lane = lanes[one.queue, one.partition, key]
             lane.setdefault(one.lease, []).append(one)
-    dead = {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
-    for (queue, partition, key), leases in lanes.items():
-        strict = history.queues[queue].guarantee != Guarantee.AT_LEAST_ONCE
+    dead: set[Message] = {
+        (letter.queue, letter.partition, letter.offset) for letter in history.letters
+    }
+    for (name, partition, key), leases in lanes.items():
+        strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE
         portions = sorted(leases.values(), key=lambda portion: portion[0].invoked)
         seen: set[int] = set()
         for place, portion in enumerate(portions):
@@ -103,10 +105,10 @@ def order_broken(history: History) -> Iterator[str]:
             before = [other for other in portions[:place] if other[0].ended < first.invoked]
             passed = max((other[0].offset for other in before), default=-1)
             for one in portion:
-                known = one.offset in seen or (queue, partition, one.offset) in dead
+                known = one.offset in seen or (name, partition, one.offset) in dead
                 if one.offset < passed and (strict or not known):
                     yield (
-                        f"{queue} got {partition}:{one.offset} ({one.value}, key {key or 'any'}) "
+                        f"{name} got {partition}:{one.offset} ({one.value}, key {key or 'any'}) "
                         f"at {one.ended:.3f} s, after {passed}"
                     )
             seen |= {one.offset for one in portion}
