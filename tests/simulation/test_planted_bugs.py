@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quiver.testing.simulator.planted import BUGS, planted
-from quiver.testing.simulator.simulation import simulate
+from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
+from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 SEEDS_MAX = 80
 FIRST_SEEDS = {
@@ -19,11 +19,19 @@ FIRST_SEEDS = {
 
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_a_planted_bug_is_found(bug: str) -> None:
-    first = FIRST_SEEDS.get(bug, 0)
+    require_found(bug, FIRST_SEEDS.get(bug, 0), SimulationSettings(brokers=False))
+
+
+@pytest.mark.parametrize("bug", sorted(BROKER_BUGS))
+def test_a_bug_planted_in_brokers_is_found(bug: str) -> None:
+    require_found(bug, 0, SimulationSettings(brokers=True))
+
+
+def require_found(bug: str, first: int, settings: SimulationSettings) -> None:
     with planted(bug):
         for seed in range(first, first + SEEDS_MAX):
             try:
-                found = bool(simulate(seed).findings)
+                found = bool(simulate(seed, settings).findings)
             except AssertionError:
                 found = True  # an invariant of the machines broke before the checker saw it
             if found:
@@ -38,4 +46,4 @@ def test_a_planted_bug_is_gone_afterwards() -> None:
 
 
 def test_there_are_at_least_twelve() -> None:
-    assert len(BUGS) >= 12
+    assert len(BUGS | BROKER_BUGS) >= 12

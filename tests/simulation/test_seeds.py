@@ -6,14 +6,20 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from quiver.broker.snapshots import LoggedSnapshots
 from quiver.testing.simulator.search import shortest, told
-from quiver.testing.simulator.simulation import simulate
+from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
-SEEDS = 200
-CHUNK = 5
+SEEDS = 240
+"""One in four of them with brokers."""
+CHUNK = 4
+SEED, BROKER_SEED = 6, 7
+LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
@@ -26,7 +32,7 @@ def test_no_seed_finds_anything(first: int) -> None:
 
 
 def test_the_clusters_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
-    outcomes = [simulate(seed) for seed in range(10)]
+    outcomes = [simulate(seed, LIGHT) for seed in range(10)]
     sends = [send for outcome in outcomes for send in outcome.history.sends]
     confirmed = sum(send.outcome == "done" for send in sends)
     assert confirmed > 500
@@ -35,12 +41,44 @@ def test_the_clusters_of_the_seeds_are_in_real_trouble_and_still_of_use() -> Non
     assert sum(len(outcome.history.reads) for outcome in outcomes) > 500
 
 
-def test_a_seed_is_the_same_byte_for_byte_in_every_process() -> None:
+def test_the_brokers_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
+    snapshots: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoggedSnapshots, "_submit", noted(LoggedSnapshots._submit, snapshots))
+        histories = [simulate(seed, BROKERS).history for seed in range(4)]
+    settlings = [one for history in histories for one in history.settlings]
+    assert sum(one.outcome == "done" for one in settlings) > 100
+    assert sum(one.outcome == "unknown" for one in settlings) > 3, "some got no answer in time"
+    assert sum(bool(one.stale) for one in settlings) > 3, "some leases had ended"
+    assert sum(len(history.deliveries) for history in histories) > 500
+    assert sum(one.attempt > 1 for history in histories for one in history.deliveries) > 50
+    assert sum(len(history.letters) for history in histories) > 20
+    assert len(snapshots) > 20
+    starts = [
+        copy.values[0][0]
+        for history in histories
+        for copies in history.states.values()
+        for copy in copies
+        if copy.values
+    ]
+    assert max(starts) > 0, "what is before a snapshot is dropped"
+
+
+def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[..., Any]:
+    async def noting(self: LoggedSnapshots, name: str, data: bytes) -> None:
+        names.append(name)
+        await submit(self, name, data)
+
+    return noting
+
+
+@pytest.mark.parametrize("seed", [SEED, BROKER_SEED])
+def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
         "import hashlib; from quiver.testing.simulator.simulation import simulate\n"
-        "print(hashlib.sha256(simulate(7).history.encode()).hexdigest())"
+        f"print(hashlib.sha256(simulate({seed}).history.encode()).hexdigest())"
     )
-    here = hashlib.sha256(simulate(7).history.encode()).hexdigest()
+    here = hashlib.sha256(simulate(seed).history.encode()).hexdigest()
     for hash_seed in ("1", "2"):
         there = subprocess.run(
             [sys.executable, "-c", program],
@@ -54,4 +92,10 @@ def test_a_seed_is_the_same_byte_for_byte_in_every_process() -> None:
 
 
 def test_another_seed_is_another_story() -> None:
-    assert simulate(7).history.encode() != simulate(8).history.encode()
+    assert simulate(SEED).history.encode() != simulate(SEED + 1).history.encode()
+
+
+@pytest.mark.parametrize("seed", [109, 110])
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    """A subscription that never got its partition back; a lease that ended as its group changed."""
+    assert simulate(seed, BROKERS).findings == []

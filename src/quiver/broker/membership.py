@@ -22,6 +22,7 @@ from quiver.broker.group.values import (
     MemberJoined,
     MemberLeft,
     PartitionKey,
+    Reason,
     Revoked,
 )
 from quiver.broker.inbox import Inbox
@@ -128,7 +129,8 @@ class Membership:
         if not changes:
             return
         for change in changes:
-            if isinstance(change, Revoked):
+            # Of what was given up its owner may still hold something on another node: that ends by itself.
+            if isinstance(change, Revoked) and change.reason is not Reason.GAVE_UP:
                 inbox = self._inboxes.get(change.partition)
                 if inbox is not None:
                     inbox.release(change.member)

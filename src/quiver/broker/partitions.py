@@ -8,7 +8,6 @@ topic's number, so that one of a deleted topic is never taken for that of a new 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -91,14 +90,11 @@ class Partitions:
             return known
         return await asyncio.shield(self._opening_of(record, index))
 
-    async def led(self, record: TopicRecord) -> list[tuple[int, Partition]]:
+    def led(self, record: TopicRecord) -> list[int]:
         """Those partitions of a topic that this node serves."""
-        found = []
-        for index in range(len(record.first_hashes)):
-            if self.storage.leads(record, index):
-                with contextlib.suppress(NotLeader):
-                    found.append((index, await self.get(record, index)))
-        return found
+        return [
+            index for index in range(len(record.first_hashes)) if self.storage.leads(record, index)
+        ]
 
     def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
         """The task that opens the partition; there is one at a time."""

@@ -88,7 +88,10 @@ class Subscription:
         version: tuple[int, int] | None,
         places: Collection[tuple[str, int]],
     ) -> None:
-        """From now on these are its partitions here; ``places`` are all it has, wherever."""
+        """From now on these are its partitions here; ``places`` are all it has, wherever.
+
+        Without a ``version`` some of those here are missing: whoever uses it next tries again.
+        """
         self.version = version
         if self.membership is not None:
             self.membership.read(inboxes.values(), places)

@@ -7,7 +7,6 @@ match, and those that go leave. Once a second what is due is done, also where no
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -209,21 +208,19 @@ class Subscriptions:
             partial(self._release_elsewhere, record.name),
             partial(self._reads, record.name),
         )
-        version = self._version
+        version: tuple[int, int] | None = self._version
         inboxes = {}
         for topic in self._covered(record.name, record.settings):
-            for index, partition in await self._partitions.led(topic):
-                old = subscription.inboxes.get((topic.number, index))
-                with contextlib.suppress(NotLeader):
-                    inbox = await self._inbox(record, topic, index, partition, old)
-                    inboxes[topic.number, index] = inbox
-        complete = all(
-            (topic.number, index) in inboxes or not self._partitions.storage.leads(topic, index)
-            for topic in self._covered(record.name, record.settings)
-            for index in range(len(topic.first_hashes))
-        )
-        # What could not be opened just now is looked for again by whoever comes next.
-        subscription.replace(inboxes, version if complete else None, self._places(record))
+            for index in self._partitions.led(topic):
+                place = (topic.number, index)
+                try:
+                    partition = await self._partitions.get(topic, index)
+                    inboxes[place] = await self._inbox(
+                        record, topic, index, partition, subscription.inboxes.get(place)
+                    )
+                except NotLeader:
+                    version = None  # perhaps it can only not prove it now: it is tried again
+        subscription.replace(inboxes, version, self._places(record))
         for inbox in inboxes.values():
             inbox.state.on_messages[record.number] = subscription.notify
             inbox.bury()

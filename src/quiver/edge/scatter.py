@@ -71,7 +71,7 @@ class Scatter:
             begun = msgspec.structs.replace(request, wait_ms=min(left_ms, _ROUND_MS))
             reply, body = await self._round(begun)
             received = expect(wire.Received, reply)
-            if received.portions or clock.monotonic() >= deadline:
+            if received.portions or left_ms == 0 or clock.monotonic() >= deadline:
                 return received, body
 
     async def _round(self, request: wire.Receive) -> Reply:

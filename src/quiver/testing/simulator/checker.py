@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from quiver.cluster.records import PartitionId
+from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.queue_rules import QUEUE_RULES
 
 STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""
@@ -35,7 +37,10 @@ def confirmed_but_lost(history: History) -> Iterator[str]:
     }
     for send in history.sends:
         if send.outcome == "done" and send.partition in final:
-            there = final[send.partition].get(send.offset)
+            values = final[send.partition]
+            there = values.get(send.offset)
+            if send.offset < 0:  # it was stored before, and nobody knew where any more
+                there = send.value if send.value in values.values() else None
             if there != send.value:
                 yield (
                     f"{send.value} was confirmed at {send.partition}:{send.offset} in epoch "
@@ -53,7 +58,7 @@ def two_values_at_one_offset(history: History) -> Iterator[str]:
             yield f"{partition}:{offset} is {known} and, to {who}, {value}"
 
     for send in history.sends:
-        if send.outcome == "done":
+        if send.outcome == "done" and send.offset >= 0:
             yield from look(send.partition, send.offset, send.value, "its sender")
     for read in history.reads:
         for offset, value in read.values:
@@ -89,6 +94,8 @@ def out_of_order(history: History) -> Iterator[str]:
         last: dict[str, int] = {}
         for offset, _, value in _longest(copies).values:
             producer, _, number = value.partition(".")
+            if producer.startswith(BY_ID):
+                continue  # without a session nothing keeps them in order
             if int(number) <= last.get(producer, -1):
                 yield f"{value} at {partition}:{offset} comes after {producer}.{last[producer]}"
             last[producer] = int(number)
@@ -273,4 +280,5 @@ RULES: tuple[Rule, ...] = (
     confirmed_but_not_read,
     served_by_a_former_leader,
     not_in_time,
+    *QUEUE_RULES,
 )

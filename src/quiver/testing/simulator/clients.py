@@ -19,6 +19,9 @@ _AGAIN_SECONDS = (0.02, 0.15)
 _REFUSED_SECONDS = 1.0
 _REFUSALS_MAX = 4
 
+BY_ID = "d"
+"""How values begin that have an id of their own."""
+
 
 class Client:
     """Finds leaders, and asks them."""
@@ -44,13 +47,28 @@ class Client:
         if leader is None:
             leader = await self._find_leader(partition)
         try:
-            return await self._network.call(self.name, leader, request, _ATTEMPT_SECONDS)
+            return await self.ask(leader, request)
         except QuiverError as error:
             self._leaders.pop(partition, None)
             hint = error.details.get("leader") if isinstance(error, NotLeader) else None
             if hint is not None and hint != leader:
                 self._leaders[partition] = hint
             raise
+
+    async def ask(self, node: NodeId, request: Any, timeout_s: float = _ATTEMPT_SECONDS) -> Any:
+        return await self._network.call(self.name, node, request, timeout_s)
+
+    async def publish(
+        self, partition: PartitionId, producer: int, sequence: int, values: tuple[str, ...]
+    ) -> Stored:
+        """Have values stored, in one batch; where the first of them is."""
+        request = Publish(partition=partition, producer=producer, sequence=sequence, values=values)
+        stored: Stored = await self.ask_leader(partition, request)
+        return stored
+
+    async def read(self, partition: PartitionId, offset: int) -> Found:
+        found: Found = await self.ask_leader(partition, ReadFrom(partition, offset))
+        return found
 
     async def rest(self) -> None:
         await asyncio.sleep(self.rng.uniform(*_AGAIN_SECONDS))
@@ -75,8 +93,11 @@ class Producer:
         *,
         pause_s: tuple[float, float],
         patience_s: float,
+        by_id: bool = False,
     ) -> None:
+        """``by_id``: each message has an id of its own by which a repeat is known."""
         self.stopping = False
+        self._prefix = BY_ID if by_id else ""
         self._client = client
         self._partition = partition
         self._ids = ids
@@ -106,7 +127,7 @@ class Producer:
                 producer=producer,
                 sequence=number,
                 partition=self._partition,
-                value=f"{producer}.{number}",
+                value=f"{self._prefix}{producer}.{number}",
                 invoked=now,
             )
             for number in range(sequence, sequence + count)
@@ -116,22 +137,17 @@ class Producer:
 
     async def _deliver(self, producer: int, sequence: int, sends: list[Send]) -> bool:
         """Try until it is confirmed, or patience ends; whether it was confirmed."""
-        request = Publish(
-            partition=self._partition,
-            producer=producer,
-            sequence=sequence,
-            values=tuple(send.value for send in sends),
-        )
+        values = tuple(send.value for send in sends)
         deadline = self._client.loop.time() + self._patience_s
         refused = 0
         while self._client.loop.time() < deadline:
             try:
-                stored: Stored = await self._client.ask_leader(self._partition, request)
+                stored = await self._client.publish(self._partition, producer, sequence, values)
             except ProducerError as error:
                 refused += 1
                 if refused > _REFUSALS_MAX:
                     # It was judged against what is stored, and does not follow: something is lost.
-                    self._history.trouble.append(f"{error.code} of {request.values} ({error})")
+                    self._history.trouble.append(f"{error.code} of {values} ({error})")
                     return False
                 # Perhaps by a leader that has not heard yet that it was replaced.
                 await asyncio.sleep(_REFUSED_SECONDS)
@@ -147,7 +163,7 @@ class Producer:
     def _confirmed(self, sends: list[Send], stored: Stored) -> None:
         for place, send in enumerate(sends):
             send.outcome, send.ended = "done", self._client.loop.time()
-            send.offset, send.epoch = stored.offset + place, stored.epoch
+            send.offset, send.epoch = stored.place(place), stored.epoch
 
 
 class Reader:
@@ -166,9 +182,8 @@ class Reader:
     async def run(self) -> None:
         while True:
             invoked = self._client.loop.time()
-            request = ReadFrom(self._partition, self.position)
             try:
-                found: Found = await self._client.ask_leader(self._partition, request)
+                found = await self._client.read(self._partition, self.position)
             except QuiverError:
                 await self._client.rest()
                 continue

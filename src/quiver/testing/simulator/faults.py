@@ -330,7 +330,7 @@ class Faults:
 
     def _set_clock(self) -> None:
         node = self._any()
-        node.clock.offset_us += round(self._rng.uniform(-5, 5) * 1e6)
+        node.clock.jump(round(self._rng.uniform(-5, 5) * 1e6))
         self._tell(f"{node.name}'s clock jumps")
 
 

@@ -56,6 +56,66 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
 
 
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription of the history, as far as the rules depend on it."""
+
+    topics: tuple[str, ...]
+    ordering: str
+    guarantee: str
+    max_deliveries: int
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that a consumer was given; those of one lease came together."""
+
+    queue: str
+    consumer: str
+    partition: PartitionId
+    offset: int
+    value: str
+    key: str
+    attempt: int
+    lease: int
+    invoked: float
+    """When the consumer asked; the message was given out between this and ``ended``."""
+    ended: float
+    deadline: float
+    """By the clock of whoever gave it out."""
+
+
+class Settling(msgspec.Struct, kw_only=True):
+    """What a consumer did with messages of one lease: ack, nack or extend."""
+
+    queue: str
+    consumer: str
+    kind: str
+    partition: PartitionId
+    lease: int
+    offsets: tuple[int, ...]
+    invoked: float
+    ended: float = -1.0
+    outcome: Outcome = "unknown"
+    stale: tuple[int, ...] = ()
+    """Those of which it was told that its lease had ended."""
+    visibility_s: float = 0.0
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer said that it leaves: what it holds may go to others from then on."""
+
+    queue: str
+    consumer: str
+    at: float
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message among the dead letters of a subscription."""
+
+    queue: str
+    partition: PartitionId
+    offset: int
+
+
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica holds after everything was healed."""
 
@@ -73,6 +133,15 @@ class History(msgspec.Struct):
     copies: dict[PartitionId, list[Copy]] = {}
     states: dict[PartitionId, list[Copy]] = {}
     """The same of the second log, whose beginning is dropped now and then."""
+    queues: dict[str, Queue] = {}
+    deliveries: list[Delivery] = []
+    settlings: list[Settling] = []
+    departures: list[Departure] = []
+    letters: list[Letter] = []
+    drained: bool = False
+    """Whether consumers had the time to finish everything in the end."""
+    clocks_s: tuple[float, float] = (0.0, 0.0)
+    """How far a node's clock was behind at most (below zero) and ahead at most."""
     trouble: list[str] = []
     """What did not come to its end in time."""
 

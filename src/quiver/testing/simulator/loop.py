@@ -20,6 +20,9 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+DATE_US = 1_700_000_000_000_000
+"""When every simulation begins."""
+
 
 class Deadlock(Exception):
     """Everyone waits for something that nobody will do."""
@@ -192,13 +195,20 @@ class VirtualClock:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.offset_us = 0
+        self.extremes_us = (0, 0)
+        """The least and the most that the offset ever was."""
         self._loop = loop
+
+    def jump(self, us: int) -> None:
+        self.offset_us += us
+        least, most = self.extremes_us
+        self.extremes_us = min(least, self.offset_us), max(most, self.offset_us)
 
     def monotonic(self) -> float:
         return self._loop.time()
 
     def time_us(self) -> Any:
-        return 1_700_000_000_000_000 + self.offset_us + round(self._loop.time() * 1e6)
+        return DATE_US + self.offset_us + round(self._loop.time() * 1e6)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from quiver.cluster.records import NodeId, PartitionId
+from quiver.model import wire
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +18,15 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 class Stored(msgspec.Struct, frozen=True):
     offset: int
     epoch: int
+    repeats: dict[int, int] = {}
+    """By their place in the batch: where those are that were stored before."""
+
+    def place(self, row: int) -> int:
+        """The offset of one of the values; below zero if nobody knows it any more."""
+        if row in self.repeats:
+            return self.repeats[row]
+        before = sum(other < row for other in self.repeats)
+        return self.offset + row - before if self.offset >= 0 else -1
 
 
 class ReadFrom(msgspec.Struct, frozen=True):
@@ -36,6 +46,21 @@ class WhoLeads(msgspec.Struct, frozen=True):
 
 class Leads(msgspec.Struct, frozen=True):
     node: NodeId | None
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A request of the native protocol, of a client or of another node."""
+
+    request: wire.AnyRequest
+    body: bytes = b""
+    is_peer: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    reply: wire.AnyReply
+    body: bytes = b""
+    epoch: int = -1
+    """Of whoever leads the partition that was asked about, if it was one."""
 
 
 SEPARATOR = "|"

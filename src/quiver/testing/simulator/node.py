@@ -139,20 +139,23 @@ class SimulatedNode:
         self._loop.kill(self.process)
         self.cluster = None
 
+    def _member(self, process: Process) -> ClusterNode:
+        return ClusterNode(
+            NodeRecord(id=self.name, zone=self._zone, address=self.name),
+            FOLDER,
+            self._settings,
+            lambda partition: self._logs,
+            store=self._store,
+            network=NodeNetwork(self._network, self.name),
+            disk=self.disk,
+            clock=self.clock,
+            run_blocking=self._blocking(process),
+            new_disk_name=lambda: f"disk-{self._rng.randrange(1 << 40)}",
+        )
+
     async def _run(self, process: Process) -> None:
         while True:
-            cluster = ClusterNode(
-                NodeRecord(id=self.name, zone=self._zone),
-                FOLDER,
-                self._settings,
-                lambda partition: self._logs,
-                store=self._store,
-                network=NodeNetwork(self._network, self.name),
-                disk=self.disk,
-                clock=self.clock,
-                run_blocking=self._blocking(process),
-                new_disk_name=lambda: f"disk-{self._rng.randrange(1 << 40)}",
-            )
+            cluster = self._member(process)
             cluster.holdings.on_opened = self._opened
             try:
                 await cluster.start()
@@ -203,6 +206,12 @@ class SimulatedNode:
         replica.on_leading = lambda leading: self._begin(replica, leading)
 
     def _begin(self, replica: Replica, leading: Leading) -> None:
+        self._tell_lead(replica, leading)
+        front = Front(replica, leading)
+        self._fronts[replica.partition] = front
+        self._loop.create_task(front.prepare())
+
+    def _tell_lead(self, replica: Replica, leading: Leading) -> None:
         record = leading.machine.record
         self._history.led.append(
             Led(
@@ -213,9 +222,6 @@ class SimulatedNode:
                 at=self._loop.time(),
             )
         )
-        front = Front(replica, leading)
-        self._fronts[replica.partition] = front
-        self._loop.create_task(front.prepare())
 
     def _front(self, partition: PartitionId) -> tuple[Front, ProducerSessions]:
         assert self.cluster is not None

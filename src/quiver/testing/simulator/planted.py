@@ -10,10 +10,19 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
+from pyroaring import BitMap64
 
+from quiver.broker import partition
+from quiver.broker.delivery.leases import LeaseTable
+from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.partition import Partition
+from quiver.broker.partition_state import PartitionState
 from quiver.broker.producers import ProducerSessions
+from quiver.broker.snapshots import LoggedSnapshots
 from quiver.cluster import controller, election
 from quiver.cluster.cluster_node import ClusterNode
 from quiver.cluster.metadata import Put
@@ -31,6 +40,7 @@ from quiver.cluster.replica.leader import Leader, Proposal
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica import Replica
+from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
 from quiver.model.topic import Durability
 from quiver.testing.simulator import simulation
@@ -41,9 +51,9 @@ Patch = tuple[Any, str, Any]
 
 @contextmanager
 def planted(bug: str) -> Iterator[None]:
-    """Run with one bug; ``BUGS`` has their names."""
+    """Run with one bug; ``BUGS`` and ``BROKER_BUGS`` have their names."""
     with ExitStack() as stack:
-        for owner, name, replacement in BUGS[bug]:
+        for owner, name, replacement in (BUGS | BROKER_BUGS)[bug]:
             original = owner.__dict__[name]
             setattr(owner, name, replacement)
             stack.callback(setattr, owner, name, original)
@@ -144,6 +154,57 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+async def _no_records(self: PartitionState, offset: Offset) -> bool:
+    return False
+
+
+async def _no_snapshots(cls: Any, log: Any, run_blocking: Any) -> LoggedSnapshots:
+    return LoggedSnapshots(log, run_blocking)
+
+
+async def _forget_sessions(*_: Any) -> ProducerSessions:
+    return ProducerSessions()
+
+
+def _held_by_anyone(self: LeaseTable, lease_id: int, offsets: BitMap64) -> BitMap64:
+    """Whoever holds them; each lease that does loses them."""
+    for lease in self.overlapping(offsets):
+        if lease.id != lease_id:
+            part = lease.offsets & offsets
+            self.release(lease.id, part)
+            self.grant(replace(lease, id=lease_id, offsets=part))
+    return _valid(self, lease_id, offsets)
+
+
+_valid = LeaseTable.valid
+_commit = PartitionState.commit
+
+
+def _committed_before_it_is(
+    self: PartitionState, subscription: int, records: Any, *, at_leisure: bool = False
+) -> asyncio.Future[None]:
+    _commit(self, subscription, records, at_leisure=True)
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+async def _open_state_kept(self: Partition, blank: dict[int, DeliveryMachine]) -> PartitionState:
+    """What the node knew when it led the partition before is taken for what is true now."""
+    state = await _open_state(self, blank)
+    by_folder = _known.setdefault(self._clock, {})
+    for number, machine in by_folder.get(self.folder, {}).items():
+        if machine.observed_to <= self.log.next_offset:
+            state.machines[number] = machine
+    by_folder[self.folder] = state.machines
+    return state
+
+
+_open_state = Partition.open_state
+_known: WeakKeyDictionary[Clock, dict[str, dict[int, DeliveryMachine]]] = WeakKeyDictionary()
+"""Of each node, which has a clock of its own: its machines by the partition's folder."""
+
+
 BUGS: dict[str, list[Patch]] = {
     "acknowledge before commit": [(Leading, "when_committed", _committed_at_once)],
     "confirm what was under way when deposed": [(Leading, "_end", _confirm_all)],
@@ -169,3 +230,18 @@ BUGS: dict[str, list[Patch]] = {
     "lose dedup state": [(Front, "_read_sessions", _no_sessions)],
     "count on a lost disk": [(ClusterNode, "_withdraw", _say_nothing)],
 }
+
+BROKER_BUGS: dict[str, list[Patch]] = {
+    "drop the state log on failover": [
+        (PartitionState, "_replay", _no_records),
+        (LoggedSnapshots, "open", classmethod(_no_snapshots)),
+    ],
+    "lose the broker's dedup state": [(partition, "_rebuild_sessions", _forget_sessions)],
+    "honour a stale receipt": [(LeaseTable, "valid", _held_by_anyone)],
+    "acknowledge an ack before it is committed": [
+        (PartitionState, "commit", _committed_before_it_is)
+    ],
+    "keep the delivery state over a lost lead": [(Partition, "open_state", _open_state_kept)],
+    "forget snapshots in the state log": [(LoggedSnapshots, "open", classmethod(_no_snapshots))],
+}
+"""Those that only seeds with brokers find."""

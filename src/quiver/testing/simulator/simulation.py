@@ -8,7 +8,7 @@ is checked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from random import Random
 
@@ -35,6 +35,7 @@ from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog
 from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch
 from quiver.testing.memory_store import MemoryStore
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.clients import Client, Producer, Reader
@@ -48,6 +49,7 @@ from quiver.testing.simulator.store import Outage, StoreClient
 
 _SETTLE_SECONDS_MAX = 60.0
 _SWEEP_SECONDS = 0.1
+TOPIC = "t"
 
 LOG_SETTINGS = LogSettings(
     segment_bytes=16 << 10,
@@ -84,6 +86,8 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     producers: int = 3
     readers: int = 2
     fault_seconds: float = 15.0
+    brokers: bool | None = None
+    """Whether the nodes have real brokers, with subscriptions; ``None``: in one seed of four."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +105,7 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
     """Run one seed. The same seed always gives the same outcome, byte for byte."""
     loop = VirtualLoop()  # type: ignore[abstract] # it needs nothing of what does I/O
     with structlog.testing.capture_logs():
-        simulation = _Simulation(seed, settings, loop)
+        simulation = _kind(seed, settings)(seed, settings, loop)
         try:
             loop.run(simulation.run())
         finally:
@@ -115,6 +119,15 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
         history=history,
         virtual_seconds=loop.time(),
     )
+
+
+def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
+    if not (seed % 4 == 3 if settings.brokers is None else settings.brokers):
+        return _Simulation
+    # Brokers come with all that they need, which takes a while to load.
+    from quiver.testing.simulator.broker_simulation import BrokerSimulation  # noqa: PLC0415
+
+    return BrokerSimulation
 
 
 class _Simulation:
@@ -132,7 +145,7 @@ class _Simulation:
             self._node(NodeId(f"n{number}"), f"z{number % 3}")
             for number in range(settings.nodes + rng.choice((0, 0, 1, 2)))
         ]
-        self._partitions = [PartitionId(f"t/{index}") for index in range(settings.partitions)]
+        self._partitions = [PartitionId(f"{TOPIC}/{index}") for index in range(settings.partitions)]
         self.faults = Faults(
             self._nodes,
             loop=loop,
@@ -220,6 +233,11 @@ class _Simulation:
 
     async def _settle(self) -> None:
         """Wait until everything is as it should be; what is not in time is trouble."""
+        await self._publish_last()
+        await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
+
+    async def _publish_last(self) -> None:
+        """The cluster takes another publish everywhere."""
         for number, partition in enumerate(self._partitions):
             last = Producer(
                 self._client(f"last-{number}"),
@@ -231,12 +249,18 @@ class _Simulation:
             )
             if not await last.send_one() and not (await self._record(partition)).lost:
                 self.history.trouble.append(f"nothing can be published to {partition}")
-        deadline = self._loop.time() + _SETTLE_SECONDS_MAX
-        while unsettled := await self._unsettled():
+
+    async def _wait_until_none(
+        self, missing: Callable[[], Awaitable[str | None]], seconds: float
+    ) -> bool:
+        """Wait until nothing is missing; what is after so long is trouble."""
+        deadline = self._loop.time() + seconds
+        while what := await missing():
             if self._loop.time() >= deadline:
-                self.history.trouble.append(unsettled)
-                return
+                self.history.trouble.append(what)
+                return False
             await asyncio.sleep(0.2)
+        return True
 
     async def _unsettled(self) -> str | None:
         """What is not yet as it should be.
@@ -284,18 +308,23 @@ class _Simulation:
                 continue
             held = replica.logs[log]
             try:
-                values = tuple(_values_of(held.log))
+                values = tuple(self._values_of(held.log, log))
             except CorruptLog:
                 continue  # it has not been found yet
             copies.append(Copy(node=node.name, watermark=held.watermark, values=values))
         return copies
 
+    def _values_of(self, log: PartitionLog, which: int) -> Iterator[tuple[int, int, str]]:
+        """Offset, epoch and value of everything in a log."""
+        for entry in entries_of(log):
+            for place_in_entry, value in enumerate(values_in(entry.body)):
+                yield entry.base_offset + place_in_entry, entry.epoch, value
 
-def _values_of(log: PartitionLog) -> Iterator[tuple[int, int, str]]:
-    """Offset, epoch and value of everything in a log, as it is on the disk."""
+
+def entries_of(log: PartitionLog) -> Iterator[StoredBatch]:
+    """Everything in a log, as it is on the disk."""
     offset = log.start_offset
     while offset < log.next_offset:
         for entry in log._log.read_disk(offset, 64 << 10):
-            for place_in_entry, value in enumerate(values_in(entry.body)):
-                yield entry.base_offset + place_in_entry, entry.epoch, value
+            yield entry
             offset = entry.next_offset

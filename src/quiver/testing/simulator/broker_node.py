@@ -1,0 +1,197 @@
+"""A machine of the simulated cluster with a real broker on it, and the calls that a node answers.
+
+The broker runs over the replicas as in a real node; what clients and other nodes ask arrives as the
+native protocol's requests, and goes through the same code as there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from quiver.broker.broker import Broker, BrokerLimits
+from quiver.broker.partition import Partition, StoredOnce, unavailable
+from quiver.broker.producers import StoredRange
+from quiver.broker.replicated_storage import ReplicatedStorage
+from quiver.cluster.cluster_node import ClusterNode
+from quiver.cluster.replica.messages import Fetch
+from quiver.cluster.replica.replica import Replica
+from quiver.cluster.replica.replicated_log import ReplicatedLog
+from quiver.edge.access.principal import PEER
+from quiver.edge.elsewhere import OtherNodes
+from quiver.edge.peer_calls import answer_peer
+from quiver.edge.scatter import Scatter
+from quiver.edge.subscription_calls import Receiving, manage, settle
+from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
+from quiver.model import wire
+from quiver.model.batch import Bytes
+from quiver.testing.simulator.loop import Process
+from quiver.testing.simulator.messages import Answer, Ask
+from quiver.testing.simulator.node import FOLDER, SimulatedNode
+from quiver.testing.simulator.peers import SimulatedPeers
+
+LIMITS = BrokerLimits(retention_interval_s=5, upkeep_interval_s=0.25, free_bytes_min=0)
+_AGAIN_SECONDS = 0.5
+
+
+class BrokerNode(SimulatedNode):
+    broker: Broker
+    """As long as ``cluster`` is there."""
+
+    async def _run(self, process: Process) -> None:
+        try:
+            await self._open(process)
+        except (QuiverError, OSError):
+            await asyncio.sleep(_AGAIN_SECONDS)
+            self.kill()  # a process that cannot start ends, and is started again
+            self.start()
+
+    async def _open(self, process: Process) -> None:
+        cluster, run_blocking = self._member(process), self._blocking(process)
+        storage = ReplicatedStorage(cluster, self.clock, run_blocking)
+        peers: Any = SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
+
+        def known_leader(topic: str, index: int) -> str | None:
+            return broker.known_leader(topic, index)
+
+        broker = Broker(
+            FOLDER,
+            self._store,
+            disk=self.disk,
+            clock=self.clock,
+            run_blocking=run_blocking,
+            limits=LIMITS,
+            storage=storage,
+            elsewhere=OtherNodes(peers, self.clock, known_leader),
+        )
+        await run_blocking(lambda: self.disk.make_folder(FOLDER))
+        await broker.open()
+        broker.subscriptions._lease_ids = count(self._rng.getrandbits(31) << 32 | 1)
+        cluster.view.on_load = broker.reload
+        cluster.view.on_commit = broker.apply
+        storage.on_lead = broker.leads_now
+        self._tell_leads(cluster)
+        await cluster.start()
+        services: Any = SimpleNamespace(
+            broker=broker, clock=self.clock, peers=peers, member=cluster, cluster=None
+        )
+        self._services, self._scatter = services, Scatter(services)
+        self.broker, self.cluster = broker, cluster
+
+    def _tell_leads(self, cluster: ClusterNode) -> None:
+        opened = cluster.holdings.on_opened
+
+        def told(replica: Replica) -> None:
+            opened(replica)
+            begin = replica.on_leading
+
+            def begun(leading: Any) -> None:
+                self._tell_lead(replica, leading)
+                begin(leading)
+
+            replica.on_leading = begun
+
+        cluster.holdings.on_opened = told
+
+    # ------------------------------------------------------------------ what it serves
+
+    async def _serve(self, request: Any) -> Any:
+        if self.cluster is None:
+            raise PartitionUnavailable("the node is starting")
+        if isinstance(request, Fetch):
+            return await self.cluster.on_fetch(request)
+        assert isinstance(request, Ask)
+        asked = msgspec.structs.replace(request.request)
+        try:
+            if isinstance(asked, wire.Publish):
+                return await self._store_batch(asked, request.body)
+            if isinstance(asked, wire.Fetch):
+                return await self._read_from(asked)
+            reply, body = await self._carry_out(asked, request)
+        except (LogFailed, LogClosed) as error:
+            raise unavailable(error) from error
+        return Answer(reply, b"".join(map(bytes, body)))
+
+    async def _carry_out(
+        self, request: wire.AnyRequest, ask: Ask
+    ) -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        broker = self.broker
+        match request:
+            case wire.AskPeer():
+                caller: Any = SimpleNamespace(principal=PEER)
+                return await answer_peer(self._services, caller, request, memoryview(ask.body))
+            case wire.Receive() if ask.is_peer:
+                return await self._receive_here(request)
+            case wire.Receive():
+                deadline = self.clock.monotonic() + request.wait_ms / 1000
+                return await self._scatter.receive(request, deadline)
+            case wire.Ack() | wire.Nack() | wire.Extend() | wire.Return():
+                whose = settle(broker, request) if ask.is_peer else self._scatter.settle(request)
+                return await whose, ()
+            case wire.CreateTopic() | wire.DescribeTopic():
+                return wire.Topic(topic=await self._topic(request)), ()
+
+        async def local() -> tuple[wire.AnyReply, Sequence[Bytes]]:
+            return await manage(broker, request), ()
+
+        return await (local() if ask.is_peer else self._scatter.reply_to(request, local))
+
+    async def _topic(self, request: wire.CreateTopic | wire.DescribeTopic) -> wire.TopicInfo:
+        if isinstance(request, wire.DescribeTopic):
+            return await self.broker.describe_topic(request.name, extents=False)
+        return await self.broker.create_topic(
+            request.name, request.settings, exist_ok=request.exist_ok
+        )
+
+    async def _receive_here(self, request: wire.Receive) -> tuple[wire.Received, Sequence[Bytes]]:
+        receiving = Receiving(self.broker, self.clock, request)
+        while (received := await receiving.attempt()) is None:
+            await receiving.wait()
+        return received
+
+    async def _store_batch(self, request: wire.Publish, body: bytes) -> Answer:
+        """As a session does it."""
+        broker = self.broker
+        offer = broker.offer(request.topic, body)
+        partition = broker.ready_partition(request.topic, request.partition)
+        if partition is None:
+            partition = await broker.partition(request.topic, request.partition)
+        epoch = _epoch(partition)
+        placed, number = broker.store(partition, offer, request.acks)
+        place = await placed
+        repeats = place.repeats if isinstance(place, StoredOnce) else {}
+        published = wire.Published(
+            base_offset=place.base_offset,
+            append_time=place.append_time,
+            topic_number=number,
+            duplicate=isinstance(place, StoredRange),
+            repeats={
+                row: wire.Repeat(seen.offset, seen.append_time) for row, seen in repeats.items()
+            },
+        )
+        return Answer(published, b"", epoch)
+
+    async def _read_from(self, request: wire.Fetch) -> Answer:
+        partition = await self.broker.partition(request.topic, request.partition)
+        read = await self.broker.fetch(
+            request.topic, request.partition, request.offset, bytes_max=request.bytes_max
+        )
+        if self.broker.ready_partition(request.topic, request.partition) is not partition:
+            raise PartitionUnavailable("the leader has changed meanwhile")
+        fetched = wire.Fetched(
+            start_offset=read.start_offset,
+            next_offset=read.next_offset,
+            topic_number=read.topic_number,
+        )
+        buffers = [bytes(buffer) for entry in read.entries for buffer in entry.buffers()]
+        return Answer(fetched, b"".join(buffers), _epoch(partition))
+
+
+def _epoch(partition: Partition) -> int:
+    assert isinstance(partition.log, ReplicatedLog)
+    return partition.log._leading.machine.epoch

@@ -1,0 +1,341 @@
+"""One seed with real brokers: topics, subscriptions in every ordering and guarantee, and consumers.
+
+After the faults consumers have a bounded time to finish everything that is stored. Snapshots are
+small, so that they are taken and what is before them is dropped many times in a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, product
+from random import Random
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from quiver.broker import partition as partition_module
+from quiver.broker import partition_state
+from quiver.broker.lease_token import SECRET, SECRET_BYTES
+from quiver.broker.replicated_storage import DATA, REPLICAS, STATE
+from quiver.cluster.admin import Administration, place_of
+from quiver.cluster.metadata import Entry, Put
+from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
+from quiver.errors import InvalidRequest, QuiverError
+from quiver.log.partition_log import PartitionLog
+from quiver.model import wire
+from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.testing.simulator import simulation
+from quiver.testing.simulator.broker_clients import BrokerClient, values_of
+from quiver.testing.simulator.broker_node import BrokerNode
+from quiver.testing.simulator.clients import Producer, Reader
+from quiver.testing.simulator.consumers import Consumer
+from quiver.testing.simulator.history import Letter, Queue
+from quiver.testing.simulator.loop import Process, VirtualLoop
+from quiver.testing.simulator.simulation import (
+    SETTINGS,
+    TOPIC,
+    SimulationSettings,
+    _Simulation,
+    entries_of,
+)
+from quiver.testing.simulator.store import StoreClient
+
+_SETTLE_SECONDS_MAX = 30.0
+_QUEUES = 3
+_CONSUMERS = 2
+_SNAPSHOT_BYTES = 4 << 10
+_LATER = f"{TOPIC}2"
+"""The name of a topic that is made in the middle of everything."""
+_FAULT_SHARE = 0.6
+"""These seeds take longer, and so have less time for faults."""
+_DRAIN_SECONDS_MAX = 60.0
+_NODES = msgspec.structs.replace(
+    SETTINGS,
+    holdings=msgspec.structs.replace(
+        SETTINGS.holdings,
+        replica=msgspec.structs.replace(SETTINGS.holdings.replica, fetch_bytes=4 << 10),
+    ),
+)
+
+
+@contextmanager
+def small_snapshots() -> Iterator[None]:
+    """Let snapshots be due after a few messages."""
+    modules: tuple[Any, ...] = (partition_module, partition_state)
+    sizes = [module._SNAPSHOT_BYTES for module in modules]
+    try:
+        for module in modules:
+            module._SNAPSHOT_BYTES = _SNAPSHOT_BYTES
+        yield
+    finally:
+        for module, size in zip(modules, sizes, strict=True):
+            module._SNAPSHOT_BYTES = size
+
+
+class BrokerSimulation(_Simulation):
+    _nodes: list[BrokerNode]  # type: ignore[assignment]
+
+    def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
+        seconds = settings.fault_seconds * _FAULT_SHARE
+        super().__init__(seed, msgspec.structs.replace(settings, fault_seconds=seconds), loop)
+        self._consumers: list[Consumer] = []
+        self._producers: list[Producer] = []
+        self._leases: list[bytes] = []
+        self._ids = count(1)
+        self._queues = self._choose_queues()
+        for name, queue in self._queues.items():
+            self.history.queues[name] = Queue(
+                topics=(TOPIC,) if queue.topics == [TOPIC] else (TOPIC, _LATER),
+                ordering=queue.ordering,
+                guarantee=queue.guarantee,
+                max_deliveries=queue.max_deliveries,
+            )
+
+    def _choose_queues(self) -> dict[str, SubscriptionSettings]:
+        """Three kinds, one of them exactly-once: that promises most."""
+        rng = self._rng
+        kinds = list(product(Ordering, Guarantee))
+        strict = (rng.choice(list(Ordering)), Guarantee.EXACTLY_ONCE)
+        kinds.remove(strict)
+        return {
+            f"{ordering}.{guarantee}": SubscriptionSettings(
+                topics=[f"{TOPIC}*"] if rng.random() < 0.3 else [TOPIC],
+                ordering=ordering,
+                guarantee=guarantee,
+                visibility=rng.choice((1.0, 2.0)),
+                max_deliveries=rng.choice((3, 5)),
+                backoff=Backoff(min=rng.choice((0.0, 0.1))),
+                session_timeout=6.0,
+            )
+            for ordering, guarantee in [strict, *rng.sample(kinds, _QUEUES - 1)]
+        }
+
+    def _node(self, name: NodeId, zone: str) -> BrokerNode:
+        return BrokerNode(
+            name,
+            zone,
+            _NODES,
+            simulation.LOGS,
+            loop=self._loop,
+            network=self._network,
+            store=StoreClient(self._store, self._network, name, self._outage),
+            history=self.history,
+            rng=Random(self._rng.random()),
+        )
+
+    async def run(self) -> None:
+        with small_snapshots():
+            await super().run()
+        clocks = [node.clock.extremes_us for node in self._nodes]
+        self.history.clocks_s = (
+            min(least for least, _ in clocks) / 1e6,
+            max(most for _, most in clocks) / 1e6,
+        )
+
+    async def _create_partitions(self) -> None:
+        await self._store.commit([], [Put(SECRET, self._rng.randbytes(SECRET_BYTES))])
+        registered: tuple[Entry, ...] = ()
+        while len(registered) < len(self._nodes):
+            await asyncio.sleep(0.05)
+            registered = (await self._store.list(NODES)).entries
+        client = self._client("operator")
+        await self._insist(client, _topic(TOPIC, self._settings.partitions))
+        for name, settings in self._queues.items():
+            request = wire.CreateSubscription(
+                name=name, settings=settings, start="earliest", exist_ok=True
+            )
+            await self._insist(client, request)
+
+    async def _insist(self, client: BrokerClient, request: wire.AnyRequest) -> None:
+        while True:
+            try:
+                await client.ask_any(request, timeout_s=5.0)
+                return
+            except QuiverError:
+                await client.rest()
+
+    # ------------------------------------------------------------------ clients
+
+    def _client(self, name: str) -> BrokerClient:
+        nodes = [node.name for node in self._nodes]
+        return BrokerClient(name, nodes, self._loop, self._network, Random(self._rng.random()))
+
+    def _start_clients(self) -> list[Producer]:
+        for number in range(self._settings.producers):
+            name = f"producer-{number}"
+            self._produce(name, self._partitions[number % len(self._partitions)], number == 2)
+        for number in range(self._settings.readers):
+            partition = self._partitions[number % len(self._partitions)]
+            reader = Reader(number, self._client(f"reader-{number}"), partition, self.history)
+            self._loop.start(Process(f"reader-{number}"), reader.run())
+        for queue, settings in self._queues.items():
+            for number in range(_CONSUMERS):
+                client = self._client(f"{queue}-{number}")
+                consumer = Consumer(client, queue, settings, self._leases, self.history)
+                self._consumers.append(consumer)
+                self._loop.start(Process(client.name), consumer.run())
+        self._loop.start(Process("operator"), self._operate(Random(self._rng.random())))
+        return self._producers
+
+    def _produce(self, name: str, partition: PartitionId, by_id: bool = False) -> None:
+        producer = Producer(
+            self._client(name),
+            partition,
+            self._ids,
+            self.history,
+            pause_s=self._rng.choice(((0.05, 0.2), (0.1, 0.6))),
+            patience_s=self._rng.choice((3.0, 10.0, 60.0)),
+            by_id=by_id,
+        )
+        self._producers.append(producer)
+        self._loop.start(Process(name), producer.run())
+
+    async def _operate(self, rng: Random) -> None:
+        """An operator makes another topic, and moves partitions about, while all goes on."""
+        until = self._loop.time() + self._settings.fault_seconds
+        await asyncio.sleep(rng.uniform(0.5, self._settings.fault_seconds / 2))
+        await self._insist(self._client("operator"), _topic(_LATER, 1))
+        if self._loop.time() >= until:
+            return
+        self._partitions.append(PartitionId(f"{_LATER}/0"))
+        self._produce("producer-later", self._partitions[-1])
+        while self._loop.time() < until:
+            await asyncio.sleep(rng.uniform(0.5, 4.0))
+            node = rng.choice(self._nodes)
+            if node.cluster is None:
+                continue
+            administration = Administration(self._store, node.cluster.view, _refuse)
+            topic, _, index = rng.choice(self._partitions).rpartition("/")
+            with contextlib.suppress(QuiverError):
+                if len(self._nodes) > REPLICAS and rng.random() < 0.5:
+                    names = [one.name for one in rng.sample(self._nodes, REPLICAS)]
+                    await administration.move(topic, int(index), names)
+                else:
+                    await administration.transfer(topic, int(index), None)
+
+    # ------------------------------------------------------------------ the end
+
+    async def _settle(self) -> None:
+        await self._publish_last()
+        for consumer in self._consumers:
+            consumer.is_hasty = True
+        if not any(record.lost for record in (await self._records()).values()):
+            self.history.drained = await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
+        for consumer in self._consumers:
+            consumer.stopping = True
+        await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
+
+    async def _records(self) -> dict[PartitionId, PartitionRecord]:
+        entries = (await self._store.list(PARTITIONS)).entries
+        return {
+            PartitionId(entry.key.removeprefix(PARTITIONS)): decode(entry.value, PartitionRecord)
+            for entry in entries
+        }
+
+    async def _record(self, partition: PartitionId) -> PartitionRecord:
+        return next(
+            record
+            for known, record in (await self._records()).items()
+            if _logical(known) == partition
+        )
+
+    async def _pending(self) -> str | None:
+        """What some subscription has not finished, by the word of who leads."""
+        nodes = {node.name: node for node in self._nodes if node.cluster is not None}
+        for known, record in (await self._records()).items():
+            topic, number, index = place_of(known)
+            for name, queue in self.history.queues.items():
+                if topic not in queue.topics:
+                    continue
+                node = nodes.get(record.leader)
+                opened = {} if node is None else dict(node.broker._partitions.opened())
+                led = opened.get((number, index))
+                if node is None or led is None or led.state is None:
+                    return f"{known} is not open to {name}"
+                machine = led.state.machines.get(node.broker.subscriptions.find(name).number)
+                if machine is None or machine.observed_to < led.log.next_offset:
+                    return f"{name} has not looked at all of {known}"
+                if machine.pending_count:
+                    return f"{name} has pending messages of {known}: {machine.depth}"
+        return None
+
+    async def _unsettled(self) -> str | None:
+        for partition, record in (await self._records()).items():
+            if record.lost:
+                continue
+            if set(record.in_sync) != set(record.replicas) or record.target:
+                return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
+            replicas = [
+                replica
+                for node in self._nodes
+                if node.cluster and (replica := node.cluster.holdings.replica(partition))
+            ]
+            for log in (DATA, STATE):
+                ends = {one.logs[log].log.next_offset for one in replicas}
+                ends |= {one.logs[log].watermark for one in replicas}
+                if len(replicas) != len(record.replicas) or len(ends) != 1:
+                    return f"{partition} has {len(replicas)} replicas with ends at {sorted(ends)}"
+        return None
+
+    async def _collect(self) -> None:
+        for partition, record in (await self._records()).items():
+            if record.lost:
+                continue
+            logical = _logical(partition)
+            topic = place_of(partition)[0]
+            data, state = self._copies(partition, DATA), self._copies(partition, STATE)
+            if topic in (TOPIC, _LATER):
+                self.history.copies[logical] = data
+            else:
+                self.history.states[PartitionId(f"{logical}/{DATA}")] = data
+                self._read_letters(partition)
+            self.history.states[logical] = state
+
+    def _read_letters(self, partition: PartitionId) -> None:
+        replicas = [
+            replica
+            for node in self._nodes
+            if node.cluster and (replica := node.cluster.holdings.replica(partition))
+        ]
+        for entry in entries_of(replicas[0].logs[DATA].log):
+            rows = entry.record_batch().select(_ORIGIN).to_pylist()
+            for row in rows:
+                place = PartitionId(f"{row['origin_topic']}/{row['origin_partition']}")
+                self.history.letters.append(
+                    Letter(
+                        queue=row["origin_subscription"],
+                        partition=place,
+                        offset=row["origin_offset"],
+                    )
+                )
+
+    def _values_of(self, log: PartitionLog, which: int) -> Iterator[tuple[int, int, str]]:
+        for entry in entries_of(log):
+            if which == STATE:
+                yield entry.base_offset, entry.epoch, f"{crc32(entry.body):08x}"
+                continue
+            for offset, value in values_of(entry):
+                yield offset, entry.epoch, value
+
+
+_ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "origin_subscription"]
+
+
+def _topic(name: str, partitions: int) -> wire.CreateTopic:
+    settings = TopicSettings(partitions=partitions, replicas=REPLICAS)
+    return wire.CreateTopic(name=name, settings=settings, exist_ok=True)
+
+
+def _logical(partition: PartitionId) -> PartitionId:
+    """A partition as clients know it."""
+    topic, _, index = place_of(partition)
+    return PartitionId(f"{topic}/{index}")
+
+
+async def _refuse(topic: str, partition: int) -> None:
+    raise InvalidRequest(f"{topic}/{partition} is not divided here")

@@ -1,0 +1,217 @@
+"""What should not have happened to the messages of subscriptions: more rules for the checker.
+
+Only what an exactly-once subscription promises is strict: with at-least-once a leader that was
+replaced, and does not know it yet, may give out messages that its successor gives out too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from quiver.model.subscription import Guarantee, Ordering
+from quiver.testing.simulator.history import Delivery, History
+
+Message = tuple[str, str, int]
+"""A subscription, a partition and an offset."""
+
+
+def delivered_inside_a_lease(history: History) -> Iterator[str]:
+    """Exactly once: nobody gets a message while another holds it."""
+    given_up = _given_up(history)
+    for message, deliveries in _by_message(history, Guarantee.EXACTLY_ONCE).items():
+        for first in deliveries:
+            until = min(_held_until(history, first), given_up.get((first.lease, message[2]), 1e9))
+            until = min(until, _left_at(history, first))
+            for second in deliveries:
+                if first.ended < second.invoked and second.ended < until:
+                    yield (
+                        f"{_named(message)} was {first.consumer}'s until {until:.3f} s, and "
+                        f"{second.consumer} got it at {second.ended:.3f} s"
+                    )
+
+
+def stale_receipt_honoured(history: History) -> Iterator[str]:
+    """Exactly once: who holds a message no more, for another has it, cannot settle it."""
+    deliveries = _by_message(history, Guarantee.EXACTLY_ONCE)
+    tried: set[tuple[int, int]] = set()
+    for settling in sorted(history.settlings, key=lambda one: one.invoked):
+        for offset in settling.offsets:
+            message = (settling.queue, settling.partition, offset)
+            again = (settling.lease, offset) in tried
+            if settling.kind == "ack":
+                tried.add((settling.lease, offset))
+            if settling.outcome != "done" or offset in settling.stale or again:
+                continue
+            for other in deliveries.get(message, ()):
+                mine = next(one for one in deliveries[message] if one.lease == settling.lease)
+                if mine.ended < other.invoked and other.ended < settling.invoked:
+                    yield (
+                        f"{settling.kind} of {_named(message)} by {settling.consumer} at "
+                        f"{settling.invoked:.3f} s, when {other.consumer} had it"
+                    )
+                    break
+
+
+def delivered_after_its_ack(history: History) -> Iterator[str]:
+    """Exactly once: a confirmed acknowledgement is the end, and no dead letter comes of it."""
+    acked = {
+        (settling.queue, settling.partition, offset): settling.ended
+        for settling in reversed(history.settlings)
+        if settling.kind == "ack"
+        and settling.outcome == "done"
+        and history.queues[settling.queue].guarantee == Guarantee.EXACTLY_ONCE
+        for offset in settling.offsets
+        if offset not in settling.stale
+    }
+    for one in history.deliveries:
+        message = (one.queue, one.partition, one.offset)
+        if one.invoked > acked.get(message, 1e9):
+            yield (
+                f"{_named(message)} was acknowledged at {acked[message]:.3f} s, and {one.consumer} "
+                f"got it at {one.ended:.3f} s"
+            )
+    for letter in history.letters:
+        message = (letter.queue, letter.partition, letter.offset)
+        if message in acked:
+            yield f"{_named(message)} was acknowledged and is a dead letter"
+
+
+def at_most_once_twice(history: History) -> Iterator[str]:
+    for message, deliveries in _by_message(history, Guarantee.AT_MOST_ONCE).items():
+        if len(deliveries) > 1:
+            who = ", ".join(f"{one.consumer} at {one.ended:.3f} s" for one in deliveries)
+            yield f"{_named(message)} was delivered to {who}"
+
+
+def order_broken(history: History) -> Iterator[str]:
+    """What was delivered without those before it says that they are done with: for good."""
+    lanes: dict[tuple[str, str, str], dict[int, list[Delivery]]] = defaultdict(dict)
+    for one in history.deliveries:
+        queue = history.queues[one.queue]
+        if queue.ordering != Ordering.NONE:
+            key = one.key if queue.ordering == Ordering.KEY else ""
+            lane = lanes[one.queue, one.partition, key]
+            lane.setdefault(one.lease, []).append(one)
+    dead: set[Message] = {
+        (letter.queue, letter.partition, letter.offset) for letter in history.letters
+    }
+    for (name, partition, key), leases in lanes.items():
+        strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE
+        portions = sorted(leases.values(), key=lambda portion: portion[0].invoked)
+        seen: set[int] = set()
+        for place, portion in enumerate(portions):
+            first = portion[0]
+            before = [other for other in portions[:place] if other[0].ended < first.invoked]
+            passed = max((other[0].offset for other in before), default=-1)
+            for one in portion:
+                known = one.offset in seen or (name, partition, one.offset) in dead
+                if one.offset < passed and (strict or not known):
+                    yield (
+                        f"{name} got {partition}:{one.offset} ({one.value}, key {key or 'any'}) "
+                        f"at {one.ended:.3f} s, after {passed}"
+                    )
+            seen |= {one.offset for one in portion}
+
+
+def too_many_attempts(history: History) -> Iterator[str]:
+    """No message is delivered more often than its subscription lets it be."""
+    told: set[Message] = set()
+    counts: dict[Message, int] = defaultdict(int)
+    for one in history.deliveries:
+        queue, message = history.queues[one.queue], (one.queue, one.partition, one.offset)
+        counts[message] += 1
+        strict = queue.guarantee == Guarantee.EXACTLY_ONCE and not history.departures
+        attempt = max(one.attempt, counts[message] if strict else 0)
+        if 0 < queue.max_deliveries < attempt and message not in told:
+            told.add(message)
+            yield f"{_named(message)} was delivered for the {attempt}th time at {one.ended:.3f} s"
+
+
+def neither_acked_nor_dead(history: History) -> Iterator[str]:
+    """After the last drain every message is done with, by its consumers' word or as a dead letter."""
+    if not history.drained:
+        return
+    done = {
+        (settling.queue, settling.partition, offset)
+        for settling in history.settlings
+        if settling.kind == "ack"
+        for offset in settling.offsets
+    }
+    done |= {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
+    for name, queue in history.queues.items():
+        if queue.guarantee == Guarantee.AT_MOST_ONCE:
+            continue
+        for partition, copies in history.copies.items():
+            if partition.rpartition("/")[0] not in queue.topics or not copies:
+                continue
+            for offset, _, value in max(copies, key=lambda copy: len(copy.values)).values:
+                if (name, partition, offset) not in done:
+                    yield f"{_named((name, partition, offset))} ({value}) was passed over"
+
+
+def two_letters_for_one(history: History) -> Iterator[str]:
+    seen: set[Message] = set()
+    for letter in history.letters:
+        message = (letter.queue, letter.partition, letter.offset)
+        if message in seen:
+            yield f"{_named(message)} is twice among the dead letters"
+        seen.add(message)
+
+
+def _by_message(history: History, guarantee: Guarantee) -> dict[Message, list[Delivery]]:
+    found: dict[Message, list[Delivery]] = defaultdict(list)
+    for one in history.deliveries:
+        if history.queues[one.queue].guarantee == guarantee:
+            found[one.queue, one.partition, one.offset].append(one)
+    return found
+
+
+def _given_up(history: History) -> dict[tuple[int, int], float]:
+    """By lease and offset: when its consumer first asked for its end."""
+    ends: dict[tuple[int, int], float] = {}
+    for settling in history.settlings:
+        if settling.kind != "extend":
+            for offset in settling.offsets:
+                key = (settling.lease, offset)
+                ends[key] = min(ends.get(key, 1e9), settling.invoked)
+    return ends
+
+
+def _held_until(history: History, delivery: Delivery) -> float:
+    """When the lease ended at the earliest, whatever the clock that was asked."""
+    behind_s, ahead_s = history.clocks_s
+    until = delivery.deadline - ahead_s
+    for one in history.settlings:
+        if one.kind != "extend" or one.lease != delivery.lease or delivery.offset in one.stale:
+            continue
+        extended = one.invoked + one.visibility_s - (ahead_s - behind_s)
+        if ahead_s > behind_s:
+            until = min(until, extended)  # by another's clock that may have been the sooner end
+        elif one.outcome == "done" and delivery.offset in one.offsets:
+            until = max(until, extended)
+    return until
+
+
+def _left_at(history: History, delivery: Delivery) -> float:
+    whose = (delivery.queue, delivery.consumer)
+    return min(
+        (one.at for one in history.departures if (one.queue, one.consumer) == whose), default=1e9
+    )
+
+
+def _named(message: Message) -> str:
+    queue, partition, offset = message
+    return f"{queue}'s {partition}:{offset}"
+
+
+QUEUE_RULES = (
+    delivered_inside_a_lease,
+    stale_receipt_honoured,
+    delivered_after_its_ack,
+    at_most_once_twice,
+    order_broken,
+    too_many_attempts,
+    neither_acked_nor_dead,
+    two_letters_for_one,
+)

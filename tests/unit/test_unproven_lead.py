@@ -1,0 +1,40 @@
+"""A node that leads a partition and cannot prove it for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from quiver.broker.broker import Broker
+from quiver.broker.subscription import Subscription
+from quiver.errors import NotLeader
+from quiver.model.topic import TopicSettings
+from quiver.testing.disk import SimulatedDisk
+from tests.unit.broker_doubles import batch_of, open_broker, publish
+
+
+async def received(broker: Broker) -> int:
+    """How many messages a consumer gets of the queue."""
+    subscription: Subscription = await broker.subscriptions.get("q")
+    portions = await subscription.receive(10, bytes_max=1 << 20, consumer="c", visibility_s=None)
+    return sum(len(portion.taken.offsets) for portion in portions)
+
+
+def test_its_queues_deliver_as_soon_as_it_can_prove_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+            await broker.create_queue("q", TopicSettings(), {}, exist_ok=False)
+            storage: Any = broker.storage
+            opened = storage.open
+
+            async def refuse(*_: Any) -> None:
+                raise NotLeader("this node cannot prove that it leads")
+
+            storage.open = refuse
+            assert await received(broker) == 0
+            storage.open = opened
+            await publish(broker, "q", batch_of(b"one"))
+            assert await received(broker) == 1
+
+    asyncio.run(story())
