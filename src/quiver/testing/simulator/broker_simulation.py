@@ -24,7 +24,7 @@ from quiver.broker.replicated_storage import DATA, REPLICAS, STATE
 from quiver.cluster.admin import Administration, place_of
 from quiver.cluster.metadata import Entry, Put
 from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
-from quiver.errors import InvalidRequest, QuiverError
+from quiver.errors import QuiverError
 from quiver.log.partition_log import PartitionLog
 from quiver.model import wire
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
@@ -209,7 +209,7 @@ class BrokerSimulation(_Simulation):
             node = rng.choice(self._nodes)
             if node.cluster is None:
                 continue
-            administration = Administration(self._store, node.cluster.view, _refuse)
+            administration = Administration(self._store, node.cluster.view)
             topic, _, index = rng.choice(self._partitions).rpartition("/")
             with contextlib.suppress(QuiverError):
                 if len(self._nodes) > REPLICAS and rng.random() < 0.5:
@@ -335,7 +335,3 @@ def _logical(partition: PartitionId) -> PartitionId:
     """A partition as clients know it."""
     topic, _, index = place_of(partition)
     return PartitionId(f"{topic}/{index}")
-
-
-async def _refuse(topic: str, partition: int) -> None:
-    raise InvalidRequest(f"{topic}/{partition} is not divided here")
