@@ -9,42 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import structlog
-from pyroaring import BitMap64
 
 from quiver.broker.anywhere import Anywhere, Elsewhere
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
-from quiver.broker.excerpt import excerpt
 from quiver.broker.follower_log import FollowerLog
+from quiver.broker.following import Following
 from quiver.broker.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
+from quiver.broker.lookup import Lookup
 from quiver.broker.partition import Partition, Placed
 from quiver.broker.partitions import Partitions
 from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
 from quiver.broker.registry import changed_settings
-from quiver.broker.replicated_storage import log_settings
 from quiver.broker.sampler import Sampler
 from quiver.broker.storage import OwnStorage, Storage
 from quiver.broker.subscription_catalog import (
     SubscriptionCatalog,
-    SubscriptionRecord,
     dead_letter_topic,
 )
 from quiver.broker.subscriptions import Subscriptions, subscription_info
-from quiver.cluster.metadata import Delete, Entry, MetadataStore
-from quiver.cluster.records import PartitionId
+from quiver.broker.upkeep import Upkeep, UpkeepLimits
+from quiver.cluster.metadata import MetadataStore
 from quiver.errors import (
     DiskFull,
     InvalidRequest,
     LogClosed,
-    MessageNotFound,
     NotLeader,
     PartitionUnavailable,
     QuiverError,
@@ -57,8 +54,6 @@ from quiver.errors import (
 from quiver.log.disk import Disk
 from quiver.log.log import Log
 from quiver.log.partition_log import RunBlocking
-from quiver.log.retention import RetentionLimits
-from quiver.log.settings import LogSettings
 from quiver.metrics.sample import Sample
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import Bytes, StoredBatch
@@ -67,10 +62,9 @@ from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
 from quiver.model.filter import Filter
 from quiver.model.guard import OpenedBatch, check_batch, check_message, open_message
 from quiver.model.ids import Microseconds, Offset
-from quiver.model.message_id import MessageId, parse_message_id
 from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import Acks, Retention, TopicSettings, is_internal
-from quiver.model.wire import PartitionInfo, Status, SubscriptionInfo, TopicInfo
+from quiver.model.topic import Acks, TopicSettings, is_internal
+from quiver.model.wire import PartitionInfo, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0
@@ -83,11 +77,7 @@ logger = structlog.get_logger()
 T = TypeVar("T")
 
 
-class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    retention_interval_s: float = 60
-    upkeep_interval_s: float = 1
-    free_bytes_min: int = 256 << 20
-    """Publishing stops while the disk has less free space than this."""
+class BrokerLimits(UpkeepLimits, frozen=True, kw_only=True):
     tail_bytes_total: int = 256 << 20
 
 
@@ -98,14 +88,6 @@ class Read(msgspec.Struct, frozen=True):
     start_offset: Offset
     next_offset: Offset
     topic_number: int
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A message that was looked up, and where it stands; its entry is gone if retention took it."""
-
-    id: MessageId
-    entry: StoredBatch | None
-    statuses: list[Status]
 
 
 class Offer(msgspec.Struct):
@@ -166,11 +148,11 @@ class Broker:
         self._store = store
         self._subscription_catalog = SubscriptionCatalog(store, clock)
         self._subscriptions: Subscriptions | None = None
-        self._disk_is_full = False
-        self._free_bytes: int | None = None
+        self._upkeep: Upkeep | None = None
+        self._lookup: Lookup | None = None
+        self._following: Following | None = None
         self._sampler = Sampler(self._catalog, self._subscription_catalog, self._partitions, clock)
         self._changes: set[asyncio.Task[Any]] = set()
-        self._upkeep: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Load the topics, finish deletions that a stop interrupted, and begin upkeep."""
@@ -188,21 +170,37 @@ class Broker:
             anywhere=self._anywhere,
             traffic=self.traffic,
         )
-        self._catalog.registry.on_change = self._topic_changed
-        self._subscription_catalog.registry.on_change = self._subscription_changed
+        self._following = Following(
+            self._catalog,
+            self._subscription_catalog,
+            self._producer_ids,
+            self._partitions,
+            self._subscriptions,
+            self.traffic,
+        )
         self._partitions.prepare = self._subscriptions.prepare
         for record in await self._catalog.deleted():
             await self._remove_data(record)
-        await self._check_disk()
-        self._upkeep = asyncio.create_task(self._keep_up())
+        self._lookup = Lookup(self._catalog, self._partitions, self._subscriptions)
+        self._upkeep = Upkeep(
+            self._catalog,
+            self._partitions,
+            self._subscriptions,
+            self._limits,
+            clock=self._clock,
+            free_bytes_of=lambda: self._run_blocking(lambda: self._disk.free_bytes(self._folder)),
+            on_unread_lost=self._on_unread_lost,
+        )
+        await self._upkeep.start()
 
     async def close(self) -> None:
         """Finish what is under way and leave every log ready for a quick start."""
         if self._upkeep is not None:
-            self._upkeep.cancel()
-            await asyncio.wait([self._upkeep])
+            await self._upkeep.stop()
         if self._changes:
             await asyncio.wait(self._changes)
+        if self._following is not None:
+            await self._following.close()
         if self._subscriptions is not None:
             await self._subscriptions.close()
         await self._partitions.close()
@@ -227,63 +225,6 @@ class Broker:
             self._subscription_catalog.registry.revision,
             self._producer_ids.revision,
         )
-
-    # ------------------------------------------------------------------ what other nodes do
-
-    def reload(self, entries: Sequence[Entry], revision: int) -> None:
-        """Everything that is in the metadata store now."""
-        self._catalog.registry.reload(entries, revision)
-        self._subscription_catalog.registry.reload(entries, revision)
-        self._producer_ids.reload(entries)
-
-    def apply(self, changes: Sequence[Entry | Delete], revision: int) -> None:
-        """What one commit has changed in the metadata store, this node's or another's."""
-        for change in changes:
-            self._catalog.registry.apply(change, revision)
-            self._subscription_catalog.registry.apply(change, revision)
-            self._producer_ids.apply(change)
-
-    def _topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:
-        if new is not None:
-            self._partitions.reconfigure(new)
-        elif old is not None:
-            self.traffic.topics.forget(old.name)
-
-    def _subscription_changed(
-        self, old: SubscriptionRecord | None, new: SubscriptionRecord | None
-    ) -> None:
-        if old is not None and (new is None or new.number != old.number):
-            self.subscriptions.forget(old)
-        elif new is not None:
-            self.subscriptions.altered(new)
-
-    def _placed(self, partition: PartitionId) -> tuple[TopicRecord | None, int]:
-        """The topic and the index of a partition that the cluster knows."""
-        folder, _, index = partition.rpartition("/")
-        topic, _, number = folder.rpartition("@")
-        record = self._catalog.numbered(int(number))
-        return (record if record is not None and record.name == topic else None), int(index)
-
-    def logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
-        """The logs of a replica that this node is to hold, and their settings."""
-        record, _ = self._placed(partition)
-        settings = TopicSettings() if record is None else record.settings
-        return log_settings(self._partitions.log_settings(settings))
-
-    def leads_now(self, partition: PartitionId) -> None:
-        """This node has begun to lead a partition: have it ready for whoever comes."""
-        record, index = self._placed(partition)
-        if record is not None:
-            opening = asyncio.create_task(self._open_led(record, index))
-            self._changes.add(opening)
-            opening.add_done_callback(self._changes.discard)
-
-    async def _open_led(self, record: TopicRecord, index: int) -> None:
-        try:
-            await self._partitions.get(record, index)
-            self.subscriptions.look_again()
-        except QuiverError as error:  # whoever needs it will try again
-            logger.debug("partition is not open yet", topic=record.name, error=error.message)
 
     # ------------------------------------------------------------------ topics
 
@@ -544,40 +485,6 @@ class Broker:
             raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
         return address
 
-    async def cancel(self, topic: str, ids: list[str]) -> int:
-        """Let scheduled messages never be delivered; how many of them that was in time for."""
-        record = self._catalog.get(topic)
-        places: dict[int, BitMap64] = {}
-        for one in map(parse_message_id, ids):
-            await self._require(record, one)
-            places.setdefault(one.partition, BitMap64()).add(one.offset)
-        cancelled = [
-            await self._to_the_end(self.subscriptions.cancel(record, index, offsets))
-            for index, offsets in places.items()
-        ]
-        return sum(map(len, cancelled))
-
-    async def find_message(self, topic: str, message_id: str) -> Found:
-        """A message by its id, if retention has it still, and where each subscription has it."""
-        record, one = self._catalog.get(topic), parse_message_id(message_id)
-        log = await self._require(record, one)
-        entry: StoredBatch | None = None
-        if one.offset >= log.start_offset:
-            found = (await log.read(one.offset, 1))[0]
-            entry = excerpt(found, BitMap64([one.offset]))
-            if entry.append_time != one.append_time:
-                raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
-        statuses = await self.subscriptions.statuses(record, one.partition, one.offset)
-        return Found(one, entry, statuses)
-
-    async def _require(self, record: TopicRecord, one: MessageId) -> Log:
-        """The log that the message is or was in."""
-        if one.topic == record.number and one.partition < len(record.first_hashes):
-            log = (await self._partitions.get(record, one.partition)).log
-            if one.offset < log.next_offset:
-                return log
-        raise MessageNotFound(f"{record.name!r} has no message {str(one)!r}")
-
     def list_subscriptions(self) -> list[SubscriptionInfo]:
         return [subscription_info(record) for record in self.subscriptions.all()]
 
@@ -627,7 +534,7 @@ class Broker:
         _require_users_own(offer.topic)
         if offer.layout not in (0, record.layout):
             raise StaleLayout(layout=record.layout)
-        if self._disk_is_full:
+        if self.upkeep.disk_is_full:
             raise DiskFull()
         self._producer_ids.require_current(offer.opened.batch)
         return record
@@ -706,80 +613,33 @@ class Broker:
     async def sample(self) -> Sample:
         """The broker as it is now, or was a moment ago."""
         sample = await self._sampler.take()
-        return msgspec.structs.replace(sample, free_bytes=self._free_bytes)
+        return msgspec.structs.replace(sample, free_bytes=self.upkeep.free_bytes)
 
-    async def _keep_up(self) -> None:
-        next_retention = self._clock.monotonic() + self._limits.retention_interval_s
-        while True:
-            await self._clock.sleep(self._limits.upkeep_interval_s)
-            try:
-                await self._check_disk()
-                self.subscriptions.tick()
-                if not self._disk_is_full:
-                    await self._partitions.reopen_failed(
-                        {record.number: record for record in self._catalog.topics()}
-                    )
-                if self._clock.monotonic() >= next_retention:
-                    next_retention = self._clock.monotonic() + self._limits.retention_interval_s
-                    await self.retain()
-            except Exception as error:
-                logger.error("upkeep failed", exc_info=error)
+    @property
+    def upkeep(self) -> Upkeep:
+        assert self._upkeep is not None, "the broker is open"
+        return self._upkeep
+
+    @property
+    def following(self) -> Following:
+        """What other nodes of the cluster change, and what this node is to hold and lead."""
+        assert self._following is not None, "the broker is open"
+        return self._following
+
+    @property
+    def lookup(self) -> Lookup:
+        """Messages by their ids."""
+        assert self._lookup is not None, "the broker is open"
+        return self._lookup
 
     async def retain(self) -> None:
         """Drop what the topics' retention no longer keeps."""
-        for record in list(self._catalog.topics()):
-            for index in range(len(record.first_hashes)):
-                if not self.storage.leads(record, index):
-                    continue
-                try:
-                    await self._retain(record, index)
-                except QuiverError as error:
-                    names = {"topic": record.name, "partition": index}
-                    logger.error("retention failed", **names, error=str(error))
-
-    async def _retain(self, record: TopicRecord, index: int) -> None:
-        log = (await self._partitions.get(record, index)).log
-        if log.failure is not None:
-            return
-        before = log.start_offset
-        start = await log.retain(await self._limits_of(record, index))
-        if start > before:
-            logger.info(
-                "retention removed messages",
-                topic=record.name,
-                partition=index,
-                messages=start - before,
-                start_offset=start,
-            )
-        self._on_unread_lost(await self.subscriptions.pass_over_lost(record, index))
-
-    async def _limits_of(self, record: TopicRecord, index: int) -> RetentionLimits:
-        limits = _limits(record.settings.retention)
-        if record.settings.retention.acked:
-            floor = await self.subscriptions.floor(record, index)
-            limits = msgspec.structs.replace(limits, before=floor)
-        return limits
-
-    async def _check_disk(self) -> None:
-        free = await self._run_blocking(lambda: self._disk.free_bytes(self._folder))
-        full = free < self._limits.free_bytes_min
-        if full != self._disk_is_full:
-            logger.warning("disk is full" if full else "disk has space again", free_bytes=free)
-        self._disk_is_full, self._free_bytes = full, free
+        await self.upkeep.retain()
 
 
 def _require_users_own(topic: str) -> None:
     if is_internal(topic):
         raise InvalidRequest(f"{topic!r} is Quiver's own: it can be read, and not written")
-
-
-def _limits(retention: Retention) -> RetentionLimits:
-    age_s = retention.age_s
-    return RetentionLimits(
-        age_us=None if age_s is None else round(age_s * 1_000_000),
-        bytes=retention.size,
-        messages=retention.messages,
-    )
 
 
 def _with_extent(

@@ -226,7 +226,7 @@ class Node:
 
     def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
         assert self._broker is not None
-        return self._broker.logs_of(partition)
+        return self._broker.following.logs_of(partition)
 
     def _leader_of(self, topic: str, index: int) -> str | None:
         assert self._broker is not None
@@ -237,14 +237,14 @@ class Node:
 
         def load(entries: tuple[Entry, ...], revision: int) -> None:
             storage.learn(entries)
-            broker.reload(entries, revision)
+            broker.following.reload(entries, revision)
 
         def commit(changes: tuple[Entry | Delete, ...], revision: int) -> None:
             storage.learn(changes)
-            broker.apply(changes, revision)
+            broker.following.apply(changes, revision)
 
         member.view.on_load, member.view.on_commit = load, commit
-        storage.on_lead = broker.leads_now
+        storage.on_lead = broker.following.leads_now
 
     async def _join(self, member: ClusterNode, native: Address) -> None:
         record = member.membership.record

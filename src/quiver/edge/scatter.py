@@ -256,7 +256,7 @@ class Scatter:
             part = msgspec.structs.replace(request, ids=ids)
             address = self._broker.leader_of(request.topic, index)
             if address is None:
-                count += await self._broker.cancel(request.topic, ids)
+                count += await self._broker.lookup.cancel(request.topic, ids)
             else:
                 count += expect(wire.Counted, (await self._ask(address, part))[0]).count
         return (wire.Counted(count=count), ()) if parts else await local()

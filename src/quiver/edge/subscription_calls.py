@@ -92,7 +92,7 @@ async def _tend(broker: Broker, request: wire.AnyRequest) -> wire.AnyReply:
         case wire.Cancel():
             if len(request.ids) > IDS_MAX:
                 raise InvalidRequest(f"at most {IDS_MAX:,} messages are cancelled in one request")
-            return wire.Counted(count=await broker.cancel(request.topic, request.ids))
+            return wire.Counted(count=await broker.lookup.cancel(request.topic, request.ids))
         case wire.Redrive():
             redriven = await broker.redrive(
                 request.subscription,
@@ -184,7 +184,7 @@ async def read_state(broker: Broker, request: wire.ReadState) -> tuple[wire.Stat
 
 async def find(broker: Broker, request: wire.FindMessage) -> tuple[wire.MessageFound, list[Bytes]]:
     """A message by its id."""
-    found = await broker.find_message(request.topic, request.message_id)
+    found = await broker.lookup.find(request.topic, request.message_id)
     reply = wire.MessageFound(
         partition=found.id.partition,
         offset=found.id.offset,

@@ -72,9 +72,9 @@ class BrokerNode(SimulatedNode):
         await run_blocking(lambda: self.disk.make_folder(FOLDER))
         await broker.open()
         broker.subscriptions._lease_ids = count(self._rng.getrandbits(31) << 32 | 1)
-        cluster.view.on_load = broker.reload
-        cluster.view.on_commit = broker.apply
-        storage.on_lead = broker.leads_now
+        cluster.view.on_load = broker.following.reload
+        cluster.view.on_commit = broker.following.apply
+        storage.on_lead = broker.following.leads_now
         self._tell_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
