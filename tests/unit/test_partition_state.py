@@ -424,6 +424,28 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
 
 
 @async_test
+async def test_an_ack_that_is_repeated_is_confirmed_no_sooner_than_the_first(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1"))
+        subscription, (portion,) = await received(broker)
+        settlement = Settlement(subscription.token(portion), portion.taken.offsets)
+        await turns()
+        gate.shut()
+        for _ in range(2):
+            stale, stored = subscription.ack([settlement])
+            await turns()
+            assert stale == []
+            assert [future.done() for future in stored] == [False]
+        gate.open()
+        await asyncio.gather(*stored)
+        assert subscription.ack([settlement]) == ([], [])
+
+
+@async_test
 async def test_what_follows_on_the_disk_is_at_hand_before_it_is_asked_for(tmp_path: Path) -> None:
     disk, gate = SimulatedDisk(1), Gate()
     async with open_broker(tmp_path, disk) as broker:

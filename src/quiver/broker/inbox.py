@@ -228,11 +228,15 @@ class Inbox:
     # ------------------------------------------------------------------ settling
 
     def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, asyncio.Future[None] | None]:
-        """Finish messages; those that the lease still held, and when that is durable."""
+        """Finish messages; those that the lease still held, and when that is durable.
+
+        What was finished before is not confirmed again sooner than it is the first time.
+        """
         held, records = self.machine.ack(lease_id, offsets)
-        if records:
-            self._counts.acked += len(held)
-            self._count_time(held)
+        if not records:
+            return held, self.state.underway() if held else None
+        self._counts.acked += len(held)
+        self._count_time(held)
         return held, self._commit(records)
 
     def nack(

@@ -29,7 +29,7 @@ from quiver.broker.inbox import Inbox
 from quiver.errors import InvalidRequest
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
-from quiver.model.subscription import SubscriptionSettings
+from quiver.model.subscription import Guarantee, SubscriptionSettings
 
 logger = structlog.get_logger()
 
@@ -48,6 +48,7 @@ class Membership:
     ) -> None:
         self._release_elsewhere = release_elsewhere
         self._name = name
+        self._is_exactly_once = settings.guarantee is Guarantee.EXACTLY_ONCE
         self._clock = clock
         self._on_change = on_change
         self._counts = counts or SubscriptionCounts()
@@ -125,12 +126,21 @@ class Membership:
         inbox = self._inboxes.get(partition)
         return inbox is not None and inbox.machine.has_leases(member)
 
+    def _ends_leases(self, revoked: Revoked) -> bool:
+        """Whether what the member holds of the partition is another's to have at once.
+
+        Of what was given up its owner may still hold something on another node, and exactly once
+        means that a lease is good to its end, also that of a member nobody has heard of for long.
+        """
+        if revoked.reason is Reason.GAVE_UP:
+            return False
+        return revoked.reason is Reason.LEFT or not self._is_exactly_once
+
     def _follow(self, changes: list[Change]) -> None:
         if not changes:
             return
         for change in changes:
-            # Of what was given up its owner may still hold something on another node: that ends by itself.
-            if isinstance(change, Revoked) and change.reason is not Reason.GAVE_UP:
+            if isinstance(change, Revoked) and self._ends_leases(change):
                 inbox = self._inboxes.get(change.partition)
                 if inbox is not None:
                     inbox.release(change.member)

@@ -86,6 +86,8 @@ class PartitionState:
         self._log = log
         self._snapshots = snapshots
         self._batch: _Batch | None = None
+        self._newest: asyncio.Future[None] | None = None
+        """Of what was given to the log last; what was given before is durable no later."""
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
@@ -145,6 +147,15 @@ class PartitionState:
             self._leisure = asyncio.get_running_loop().call_later(_LEISURE_S, self._flush)
         return batch.stored
 
+    def underway(self) -> asyncio.Future[None] | None:
+        """Done when everything that was committed so far is durable; ``None`` if it is already."""
+        if self._batch is not None:
+            self._flush()
+        newest = self._newest
+        if newest is None or (newest.done() and newest.exception() is None):
+            return None
+        return newest
+
     def _flush(self) -> None:
         if self._leisure is not None:
             self._leisure.cancel()
@@ -152,6 +163,7 @@ class PartitionState:
         batch, self._batch = self._batch, None
         if batch is None:
             return
+        self._newest = batch.stored
         body = encode_entries(batch.entries)
         try:
             entry, stored = self._log.submit(seal_batch(body, 1, 0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -87,7 +86,8 @@ class Scatter:
     async def _in_turn(self, parts: list[_Part], request: wire.Receive) -> Reply:
         """What the first node has that has something; each is the first to be asked as often."""
         reply: Reply = wire.Received(portions=[]), ()
-        for part in random.sample(parts, len(parts)):
+        first = next(self._services.turns) % len(parts)
+        for part in parts[first:] + parts[:first]:
             reply = await part(request)
             if expect(wire.Received, reply[0]).portions:
                 break

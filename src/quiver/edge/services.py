@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import msgspec
 
@@ -18,7 +19,7 @@ from quiver.model.clock import Clock
 from quiver.model.wire import ClusterInfo
 
 
-class NodeServices(msgspec.Struct):
+class NodeServices(msgspec.Struct, kw_only=True):
     broker: Broker
     metrics: NodeMetrics
     limits: Limits
@@ -35,6 +36,8 @@ class NodeServices(msgspec.Struct):
     """Refuses a URL that webhooks may not go to."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
+    turns: Iterator[int] = msgspec.field(default_factory=count)
+    """Of those who are asked one after the other, who is the first this time."""
 
     def __post_init__(self) -> None:
         self.observing.cluster = self._described

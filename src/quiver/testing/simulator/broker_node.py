@@ -78,7 +78,12 @@ class BrokerNode(SimulatedNode):
         self._tell_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
-            broker=broker, clock=self.clock, peers=peers, member=cluster, cluster=None
+            broker=broker,
+            clock=self.clock,
+            peers=peers,
+            member=cluster,
+            cluster=None,
+            turns=count(),
         )
         self._services, self._scatter = services, Scatter(services)
         self.broker, self.cluster = broker, cluster
