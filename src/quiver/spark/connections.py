@@ -6,11 +6,14 @@ Spark's worker processes are used again and again: a task finds the connection o
 from __future__ import annotations
 
 import threading
+import time
 
 import msgspec
 
 from quiver.client import Client, Tls
 from quiver.client.addresses import DEFAULT_URL
+from quiver.errors import ConnectionLost
+from quiver.model.units import seconds
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,25 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
                 )
             return client
 
+    def task_client(self) -> Client:
+        """The same for a task. The driver has reached the nodes, so they are away for a while only:
+        a process that has just begun waits for them as long as one that knew them."""
+        client = self.client()
+        if self not in _reached:
+            deadline = time.monotonic() + seconds(self.timeout)
+            while True:
+                try:
+                    client.describe_node()
+                    break
+                except ConnectionLost:
+                    if time.monotonic() >= deadline:
+                        raise
+                time.sleep(_AGAIN_S)
+            _reached.add(self)
+        return client
 
+
+_AGAIN_S = 0.2
+_reached: set[Nodes] = set()
 _clients: dict[Nodes, Client] = {}
 _lock = threading.Lock()

@@ -58,7 +58,7 @@ def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[pa.R
 def _batches(
     wanted: Range, start: int, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    client = options.nodes.client()
+    client = options.nodes.task_client()
     with client.read(
         wanted.topic,
         partition=wanted.partition,

@@ -72,7 +72,7 @@ class Staging:
 
     def __init__(self, options: WriteOptions, sink: str, batch: int, task: int) -> None:
         self._options = options
-        self._client: Client = options.nodes.client()
+        self._client: Client = options.nodes.task_client()
         self._name = staging_topic(sink, batch)
         self._home = task % STAGING_PARTITIONS
         self._turn = task

@@ -107,7 +107,7 @@ class StateReader(DataSourceReader):
         """When each message was stored, by the envelopes of the entries that hold them."""
         options = self._options
         times = np.zeros(len(offsets), np.int64)
-        with options.nodes.client().read(
+        with options.nodes.task_client().read(
             part.topic, partition=part.partition, start=int(offsets[0]), end=int(offsets[-1]) + 1
         ) as reader:
             for chunk in reader.chunks():
