@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quiver
-from tests.serving import Commands, Served, command, served, unused_address
+from tests.serving import Commands, Served, command, eventually, served, unused_address
 from tests.terminal import GIVEN_BACK, WHOLE_SCREEN, Terminal, terminal
 
 RULES = """
@@ -109,9 +109,14 @@ def test_ctrl_c_ends_it_and_the_terminal_is_as_it_was(top: Terminal) -> None:
 def test_a_small_terminal_gets_what_matters_most(top: Terminal) -> None:
     top.resize(40, 10)
     top.tell_size()
-    frame = top.wait_for("▼LAG", "q quit")
-    while "CONSUMERS" in frame:  # the last picture of the old size
-        frame = top.wait_for("▼LAG", "q quit")
+    frame = ""
+
+    def is_small() -> bool:
+        nonlocal frame
+        frame = top.frame
+        return "▼LAG" in frame and "q quit" in frame and "CONSUMERS" not in frame
+
+    eventually(is_small, "a picture of the new size")
     lines = frame.splitlines()
     assert len(lines) <= 10
     assert max(map(len, lines)) <= 40
