@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from quiver.errors import LogClosed, LogError, LogFailed
 from quiver.log.commit import Commit
@@ -192,7 +192,9 @@ class PartitionLog:
             async with self._disk_turn:
                 return await work()
 
-        return await asyncio.shield(asyncio.create_task(turn()))
+        task = asyncio.create_task(turn())
+        task.add_done_callback(_note)
+        return await asyncio.shield(task)
 
     async def _commit(self, sync: bool | None = None) -> None:
         """One round with the disk, which is ours; tells those who wait how it went."""
@@ -357,6 +359,12 @@ class PartitionLog:
             pass  # those who wait have been told
         finally:
             await self._run_blocking(self._log.close)
+
+
+def _note(work: asyncio.Task[Any]) -> None:
+    """How it ended is told to whoever waits, and to nobody if they were cancelled."""
+    if not work.cancelled():
+        work.exception()
 
 
 class _Signal:
