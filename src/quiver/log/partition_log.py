@@ -301,6 +301,11 @@ class PartitionLog:
         self._log.settings = settings
         self._start_syncer()
 
+    async def settle(self) -> None:
+        """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
+        while self._waiting:
+            await self._with_disk(self._commit)
+
     async def checkpoint(self) -> None:
         """Sync, and leave a mark from which recovery starts."""
 

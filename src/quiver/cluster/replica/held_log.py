@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from quiver.cluster.replica.epochs import EpochHistory, EpochStart
 from quiver.cluster.replica.follower import epoch_starts
-from quiver.errors import CorruptLog
+from quiver.errors import CorruptLog, LogError
 from quiver.log.disk import Disk
 from quiver.log.files import write_files
 from quiver.log.partition_log import PartitionLog, RunBlocking
@@ -127,6 +127,11 @@ class HeldLog:
 
     async def append(self, entries: Sequence[StoredBatch]) -> None:
         """Store what the leader stored."""
+        if entries and entries[0].base_offset != self.log.staged_offset:
+            raise LogError(
+                f"{self._folder} goes on at {self.log.staged_offset:,}, and the leader's entries "
+                f"begin at {entries[0].base_offset:,}"
+            )
         starts = epoch_starts(list(entries), self.history.last_epoch)
         for epoch, offset in starts:
             self.history.begin(epoch, offset)

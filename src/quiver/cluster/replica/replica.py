@@ -230,6 +230,8 @@ class Replica:
             await leading.run()
         finally:
             self._leading = None
+        for held in self.logs:
+            await held.log.settle()  # whoever leads now is asked about all that is in this log
 
     def _require_logs(self) -> None:
         """A log that failed in an earlier role may say that it is of an epoch it has nothing of."""
