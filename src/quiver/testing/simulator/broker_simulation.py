@@ -247,6 +247,7 @@ class BrokerSimulation(_Simulation):
     async def _pending(self) -> str | None:
         """What some subscription has not finished, by the word of who leads."""
         nodes = {node.name: node for node in self._nodes if node.cluster is not None}
+        ends: dict[PartitionId, int] = {}
         for known, record in (await self._records()).items():
             topic, number, index = place_of(known)
             for name, queue in self.history.queues.items():
@@ -262,6 +263,8 @@ class BrokerSimulation(_Simulation):
                     return f"{name} has not looked at all of {known}"
                 if machine.pending_count:
                     return f"{name} has pending messages of {known}: {machine.depth}"
+                ends[_logical(known)] = led.log.next_offset
+        self.history.drained_to = ends
         return None
 
     async def _unsettled(self) -> str | None:

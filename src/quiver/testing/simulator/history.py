@@ -140,6 +140,8 @@ class History(msgspec.Struct):
     letters: list[Letter] = []
     drained: bool = False
     """Whether consumers had the time to finish everything in the end."""
+    drained_to: dict[PartitionId, int] = {}
+    """Where each partition ended then: a publish that was long on its way may have come later."""
     clocks_s: tuple[float, float] = (0.0, 0.0)
     """How far a node's clock was behind at most (below zero) and ahead at most."""
     trouble: list[str] = []

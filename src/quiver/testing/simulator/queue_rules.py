@@ -145,8 +145,10 @@ def neither_acked_nor_dead(history: History) -> Iterator[str]:
         for partition, copies in history.copies.items():
             if partition.rpartition("/")[0] not in queue.topics or not copies:
                 continue
+            end = history.drained_to.get(partition)
             for offset, _, value in max(copies, key=lambda copy: len(copy.values)).values:
-                if (name, partition, offset) not in done:
+                came_later = end is not None and offset >= end
+                if not came_later and (name, partition, offset) not in done:
                     yield f"{_named((name, partition, offset))} ({value}) was passed over"
 
 
