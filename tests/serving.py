@@ -34,8 +34,15 @@ def command(*arguments: str, synced: bool = True) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without anything of Quiver's, and with ``variables``."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("QUIVER_")}
+    """This process's environment without anything of Quiver's, and with ``variables``.
+
+    Nor does it say how large a terminal is: whoever has one asks it.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("QUIVER_") and name not in ("COLUMNS", "LINES")
+    }
     return {**kept, **variables}
 
 
