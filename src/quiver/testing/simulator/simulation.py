@@ -281,7 +281,10 @@ class _Simulation:
             ends = sorted({len(copy.values) for copy in copies})
             if len(self._logs) > 1:
                 states = self._copies(partition, STATE)
-                if len({copy.watermark for copy in states}) != 1:
+                held = {
+                    copy.values[-1][0] + 1 if copy.values else copy.watermark for copy in states
+                }
+                if len(held | {copy.watermark for copy in states}) != 1:
                     return f"{partition} has states that are committed to different ends"
             if len(copies) != len(record.replicas) or len(ends) != 1:
                 return f"{partition} has {len(copies)} replicas, of {ends} values"
