@@ -158,6 +158,7 @@ def test_a_full_disk_refuses_and_takes_more_when_there_is_room(
         finally:
             node.remove_ballast()
         eventually(lambda: not publishing_fails(), "publishing goes on")
+        assert stored(client, "full")[-1] == bytes(_MIB // 4)
 
 
 def test_bits_are_flipped_in_one_segment_and_nowhere_else(alone: Cluster, node: Machine) -> None:

@@ -162,6 +162,7 @@ class TestReload:
             async with asyncio.timeout(20):
                 while await serial(run, context) == before:  # noqa: ASYNC110 - files are polled
                     await asyncio.sleep(0.05)
+            assert await serial(run, context) != before
 
     @edge_test
     async def test_an_authority_that_is_replaced_lets_its_clients_in_no_more(

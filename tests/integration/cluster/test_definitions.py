@@ -49,6 +49,8 @@ def test_other_log_settings_reach_every_replica(three: Cluster) -> None:
     three.wait_in_sync()
     segments = lambda index: list(three.data(index).glob("partitions/rolling@*/0/data/*.log"))  # noqa: E731
     waited(lambda: all(len(segments(index)) > 1 for index in range(3)), "segments roll everywhere")
+    stored = [message.payload for message in client.read("rolling").messages()]
+    assert stored == [bytes(300_000)] * 6
 
 
 def test_subscriptions_are_known_altered_and_deleted_on_every_node(three: Cluster) -> None:

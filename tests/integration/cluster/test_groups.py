@@ -69,6 +69,9 @@ def test_the_partitions_of_a_dead_member_move(three: Cluster) -> None:
         "all are given",
     )
     waited(lambda: len(client.heartbeat("heirs", "b")) == 3, "the other has them all")
+    members = client.describe_subscription("heirs").members or {}
+    assert sorted(members["b"]) == [f"heirs/{index}" for index in range(3)]
+    assert "a" not in members
 
 
 def test_members_rejoin_when_their_coordinator_dies(three: Cluster) -> None:
@@ -89,6 +92,7 @@ def test_members_rejoin_when_their_coordinator_dies(three: Cluster) -> None:
             lambda: len(client.describe_subscription("orphans").members or {}) == 2,
             "both are members again",
         )
+        assert three.leader("orphans", 0) != victim
     finally:
         for member in members:
             member.end()
