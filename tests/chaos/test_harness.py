@@ -29,21 +29,20 @@ from tests.serving import eventually
 _MIB = 1 << 20
 
 
-async def committed(endpoints: str, key: str) -> None:
-    """Commit, again and again while etcd is electing, within a bound."""
+async def committed(endpoints: str, key: str) -> int:
+    """Commit, again and again while etcd is electing, within a bound; at which revision."""
     async with asyncio.timeout(30):
         while True:
             try:
-                await _committed(endpoints, key)
-                return
+                return await _committed(endpoints, key)
             except MetadataUnavailable:
                 await asyncio.sleep(0.05)
 
 
-async def _committed(endpoints: str, key: str) -> None:
+async def _committed(endpoints: str, key: str) -> int:
     store = await open_etcd(Metadata(store="etcd", endpoints=endpoints), SystemClock())
     try:
-        await store.commit([], [Put(key, b"")])
+        return await store.commit([], [Put(key, b"")])
     finally:
         await store.close()
 
@@ -75,9 +74,9 @@ def test_etcd_elects_another_when_its_leader_is_cut_off(etcd: Cluster) -> None:
     leader = etcd.etcd_leader()
     etcd.network.isolate(leader)
     others = [member for name, member in etcd.etcd.items() if name != leader]
-    run(committed(",".join(member.endpoint for member in others), "a"))
+    without = run(committed(",".join(member.endpoint for member in others), "a"))
     etcd.network.heal_all()
-    run(committed(etcd.etcd[leader].endpoint, "b"))
+    assert run(committed(etcd.etcd[leader].endpoint, "b")) > without, "it has caught up"
 
 
 @pytest.fixture(scope="module")
