@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from quiver.cluster.metadata import Delete
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.edge.access import token_text
+from quiver.edge.access.first_token import make_first_token
 from quiver.edge.access.token_text import is_secret_of, token_parts
 from quiver.edge.access.tokens import TOKENS, TokenStore
 from quiver.errors import InvalidSetting, TokenNotFound
@@ -29,6 +32,10 @@ async def opened(folder: Path) -> AsyncIterator[tuple[SqliteStore, TokenStore, M
     finally:
         await tokens.close()
         await store.close()
+
+
+def secret_in(path: str) -> str:
+    return Path(path).read_text().strip()
 
 
 @async_test
@@ -195,3 +202,38 @@ async def test_what_is_not_there_cannot_be_revoked(tmp_path: Path, token_id: str
     async with opened(tmp_path) as (_, tokens, _):
         with pytest.raises(TokenNotFound):
             await tokens.revoke(token_id)
+
+
+@async_test
+async def test_of_nodes_that_start_together_one_makes_the_first_token(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, one, clock):
+        other = TokenStore(store, clock)
+        await other.load()
+        folders = [tmp_path / "one", tmp_path / "other"]
+        for folder in folders:
+            folder.mkdir()
+        made = await asyncio.gather(
+            *(
+                make_first_token(tokens, str(folder))
+                for tokens, folder in zip([one, other], folders, strict=True)
+            )
+        )
+        [path] = [path for path in made if path is not None]
+        assert [str(file) for folder in folders for file in folder.iterdir()] == [path]
+        text = secret_in(path)
+        assert one.by_token(text) is not None
+        assert other.by_token(text) is not None
+
+
+@async_test
+async def test_the_first_token_is_made_anew_once_none_is_remembered(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, tokens, clock):
+        assert await make_first_token(tokens, str(tmp_path)) is not None
+        assert await make_first_token(tokens, str(tmp_path)) is None
+        for token in tokens.list():
+            await store.commit([], [Delete(TOKENS + token.id)])
+        restarted = TokenStore(store, clock)
+        await restarted.load()
+        path = await make_first_token(restarted, str(tmp_path))
+        assert path is not None
+        assert restarted.by_token(secret_in(path)) is not None

@@ -1,7 +1,8 @@
-"""The first token of a node: somebody must have one before anybody can ask for one.
+"""The first token: somebody must have one before anybody can ask for one.
 
 A node with authentication and without tokens makes one that may do everything, and leaves it in a file
-in the data folder that only the node's own user can read. Move it to where secrets are kept.
+in the data folder that only the node's own user can read. Move it to where secrets are kept. Of nodes
+that start together, with one store, one makes it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ async def make_first_token(tokens: TokenStore, folder: str) -> str | None:
     # The file first: a crash in between leaves a file that the next start replaces, and no token
     # that nobody has.
     write_secret(path, draft.text + "\n")
-    await tokens.keep(draft)
-    return path
+    if await tokens.keep_first(draft):
+        return path
+    os.unlink(path)
+    return None
 
 
 def write_secret(path: str, text: str) -> None:

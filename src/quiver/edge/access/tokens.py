@@ -38,6 +38,7 @@ from quiver.model.clock import Clock
 from quiver.model.wire import TokenInfo
 
 TOKENS = "tokens/"
+FIRST = "first-token"
 TOKENS_MAX = 10_000
 EXPIRES_S_MAX = 100 * 365 * 86_400
 _KEPT_US = 30 * 86_400 * 1_000_000
@@ -200,6 +201,24 @@ class TokenStore:
         key = TOKENS + draft.record.id
         await self._store.commit([Expect(key, 0)], [Put(key, _encode(draft.record))])
         self._keep(draft.record)
+
+    async def keep_first(self, draft: Draft) -> bool:
+        """The same, unless there is a token by now: ``False`` if another node was quicker."""
+        first = await self._store.get(FIRST)
+        await self.load()
+        if self._records:
+            return False
+        key = TOKENS + draft.record.id
+        try:
+            await self._store.commit(
+                [Expect(FIRST, first.revision if first else 0)],
+                [Put(FIRST, draft.record.id.encode()), Put(key, _encode(draft.record))],
+            )
+        except MetadataConflict:
+            await self.load()
+            return False
+        self._keep(draft.record)
+        return True
 
     async def revoke(self, token_id: str) -> TokenInfo:
         """From now on the token counts no more; no error if it did not already."""
