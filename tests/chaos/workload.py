@@ -22,6 +22,7 @@ import msgspec
 import quiver
 from quiver.cluster.records import NodeId, PartitionId
 from quiver.errors import QuiverError, TopicExists
+from quiver.model.wire import PartitionPlacement
 from quiver.testing.simulator.history import Copy, History, Read, Send
 
 _PATIENCE = "30s"
@@ -60,6 +61,7 @@ class Workload:
         self._partitions = partitions
         self._ids = itertools.count()
         self._confirmed: Counter[int] = Counter()
+        self._refused: dict[int, str] = {}
         self._producing = True
         self._loop = asyncio.new_event_loop()
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,10 +89,17 @@ class Workload:
             assert self._thread.is_alive(), "the workload has ended"
             assert time.monotonic() - began < within_s, (
                 f"not {count} more in every partition within {within_s:g} s: "
-                f"{dict(self._confirmed - before)}"
+                f"{dict(self._confirmed - before)}; last refused: {self._refused}; {self._placed()}"
             )
             time.sleep(0.005)
         return time.monotonic() - began
+
+    def _placed(self) -> list[PartitionPlacement]:
+        """Who holds and leads what now, for whoever must find out why nothing goes on."""
+        with contextlib.suppress(QuiverError), quiver.Client(self._url, timeout="5s") as client:
+            placed = client.describe_cluster().partitions
+            return [one for one in placed if one.topic == self.topic]
+        return []
 
     def stands_still(self, partition: int, for_s: float = 1.0) -> bool:
         """Whether nothing was confirmed there for a while."""
@@ -177,7 +186,8 @@ class Workload:
         self.history.sends.append(send)
         try:
             stored = await client.publish(self.topic, payload_of(send.value), partition=partition)
-        except QuiverError:
+        except QuiverError as error:
+            self._refused[partition] = f"{error.code}: {error.message}"
             await asyncio.sleep(_AGAIN_S)
             return False
         finally:

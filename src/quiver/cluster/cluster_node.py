@@ -7,7 +7,7 @@ the simulator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -32,6 +32,7 @@ from quiver.cluster.records import (
 )
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.suspecting import Suspecting
+from quiver.cluster.unexpected import tell_unexpected
 from quiver.cluster.view import ClusterView
 from quiver.errors import MetadataConflict
 from quiver.log.disk import Disk
@@ -41,6 +42,7 @@ from quiver.model.clock import Clock
 
 DISK = "disk"
 """The file in the data folder that names it."""
+_AGAIN_SECONDS = 0.5
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,16 +113,25 @@ class ClusterNode:
         self.membership.on_session = lambda session: self._tell()
         self.holdings.on_damage = self._rejoin
         self._tasks = [
-            asyncio.create_task(work)
+            asyncio.create_task(self._lasting(work))
             for work in (
-                self.membership.keep(),
-                self.view.follow(),
-                self.controlling.run(),
-                self._scrub(),
-                self.holdings.mind_lease(),
+                self.membership.keep,
+                self.view.follow,
+                self.controlling.run,
+                self._scrub,
+                self.holdings.mind_lease,
             )
         ]
         self._tell()
+
+    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Nothing that a member of the cluster does may end silently while the node seems to live."""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                tell_unexpected("a part of this node failed, and is begun again", error)
+            await self._clock.sleep(_AGAIN_SECONDS)
 
     async def hand_over(self) -> None:
         """Give everything that this node leads to others; it goes on as a follower."""

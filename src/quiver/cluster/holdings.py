@@ -32,6 +32,7 @@ from quiver.cluster.replica.following import MustBeginAnew
 from quiver.cluster.replica.held_log import HeldLog
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.cluster.unexpected import tell_unexpected
 from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
@@ -215,6 +216,8 @@ class Holdings:
                 self._found_damage(partition, error)
             except (LogError, OSError, MetadataError) as error:
                 logger.warning("a replica failed", partition=partition, error=str(error))
+            except Exception as error:  # whatever it is, others count on this replica
+                tell_unexpected(f"a replica of {partition} failed unexpectedly", error)
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
         del self._tasks[partition]

@@ -31,6 +31,7 @@ from quiver.cluster.records import (
     decode,
 )
 from quiver.cluster.signal import Signal
+from quiver.cluster.unexpected import tell_unexpected
 from quiver.errors import MetadataError, WatchCompacted
 from quiver.model.clock import Clock
 
@@ -72,6 +73,10 @@ class ClusterView:
             except MetadataError as error:
                 logger.warning("the cluster's state cannot be followed", error=error.message)
                 await self._clock.sleep(_AGAIN_SECONDS)
+            except Exception as error:
+                tell_unexpected("a change in the cluster could not be taken up", error)
+                await self._clock.sleep(_AGAIN_SECONDS)
+                await self._load_again()  # whoever missed it is told of everything
 
     async def _follow(self) -> None:
         async with aclosing(self._store.watch("", self.state.revision)) as watch:

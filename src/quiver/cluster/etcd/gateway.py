@@ -215,6 +215,8 @@ class Gateway:
 
 def explained(failure: Failure) -> MetadataError:
     """An error of etcd in the words of the metadata store."""
+    if failure.number in _PASSING:
+        return MetadataUnavailable(f"etcd did not answer ({failure.text})")
     if failure.number == NOT_FOUND and "lease" in failure.text:
         return LeaseLost()
     if failure.number in (PERMISSION_DENIED, UNAUTHENTICATED) or "auth" in failure.text:

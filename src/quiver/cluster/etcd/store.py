@@ -25,7 +25,6 @@ from quiver.cluster.etcd.gateway import (
     explained,
 )
 from quiver.cluster.etcd.messages import (
-    Failure,
     KeyValue,
     LeaseReply,
     Nothing,
@@ -130,7 +129,7 @@ class EtcdStore(MetadataStore):
             "/v3/lease/keepalive", {"ID": lease_id}, Streamed, repeatable=True
         )
         if line.error is not None:
-            raise self._failed(line.error)
+            raise explained(line.error)
         reply = msgspec.json.decode(line.result, type=LeaseReply, strict=False)
         if reply.TTL <= 0:
             raise LeaseLost(lease_id=lease_id)
@@ -203,7 +202,8 @@ class EtcdStore(MetadataStore):
                 if line is None:
                     return
                 if line.error is not None:
-                    raise self._failed(line.error)
+                    check_passing(line.error)
+                    raise explained(line.error)
                 reply = msgspec.json.decode(line.result, type=WatchReply, strict=False)
                 if reply.canceled:
                     raise _canceled(reply, position)
@@ -260,10 +260,6 @@ class EtcdStore(MetadataStore):
 
     def _entry(self, found: KeyValue) -> Entry:
         return Entry(self._keys.inside(found.key), found.value, found.mod_revision)
-
-    def _failed(self, failure: Failure) -> MetadataError:
-        check_passing(failure)
-        return explained(failure)
 
     def _check_open(self) -> None:
         if self._closed.done():
