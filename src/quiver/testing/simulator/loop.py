@@ -94,6 +94,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         events._set_running_loop(
             self
         )  # what cleans up may want to start something: it is forgotten too
+        said = list(self.errors)
         try:
             closed: set[asyncio.Task[Any]] = set()
             while waiting := asyncio.all_tasks(self) - closed:
@@ -105,6 +106,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 closed |= waiting
         finally:
             events._set_running_loop(None)
+        self.errors[:] = said
         self._ready.clear()
         self._timers.clear()
 
