@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver.broker.lease_token import (
-    SECRET_BYTES,
     LeaseToken,
     TokenSigner,
     lease_ids,
     receipt_secret,
 )
+from quiver.cluster.secret import SECRET_BYTES
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.errors import InvalidReceipt
 from quiver.model.receipt import LEASE_BYTES

@@ -6,7 +6,6 @@ neither forge one nor use one for another queue.
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import os
 import struct
@@ -16,12 +15,12 @@ from itertools import count
 
 import msgspec
 
-from quiver.cluster.metadata import Expect, MetadataStore, Put
-from quiver.errors import InvalidReceipt, MetadataConflict
+from quiver.cluster.metadata import MetadataStore
+from quiver.cluster.secret import SECRET_BYTES, kept_secret
+from quiver.errors import InvalidReceipt
 from quiver.model.receipt import LEASE_BYTES
 
 SECRET = "secrets/receipts"  # noqa: S105 - a key in the metadata store
-SECRET_BYTES = 32
 _FIELDS = struct.Struct("<IIHQ")
 _SIGNATURE_BYTES = 8
 assert _FIELDS.size + _SIGNATURE_BYTES == LEASE_BYTES
@@ -56,14 +55,8 @@ class TokenSigner:
 
 
 async def receipt_secret(store: MetadataStore) -> bytes:
-    """The secret that signs receipts, made once and kept in the metadata store."""
-    known = await store.get(SECRET)
-    if known is None:
-        with contextlib.suppress(MetadataConflict):
-            await store.commit([Expect(SECRET, 0)], [Put(SECRET, os.urandom(SECRET_BYTES))])
-        known = await store.get(SECRET)
-        assert known is not None
-    return known.value
+    """The secret that signs receipts."""
+    return await kept_secret(store, SECRET)
 
 
 def lease_ids() -> Iterator[int]:

@@ -6,8 +6,6 @@ logs has connections of its own, so that a large copy holds up nobody's call.
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,12 +16,13 @@ from quiver.client.channel import Channel
 from quiver.client.cluster import expect
 from quiver.client.dialer import SocketDialer
 from quiver.client.pool import Pool
-from quiver.cluster.metadata import Expect, MetadataStore, Put
+from quiver.cluster.metadata import MetadataStore
 from quiver.cluster.records import NodeId, NodeRecord
 from quiver.cluster.replica.messages import Diverged, Entries, Fetch, FetchReply, Gone, NotLeading
+from quiver.cluster.secret import kept_secret
 from quiver.config.security import Security
 from quiver.edge.peer_messages import PeerReply, Question, decode_answer, encode
-from quiver.errors import ConnectionLost, MetadataConflict, NodeGone, ProtocolError, Unavailable
+from quiver.errors import ConnectionLost, NodeGone, ProtocolError, Unavailable
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
 from quiver.model.wire import AskPeer, PeerAnswer
@@ -35,14 +34,8 @@ A = TypeVar("A", bound=PeerReply)
 
 
 async def peer_secret(store: MetadataStore) -> str:
-    """What nodes know each other by, made once and kept in the metadata store."""
-    known = await store.get(SECRET)
-    if known is None:
-        with contextlib.suppress(MetadataConflict):  # another node was faster
-            await store.commit([Expect(SECRET, 0)], [Put(SECRET, secrets.token_bytes(32))])
-        known = await store.get(SECRET)
-        assert known is not None
-    return f"peer_{known.value.hex()}"
+    """What nodes know each other by."""
+    return f"peer_{(await kept_secret(store, SECRET)).hex()}"
 
 
 class Peers:

@@ -19,11 +19,12 @@ import msgspec
 
 from quiver.broker import partition as partition_module
 from quiver.broker import partition_state
-from quiver.broker.lease_token import SECRET, SECRET_BYTES
+from quiver.broker.lease_token import SECRET
 from quiver.broker.replicated_storage import DATA, REPLICAS, STATE
 from quiver.cluster.admin import Administration, place_of
 from quiver.cluster.metadata import Entry, Put
 from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
+from quiver.cluster.secret import SECRET_BYTES
 from quiver.errors import QuiverError
 from quiver.log.partition_log import PartitionLog
 from quiver.model import wire
