@@ -86,13 +86,20 @@ class Workload:
         """Wait until so many more are confirmed in every partition; how many seconds that took."""
         began, before = time.monotonic(), Counter(self._confirmed)
         while any(self._confirmed[one] - before[one] < count for one in range(self._partitions)):
-            assert self._thread.is_alive(), "the workload has ended"
+            self._require_all()
             assert time.monotonic() - began < within_s, (
                 f"not {count} more in every partition within {within_s:g} s: "
                 f"{dict(self._confirmed - before)}; last refused: {self._refused}; {self._placed()}"
             )
             time.sleep(0.005)
         return time.monotonic() - began
+
+    def _require_all(self) -> None:
+        """None of those who work has ended; if one did, this fails with its error."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        assert self._thread.is_alive(), "the workload has ended"
 
     def _placed(self) -> list[PartitionPlacement]:
         """Who holds and leads what now, for whoever must find out why nothing goes on."""
