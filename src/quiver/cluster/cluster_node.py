@@ -96,6 +96,7 @@ class ClusterNode:
         self._run_blocking = run_blocking
         self._new_disk_name = new_disk_name
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
 
     async def start(self) -> None:
         """Register, once it is known which replicas can be counted on."""
@@ -126,7 +127,7 @@ class ClusterNode:
 
     async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
         """Nothing that a member of the cluster does may end silently while the node seems to live."""
-        while True:
+        while not self._stopping:
             try:
                 await work()
             except Exception as error:
@@ -140,6 +141,7 @@ class ClusterNode:
     async def stop(self) -> None:
         """Hand over what this node leads, and leave."""
         await self.hand_over()
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:

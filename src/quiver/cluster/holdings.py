@@ -94,6 +94,7 @@ class Holdings:
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
         self._found: dict[PartitionId, list[HeldLog]] = {}
         self._opening = asyncio.Semaphore(AT_ONCE)
+        self._closing = False
 
     def replica(self, partition: PartitionId) -> Replica | None:
         return self._replicas.get(partition)
@@ -186,6 +187,7 @@ class Holdings:
         await for_each(self.replicas, lambda replica: replica.resign(in_sync_no_more=False))
 
     async def close(self) -> None:
+        self._closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -198,7 +200,7 @@ class Holdings:
     async def _hold(self, partition: PartitionId) -> None:
         """Keep one replica going, whatever happens to its disk."""
         first_offsets: dict[int, Offset] = {}
-        while self._concerns(partition) or self._is_unwanted(partition):
+        while self._is_to_be_held(partition):
             try:
                 await self._hold_once(partition, first_offsets)
                 if self._is_unwanted(partition):
@@ -221,6 +223,11 @@ class Holdings:
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
         del self._tasks[partition]
+
+    def _is_to_be_held(self, partition: PartitionId) -> bool:
+        """A failure while it was being closed must not open it again."""
+        concerned = self._concerns(partition) or self._is_unwanted(partition)
+        return concerned and not self._closing
 
     async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):

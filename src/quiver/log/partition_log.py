@@ -179,14 +179,15 @@ class PartitionLog:
         try:
             while self._waiting:
                 async with self._disk_turn:
-                    await self._commit()
+                    if self._waiting:  # whoever had the turn before may have committed all
+                        await self._commit()
         except LogFailed:
             pass  # those who wait have been told
         finally:
             self._committer = None
 
-    async def _with_disk(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work`` in its turn at the disk; to the end, even if the caller is cancelled."""
+    async def with_disk(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` in its turn at the log's folder; to the end, even if the caller is cancelled."""
 
         async def turn() -> T:
             async with self._disk_turn:
@@ -250,7 +251,7 @@ class PartitionLog:
     async def _sync_later(self) -> None:
         try:
             await self._clock.sleep(self._log.settings.sync_interval_ms / 1000)
-            await self._with_disk(lambda: self._commit(sync=True))
+            await self.with_disk(lambda: self._commit(sync=True))
         except LogFailed:
             pass  # the log refuses appends from here on
         finally:
@@ -304,7 +305,7 @@ class PartitionLog:
     async def settle(self) -> None:
         """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
         while self._waiting:
-            await self._with_disk(self._commit)
+            await self.with_disk(self._commit)
 
     async def checkpoint(self) -> None:
         """Sync, and leave a mark from which recovery starts."""
@@ -313,7 +314,7 @@ class PartitionLog:
             self._log.request_checkpoint()
             await self._commit()
 
-        await self._with_disk(leave_mark)
+        await self.with_disk(leave_mark)
 
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log."""
@@ -327,7 +328,7 @@ class PartitionLog:
             await self._commit()
             return self._log.start_offset
 
-        return await self._with_disk(drop)
+        return await self.with_disk(drop)
 
     async def truncate(self, offset: Offset) -> Offset:
         """Drop every entry that reaches past ``offset``; the new next offset. Appends wait."""
@@ -342,7 +343,7 @@ class PartitionLog:
                 self._cutting = False
                 self._room.wake()
 
-        return await self._with_disk(cut)
+        return await self.with_disk(cut)
 
     async def close(self) -> None:
         """Finish what was submitted, leave a checkpoint, and let go of the files."""
@@ -352,7 +353,7 @@ class PartitionLog:
         if self._syncer is not None:
             self._syncer.cancel()
         try:
-            await self._with_disk(self._close)
+            await self.with_disk(self._close)
         finally:
             self._growth.wake()
 

@@ -160,10 +160,14 @@ class HeldLog:
             offset = (await self.log.read_stored(start, _READ_BYTES))[-1].next_offset
 
     async def save(self) -> None:
-        saved = _Saved(self.history.starts, self.watermark)
-        data = msgspec.msgpack.encode(saved)
-        content = {REPLICA: crc32c(data).to_bytes(4, "little") + data}
-        await self._run_blocking(lambda: write_files(self._disk, self._folder, content))
+        """Two at a time would write to one file: whoever was cancelled may still be at it."""
+
+        async def write() -> None:
+            data = msgspec.msgpack.encode(_Saved(self.history.starts, self.watermark))
+            content = {REPLICA: crc32c(data).to_bytes(4, "little") + data}
+            await self._run_blocking(lambda: write_files(self._disk, self._folder, content))
+
+        await self.log.with_disk(write)
 
     async def close(self) -> None:
         if self.log.failure is None:

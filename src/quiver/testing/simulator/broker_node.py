@@ -88,6 +88,9 @@ class BrokerNode(SimulatedNode):
         self._services, self._scatter = services, Scatter(services)
         self.broker, self.cluster = broker, cluster
 
+    async def _close(self) -> None:
+        await self.broker.close()
+
     def _tell_leads(self, cluster: ClusterNode) -> None:
         opened = cluster.holdings.on_opened
 

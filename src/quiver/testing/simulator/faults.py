@@ -45,6 +45,7 @@ class Faults:
         kinds: list[tuple[int, Callable[[], object]]] = [
             (5, self._crash),
             (3, self._kill),
+            (3, self._stop),
             (4, self._pause),
             (4, self._cut_off),
             (3, self._cut_one_way),
@@ -173,6 +174,15 @@ class Faults:
         self._tell(f"{node.name} is killed")
         node.kill()
         self._start_again(node, self._rng.choice((0.05, 1.0, 5.0)) * self._rng.random())
+
+    def _stop(self) -> None:
+        node = self._any()
+        if node.process.is_dead:
+            return
+        self._tell(f"{node.name} is stopped")
+        node.stop()
+        for seconds in (0.5, 2.0, 12.0):  # it may take its time
+            self._start_again(node, seconds * self._rng.uniform(0.5, 1))
 
     def _crash_mid_write(self) -> None:
         node = self._any()

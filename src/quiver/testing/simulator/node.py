@@ -48,6 +48,7 @@ STATE = 1
 _NOTES_KEPT = 5
 _NOTES_BETWEEN_RETENTIONS = 10
 _READ_BYTES = 16 << 10
+_STOP_SECONDS_MAX = 10.0
 
 
 class Front:
@@ -126,6 +127,28 @@ class SimulatedNode:
         """Only the process ends: the system keeps what it wrote."""
         self._end()
         self.disk.kill()
+
+    def stop(self) -> None:
+        """The process is asked to end: it hands over and closes; if it is not done in time, it is killed."""
+        if self.cluster is None:
+            self.kill()
+        else:
+            self._loop.start(self.process, self._leave(self.process, self.cluster))
+
+    async def _leave(self, process: Process, cluster: ClusterNode) -> None:
+        try:
+            async with asyncio.timeout(_STOP_SECONDS_MAX):
+                await cluster.hand_over()
+                await asyncio.sleep(self._rng.choice((0.0, 0.5)) * self._rng.random())
+                await self._close()
+                await cluster.stop()
+        except (QuiverError, OSError, TimeoutError):
+            pass  # it ends all the same
+        if process is self.process and not process.is_dead:
+            self.kill()
+
+    async def _close(self) -> None:
+        """Close what runs over the replicas."""
 
     def lose_disk(self) -> None:
         """The machine comes back with an empty disk."""
