@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from pyroaring import BitMap64
@@ -15,11 +15,12 @@ from pyroaring import BitMap64
 from quiver.broker import partition_state
 from quiver.broker.broker import Broker
 from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.delivery.records import Condemned, DeadLettered
 from quiver.broker.inbox import Portion
 from quiver.broker.partition import Partition
 from quiver.broker.partition_state import SNAPSHOT, PartitionState
 from quiver.broker.subscription import Settlement, Subscription
-from quiver.errors import QuiverError
+from quiver.errors import LogClosed, NotEnoughReplicas, QuiverError
 from quiver.log.settings import LogSettings
 from quiver.model.guard import check_batch
 from quiver.model.ids import Offset
@@ -468,3 +469,52 @@ async def test_what_follows_on_the_disk_is_at_hand_before_it_is_asked_for(tmp_pa
 
 async def _receive_one(subscription: Subscription) -> list[Portion]:
     return await subscription.receive(1, bytes_max=1 << 20, consumer="", visibility_s=None)
+
+
+@async_test
+async def test_a_state_that_the_log_refused_once_records_nothing_more(tmp_path: Path) -> None:
+    """What it knows is not in the log: what follows from that must not be there either."""
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1"))
+        await received(broker)
+        state = (await broker.partition("jobs", 0)).state
+        assert state is not None
+        (number,) = state.machines
+        log: Any = state._log
+        submit = log.submit
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise NotEnoughReplicas("1 of 3 replicas are in sync")
+
+        log.submit = refuse
+        with pytest.raises(NotEnoughReplicas):
+            await state.commit(number, [Condemned(BitMap64([0]).serialize(), 1, "bad")])
+        log.submit = submit
+        end = log.staged_offset
+        with pytest.raises(LogClosed):
+            await state.commit(number, [DeadLettered(BitMap64([0]).serialize())])
+        assert log.staged_offset == end
+
+
+@async_test
+async def test_a_state_that_was_closed_records_nothing_more(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1"))
+        await received(broker)
+        state = (await broker.partition("jobs", 0)).state
+        assert state is not None
+        (number,) = state.machines
+        log: Any = state._log
+
+        async def stays_open() -> None:
+            """As a replicated log does, which is the replica's to close."""
+
+        closed, log.close = log.close, stays_open
+        await state.close()
+        end = log.staged_offset
+        with pytest.raises(LogClosed):
+            await state.commit(number, [DeadLettered(BitMap64([0]).serialize())])
+        assert log.staged_offset == end
+        await closed()

@@ -30,7 +30,7 @@ from quiver.broker.delivery.records import (
 from quiver.broker.delivery.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from quiver.broker.excerpts import Excerpts
 from quiver.broker.snapshots import SNAPSHOT_ENTRY, Snapshots
-from quiver.errors import LogFailed, QuiverError
+from quiver.errors import LogClosed, LogFailed, QuiverError
 from quiver.log.log import Log
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -95,6 +95,7 @@ class PartitionState:
         self._excerpts = Excerpts()
         self.is_open = True
         self._is_ahead = False
+        self._is_sealed = False
         self._is_closed = False
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
@@ -164,13 +165,17 @@ class PartitionState:
         if batch is None:
             return
         self._newest = batch.stored
+        if self._is_sealed:
+            # Whoever still works on this state knows what the log does not, or not what came later.
+            batch.stored.set_exception(LogClosed(f"the state of {self._folder} is closed"))
+            return
         body = encode_entries(batch.entries)
         try:
             entry, stored = self._log.submit(seal_batch(body, 1, 0))
         except QuiverError as error:
             # What the machines say now is in no log: they are of no use any more.
             self.is_open = False
-            self._is_ahead = True
+            self._is_ahead = self._is_sealed = True
             batch.stored.set_exception(error)
             return
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
@@ -355,6 +360,7 @@ class PartitionState:
             return
         self._is_closed, self.is_open = True, False
         self._flush()
+        self._is_sealed = True
         if self._snapshotting is not None:
             await self._snapshotting
         if self._log.failure is None:
