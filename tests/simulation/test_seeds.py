@@ -15,7 +15,7 @@ from quiver.broker.snapshots import LoggedSnapshots
 from quiver.testing.simulator.search import shortest, told
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
-SEEDS = 240
+SEEDS = 200
 """One in four of them with brokers."""
 CHUNK = 4
 SEED, BROKER_SEED = 6, 7

@@ -28,6 +28,26 @@ class Deadlock(Exception):
     """Everyone waits for something that nobody will do."""
 
 
+class Handle:
+    """A callback that is to be run, in its context, unless it is cancelled before.
+
+    Of asyncio's own it has what is asked for: seeds make millions of them.
+    """
+
+    __slots__ = ("args", "callback", "context", "is_cancelled")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class Process:
     """One life of a process: what it has scheduled runs while it is alive and not paused."""
 
@@ -35,12 +55,15 @@ class Process:
         self.name = name
         self.is_dead = False
         self.is_paused = False
-        self.held: list[asyncio.Handle] = []
+        self.held: list[Handle] = []
         self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks_max = _TASKS_MAX
+        """With more than so many, those that are done are forgotten."""
         self.context = copy_context()
         self.context.run(_owner.set, self)
 
 
+_TASKS_MAX = 200
 _owner: ContextVar[Process | None] = ContextVar("owner", default=None)
 
 
@@ -49,8 +72,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.errors: list[str] = []
         """What nobody caught."""
         self._now = 0.0
-        self._ready: deque[Any] = deque()  # handles, whose insides the types do not show
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
         self._order = count()
         self._graveyard: list[asyncio.Task[Any]] = []
 
@@ -111,24 +134,27 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
 
     def _run_once(self) -> None:
-        if not self._ready:
-            if not self._timers:
+        ready, timers = self._ready, self._timers
+        if not ready:
+            if not timers:
                 raise Deadlock
-            self._now = max(self._now, self._timers[0][0])
-        while self._timers and self._timers[0][0] <= self._now:
-            self._ready.append(heapq.heappop(self._timers)[2])
-        for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
-            if handle._cancelled:
+            self._now = max(self._now, timers[0][0])
+        now = self._now
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.is_cancelled:
                 continue
-            owner = handle._context.get(_owner)
+            context = handle.context
+            owner = context.get(_owner)
             if owner is not None:
                 if owner.is_dead:
                     continue
                 if owner.is_paused:
                     owner.held.append(handle)
                     continue
-            handle._context.run(handle._callback, *handle._args)
+            context.run(handle.callback, *handle.args)
 
     # ------------------------------------------------------------------ what asyncio asks of a loop
 
@@ -137,20 +163,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Handle:
+        handle = Handle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+    ) -> Handle:
+        handle = Handle(callback, args, copy_context() if context is None else context)
+        heapq.heappush(self._timers, (self._now + delay, next(self._order), handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Handle:
+        handle = Handle(callback, args, copy_context() if context is None else context)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
@@ -172,8 +200,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self._graveyard.append(task)
             else:
                 owner.tasks.append(task)
-                if len(owner.tasks) > 200:
+                if len(owner.tasks) > owner.tasks_max:
                     owner.tasks = [one for one in owner.tasks if not one.done()]
+                    owner.tasks_max = max(_TASKS_MAX, 2 * len(owner.tasks))
         return task
 
     def get_debug(self) -> bool:
@@ -187,9 +216,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is dropped when it is due."""
 
 
 class VirtualClock:
