@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 
+from quiver.cli import main
 from quiver.cli.exits import run
-from quiver.cli.main import app
 
+app = typer.main.get_command(main.app)
+"""The command line, put together once: that is most of what a command costs."""
 _SECONDS_MAX = 60.0
 _PROGRAM = "from quiver.cli.main import main; main()"
 _UNSYNCED = "import os; os.fsync = os.fdatasync = lambda descriptor: None; os.RWF_DSYNC = 0; "

@@ -16,8 +16,7 @@ import pytest
 from pages.command_line import Command, commands
 
 from quiver.cli.exits import ExitCode, run
-from quiver.cli.main import app
-from tests.serving import Commands, Served, command, environment, served, unused_address
+from tests.serving import Commands, Served, app, command, environment, served, unused_address
 from tests.terminal import terminal
 
 ALL = list(commands())

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from quiver.cli.exits import ExitCode, run
-from quiver.cli.main import app
-from tests.serving import Commands, Served, served
+from tests.serving import Commands, Served, app, served
 
 Capture = pytest.CaptureFixture[str]
 

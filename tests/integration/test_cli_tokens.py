@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from quiver.cli.exits import ExitCode, run
-from quiver.cli.main import app
-from tests.serving import Commands, served
+from tests.serving import Commands, app, served
 
 Capture = pytest.CaptureFixture[str]
 

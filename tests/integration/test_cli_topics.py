@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from quiver.cli.exits import run
-from quiver.cli.main import app
-from tests.serving import Commands, Served, served, unused_address
+from tests.serving import Commands, Served, app, served, unused_address
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ import typer
 from quiver import errors
 from quiver.cli.exits import HINTS, ExitCode, Unreachable, run
 from quiver.cli.logging import set_up_logging
-from quiver.cli.main import app
 from quiver.config import Logging
 from quiver.version import __version__
+from tests.serving import app
 
 Capture = pytest.CaptureFixture[str]
 

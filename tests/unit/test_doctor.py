@@ -14,9 +14,9 @@ from quiver.cli.diagnosis import access, disk, machine
 from quiver.cli.diagnosis.certificate import certificate, expiry
 from quiver.cli.diagnosis.finding import Verdict
 from quiver.cli.exits import ExitCode, run
-from quiver.cli.main import app
 from quiver.config import Address, Limits, NodeConfig, Security
 from tests.integration.certificates import Authority
+from tests.serving import app
 
 OPEN = Address("0.0.0.0", 7401)
 NOW = datetime.now(UTC)
