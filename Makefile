@@ -25,11 +25,12 @@ run: setup
 demo: setup java
 	@$(BIN)/python examples/demo/main.py
 
+# Three at a time on two cores: whoever waits, for a disk or a lease, leaves its core to another.
 # Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
 # console's share one browser.
 OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py example.py)
 test: setup lint java browser-tools
-	$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/browser
+	$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
 	$(BIN)/pytest -n 0 tests/browser
 	$(BIN)/pytest -n 0 $(OWN_JVMS) & own=$$!; \
 		$(BIN)/pytest -n 0 tests/spark $(OWN_JVMS:%=--ignore=%); shared=$$?; \

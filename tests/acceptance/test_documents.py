@@ -17,6 +17,8 @@ import pytest
 
 from tests.serving import Served, environment, served, unused_address
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 NATIVE, HTTP = "127.0.0.1:7401", "127.0.0.1:7400"

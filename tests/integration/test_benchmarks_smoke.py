@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import set_names
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent.parent
 
 

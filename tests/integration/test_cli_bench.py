@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -57,6 +58,22 @@ def test_a_run_ends_when_its_time_is_up(quiver: Commands) -> None:
     assert time.monotonic() - started < 20
     assert told.json["complete"] is False
     assert 0 < told.json["messages"] < 1000
+
+
+def test_what_arrives_after_the_time_of_a_run_is_no_failure(quiver: Commands, node: Served) -> None:
+    child = quiver.start(
+        *("bench", "publish", "--messages", "1000", "--rate", "100", "--seconds", "0.5"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    eventually(lambda: topics(quiver) != [], "the run has made its topic")
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    _, error = child.communicate(timeout=60)
+    assert (child.returncode, error) == (0, b"")
 
 
 def test_a_topic_that_is_named_is_kept(quiver: Commands) -> None:

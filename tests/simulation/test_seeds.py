@@ -15,6 +15,8 @@ from quiver.broker.snapshots import LoggedSnapshots
 from quiver.testing.simulator.search import shortest, told
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
+pytestmark = pytest.mark.long
+
 SEEDS = 200
 """One in four of them with brokers."""
 CHUNK = 4

@@ -43,6 +43,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield node
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_schemathesis_finds_nothing(node: Served, tmp_path: Path) -> None:
     # A value may have the right form and still be refused: a topic that is not there, a filter
