@@ -13,7 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-_START_SECONDS_MAX = 30.0
+from tests.ports import free_port
+
+_START_SECONDS_MAX = 60.0
 
 
 def etcd_binary() -> str:
@@ -97,7 +99,7 @@ class EtcdServer:
         if self._process is not None:
             self._signal(signal.SIGCONT)
             self._process.kill()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
             self._process = None
 
     def _signal(self, number: int) -> None:
@@ -107,11 +109,11 @@ class EtcdServer:
     def _listens(self) -> bool:
         if self.endpoint.startswith("https"):
             try:
-                socket.create_connection((self._host, self.client_port), timeout=1).close()
+                socket.create_connection((self._host, self.client_port), timeout=5).close()
             except OSError:
                 return False
             return True
-        connection = http.client.HTTPConnection(self._host, self.client_port, timeout=1)
+        connection = http.client.HTTPConnection(self._host, self.client_port, timeout=5)
         try:
             connection.request("GET", "/health")
             return b'"true"' in connection.getresponse().read()
@@ -119,9 +121,3 @@ class EtcdServer:
             return False
         finally:
             connection.close()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

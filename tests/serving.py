@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import typer
 
 from quiver.cli import main
 from quiver.cli.exits import run
+from tests.ports import free_port
 
 app = typer.main.get_command(main.app)
 """The command line, put together once: that is most of what a command costs."""
@@ -196,10 +196,7 @@ def _can_be_interrupted() -> None:
 
 def unused_address() -> str:
     """An address at which nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        host, port = taken.getsockname()
-    return f"{host}:{port}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:

@@ -23,7 +23,7 @@ from tests.serving import environment, eventually
 HOME = "\x1b[H"
 WHOLE_SCREEN, GIVEN_BACK = "\x1b[?1049h", "\x1b[?1049l"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_SECONDS_MAX = 30.0
+_SECONDS_MAX = 60.0
 
 
 class Terminal:

@@ -115,7 +115,7 @@ def status(member: EtcdServer) -> dict[str, Any] | None:
     """What a member says of itself; ``None`` if it does not answer."""
     try:
         url = f"{member.endpoint}/v3/maintenance/status"
-        with urllib.request.urlopen(url, b"{}", timeout=2) as reply:
+        with urllib.request.urlopen(url, b"{}", timeout=5) as reply:
             told: dict[str, Any] = json.loads(reply.read())
     except (urllib.error.URLError, OSError):
         return None

@@ -22,7 +22,7 @@ from pathlib import Path
 OUTSIDE = "outside"
 _NAMES = "quiver-chaos-"
 _ATTEMPTS = 50
-_PROCESSES_GONE_S_MAX = 10.0
+_PROCESSES_GONE_S_MAX = 60.0
 
 
 class NetworkUnavailable(Exception):

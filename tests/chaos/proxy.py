@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 _CHUNK = 1 << 16
 _PENDING_MAX = 64
-_STOP_S_MAX = 10.0
+_STOP_S_MAX = 60.0
 
 
 class DelayProxy:

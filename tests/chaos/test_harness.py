@@ -31,7 +31,7 @@ _MIB = 1 << 20
 
 async def committed(endpoints: str, key: str) -> int:
     """Commit, again and again while etcd is electing, within a bound; at which revision."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         while True:
             try:
                 return await _committed(endpoints, key)
@@ -114,8 +114,9 @@ def test_a_node_is_killed_paused_and_started_again(alone: Cluster, node: Machine
 
 
 def test_a_node_that_is_cut_off_is_reached_when_the_link_is_healed(alone: Cluster) -> None:
-    with quiver.Client(alone.url, timeout="500ms") as client:
+    with quiver.Client(alone.url) as client:
         client.create_topic("cut", exist_ok=True)
+    with quiver.Client(alone.url, timeout="500ms") as client:
         alone.network.cut(OUTSIDE, "node-1")
         try:
             with pytest.raises(QuiverError):
@@ -149,7 +150,7 @@ def test_a_full_disk_refuses_and_takes_more_when_there_is_room(
             return True
         return False
 
-    with quiver.Client(alone.url, timeout="1s") as client:
+    with quiver.Client(alone.url, timeout="3s") as client:
         client.create_topic("full")
         node.fill_disk()
         try:
@@ -183,10 +184,10 @@ class TestDelay:
             proxy = DelayProxy("127.0.0.1", server.getsockname()[:2], delay_s=0.2)
             try:
                 host, _, port = proxy.address.partition(":")
-                with socket.create_connection((host, int(port)), timeout=10) as near:
+                with socket.create_connection((host, int(port)), timeout=60) as near:
                     far, _ = server.accept()
                     with far:
-                        far.settimeout(10)
+                        far.settimeout(60)
                         began = time.monotonic()
                         near.sendall(b"one")
                         near.sendall(b"two")
@@ -203,7 +204,7 @@ class TestDelay:
             proxy = DelayProxy("127.0.0.1", server.getsockname()[:2])
             try:
                 host, _, port = proxy.address.partition(":")
-                with socket.create_connection((host, int(port)), timeout=10) as near:
+                with socket.create_connection((host, int(port)), timeout=60) as near:
                     far, _ = server.accept()
                     with far:
                         proxy.drop_connections()

@@ -1,6 +1,6 @@
 """Real nodes for tests of the client: one in a thread, and one in a process that can be killed.
 
-Both take a free port at their first start and keep it, so that a client finds them again.
+Both keep their port, so that a client finds them again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import uvloop
 
 from quiver.config import Address, Alerts, NodeConfig
 from quiver.edge.node import Node, run_node
+from tests.ports import free_port
 
-_SECONDS_MAX = 30.0
+_SECONDS_MAX = 60.0
 _ROOT = str(Path(__file__).parent.parent.parent)
 
 
@@ -27,7 +28,7 @@ class ThreadNode:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
-        self._port = 0
+        self._port = free_port()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -68,7 +69,7 @@ class ProcessNode:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = 0
+        self._port = free_port()
         self._process: subprocess.Popen[str] | None = None
 
     @property

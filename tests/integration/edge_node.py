@@ -144,10 +144,10 @@ async def running(
     finally:
         await run.drop_peers()
         await node.stop()
-    await until(lambda: len(asyncio.all_tasks()) == 1, 5.0)  # nothing goes on after the end
+    await until(lambda: len(asyncio.all_tasks()) == 1)  # nothing goes on after the end
 
 
-async def until(reached: Callable[[], bool], seconds_max: float = 20.0) -> None:
+async def until(reached: Callable[[], bool], seconds_max: float = 50.0) -> None:
     """Wait for something that the node does in its own time."""
     deadline = time.monotonic() + seconds_max
     while not reached():

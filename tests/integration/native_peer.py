@@ -24,7 +24,7 @@ from quiver.model.envelope import UNSTAMPED, ProducerStamp, entries_in
 from quiver.model.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
 from quiver.model.topic import Compression, TopicSettings
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 50.0
 
 ReplyType = TypeVar("ReplyType", bound=wire.Reply)
 

@@ -61,7 +61,7 @@ class TestRevocation:
                 waiting = asyncio.create_task(mine.receive("emails", wait="20s"))
                 await until(lambda: run.counter("quiver_requests_total{call=receive}") == 1)
                 await tokens_of(run).revoke(info.id)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(15):
                     with pytest.raises(Unauthenticated, match="expired or was revoked"):
                         await waiting
             await until(lambda: not run.connections)
@@ -180,7 +180,7 @@ class TestOthers:
             await one.create_queue("a")
             await two.create_queue("b")
             await one.publish("a", b"mine")
-            (message,) = await one.receive("a", wait="5s")
+            (message,) = await one.receive("a", wait="20s")
             with pytest.raises(InvalidReceipt):
                 await two.ack("b", [message.receipt])
             await one.ack("a", [message.receipt])
@@ -251,7 +251,7 @@ async def test_what_is_delivered_at_most_once_is_not_held(tmp_path: Path) -> Non
         await mine.publish_many("emails", [b"%d" % number for number in range(12)])
         received = []
         while len(received) < 12:
-            received += [one.payload for one in await mine.receive("emails", 100, wait="5s")]
+            received += [one.payload for one in await mine.receive("emails", 100, wait="20s")]
         assert received == [b"%d" % number for number in range(12)]
 
 

@@ -42,7 +42,7 @@ async def test_messages_go_both_ways_over_tls(tmp_path: Path) -> None:
         await client.create_queue("emails")
         payload = b"x" * 900_000
         await client.publish("emails", payload)
-        (message,) = await client.receive("emails", wait="5s")
+        (message,) = await client.receive("emails", wait="20s")
         assert message.payload == payload
         await message.ack()
 
@@ -159,7 +159,7 @@ class TestReload:
             context = authority.context()
             before = await serial(run, context)
             authority.issue("node", "127.0.0.1")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(50):
                 while await serial(run, context) == before:  # noqa: ASYNC110 - files are polled
                     await asyncio.sleep(0.05)
             assert await serial(run, context) != before

@@ -15,7 +15,7 @@ from tests.serving import Served, served
 def connects(native: str) -> bool:
     host, port = native.rsplit(":", 1)
     try:
-        with socket.create_connection((host, int(port)), timeout=5):
+        with socket.create_connection((host, int(port)), timeout=30):
             return True
     except OSError:
         return False

@@ -97,7 +97,7 @@ async def test_a_client_that_does_not_read_does_not_keep_the_node_from_stopping(
         await until(lambda: run.unsent_bytes > 4 << 20)
         began = time.monotonic()
         await run.node.stop()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 @edge_test

@@ -7,10 +7,11 @@ import json
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,8 +21,11 @@ from quiver.cluster.metadata import Expect, MetadataStore, Put
 from quiver.errors import MetadataError, MetadataUnavailable
 from quiver.model.clock import SystemClock
 from tests.aio import async_test
-from tests.etcd_server import EtcdServer, free_port
+from tests.etcd_server import EtcdServer
+from tests.ports import free_port
 from tests.unit.metadata_conformance import MetadataConformance
+
+T = TypeVar("T")
 
 _prefixes = (f"test-{number}/" for number in count())
 
@@ -68,7 +72,7 @@ class TestEtcdStore(MetadataConformance):
 
 def post(server: EtcdServer, path: str, request: dict[str, object]) -> None:
     body = json.dumps(request).encode()
-    with urllib.request.urlopen(server.endpoint + path, body, timeout=10) as response:
+    with urllib.request.urlopen(server.endpoint + path, body, timeout=30) as response:
         response.read()
 
 
@@ -92,14 +96,18 @@ def members(tmp_path: Path) -> Iterator[list[EtcdServer]]:
             server.stop()
 
 
-async def committed(store: EtcdStore, key: str, value: bytes) -> int:
-    """Commit, again and again while etcd is electing, within a bound."""
-    async with asyncio.timeout(30):
+async def insisted(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again and again while etcd is electing, within a bound."""
+    async with asyncio.timeout(50):
         while True:
             try:
-                return await store.commit([], [Put(key, value)])
+                return await ask()
             except MetadataUnavailable:
                 await asyncio.sleep(0.1)
+
+
+async def committed(store: EtcdStore, key: str, value: bytes) -> int:
+    return await insisted(lambda: store.commit([], [Put(key, value)]))
 
 
 @async_test
@@ -124,7 +132,7 @@ async def test_a_watch_goes_on_elsewhere_when_its_endpoint_dies(members: list[Et
             members[0].stop()
             for n in range(1, 4):
                 expected.append(await committed(store, "n", b"%d" % n))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(50):
                 told.append((await waiting).revision)
                 # A commit that seemed to fail may have been made: it is told too.
                 while told[-1] < expected[-1]:
@@ -137,9 +145,9 @@ async def test_a_watch_goes_on_elsewhere_when_its_endpoint_dies(members: list[Et
 async def test_an_endpoint_that_hangs_is_passed_over(members: list[EtcdServer]) -> None:
     endpoints = [member.endpoint for member in members]
     async with opened(*endpoints, request_timeout_s=0.5) as store:
-        revision = await store.commit([], [Put("a", b"1")])
+        revision = await committed(store, "a", b"1")
         members[0].pause()
-        entry = await store.get("a")
+        entry = await insisted(lambda: store.get("a"))
         assert entry is not None
         assert entry.revision == revision
 
@@ -171,7 +179,7 @@ async def test_an_etcd_that_is_away_for_a_while_is_unavailable_and_then_back(
                     await store.get("a")
                 await asyncio.to_thread(server.start)
                 revision = await committed(store, "a", b"2")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(50):
                     assert (await waiting).revision == revision
     finally:
         server.stop()

@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def queue(node: Served) -> Iterator[None]:
     with quiver.Client(node.url) as q:
-        q.create_queue(QUEUE, visibility="500ms")
+        q.create_queue(QUEUE, visibility="2s")
         q.publish_many(QUEUE, [{"payment": number} for number in range(PAYMENTS)])
         yield
         q.delete_subscription(QUEUE)
@@ -63,10 +63,10 @@ def queue(node: Served) -> Iterator[None]:
 def test_a_killed_consumer_charges_nothing_twice_and_nothing_never(
     node: Served, consumers: ChildServer, store: Path, killed: str, skipped: int
 ) -> None:
-    first = consumers.start(url=node.url, store=str(store), killed=killed, wait_s=5)
-    first.run_for(30)
+    first = consumers.start(url=node.url, store=str(store), killed=killed, wait_s=20)
+    first.run_for(60)
     assert first.status == -signal.SIGKILL, first.reports
-    rest = consumers.start(url=node.url, store=str(store), killed="never", wait_s=2)
+    rest = consumers.start(url=node.url, store=str(store), killed="never", wait_s=5)
     rest.run_for(60)
     assert rest.status == 0, rest.reports
     said = [one.line.split()[0] for one in rest.kill()]

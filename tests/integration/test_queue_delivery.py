@@ -67,7 +67,7 @@ async def test_a_waiting_receive_is_answered_when_a_message_comes(tmp_path: Path
             begun = time.monotonic()
             await q.publish("jobs", str(number), partition=number % 2)
             assert numbers(await waiting) == [number]
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 15
 
 
 @async_test
@@ -99,7 +99,7 @@ async def test_a_deleted_subscription_is_told_to_those_who_wait(tmp_path: Path) 
         await q.describe_subscription("jobs")
         await q.delete_subscription("jobs")
         with pytest.raises(SubscriptionNotFound):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 15)
 
 
 @async_test
@@ -277,13 +277,13 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     q.publish("jobs", b"good")
     place = q.publish("jobs", b"poison", key="k", headers={"h": "1"})
     for attempt in range(3):
-        for message in q.receive("jobs", wait=5):
+        for message in q.receive("jobs", wait=20):
             if message.payload == b"good":
                 message.ack()
             else:
                 message.nack(error=f"failure {attempt}")
     q.create_subscription("s", ["jobs.dlq*"], start="earliest")
-    letters = q.receive_batch("s", wait=10).to_pylist()
+    letters = q.receive_batch("s", wait=20).to_pylist()
     assert len(letters) == 1
     letter = letters[0]
     assert (letter["payload"], letter["key"]) == (b"poison", b"k")
@@ -370,7 +370,7 @@ async def test_what_was_for_a_session_that_is_over_goes_to_the_next(
             await publishing
             (answer,) = await asyncio.gather(waiting, return_exceptions=True)
             if isinstance(answer, BaseException):
-                (message,) = await asyncio.wait_for(q.receive("jobs", wait=20), 10)
+                (message,) = await asyncio.wait_for(q.receive("jobs", wait=20), 15)
                 assert (numbers([message]), message.deliveries) == ([number], 1)
                 await message.ack()
             else:

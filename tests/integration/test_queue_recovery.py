@@ -67,7 +67,7 @@ def test_attempts_count_over_restarts_so_poison_reaches_the_dead_letters(
     q.create_subscription("mourner", ["jobs.dlq"])
     q.publish("jobs", b"poison")
     for attempt in (1, 2):
-        (message,) = q.receive("jobs", wait=10)
+        (message,) = q.receive("jobs", wait=20)
         assert message.deliveries == attempt
         message.nack(error="bad")
         node.restart()
@@ -85,5 +85,5 @@ def test_order_by_key_holds_over_a_restart(node: Restartable) -> None:
     others = q.receive("jobs", 10)
     assert {m.key for m in others}.isdisjoint({first.key})
     first.ack()
-    following = q.receive("jobs", 1, wait=5)
+    following = q.receive("jobs", 1, wait=20)
     assert [int(m.payload) for m in following] == [int(first.payload) + 2]

@@ -77,9 +77,9 @@ def test_a_pattern_does_not_lead_a_subscription_to_its_own_dead_letters(
     q.publish("t", b"poison")
     q.nack("s", q.receive("s"))
     q.create_subscription("watch", ["*"], start="earliest")
-    letters = q.receive("watch", wait=10)
+    letters = q.receive("watch", wait=20)
     while not any(m.topic == "s.dlq" for m in letters):
-        letters = q.receive("watch", wait=10)
+        letters = q.receive("watch", wait=20)
     assert q.receive("s") == []
 
 
@@ -134,9 +134,9 @@ def test_altered_settings_hold_at_once_and_the_others_stay(quiver_broker: quiver
     q.nack("jobs", q.receive("jobs"))
     info = q.alter_subscription("jobs", max_deliveries=2, dead_letter="graves")
     assert (info.settings.max_deliveries, info.settings.visibility) == (2, 3600.0)
-    q.nack("jobs", q.receive("jobs", wait=5))
+    q.nack("jobs", q.receive("jobs", wait=20))
     q.create_subscription("mourner", ["grave*"], start="earliest")
-    assert [m.payload for m in q.receive("mourner", wait=10)] == [b"x"]
+    assert [m.payload for m in q.receive("mourner", wait=20)] == [b"x"]
 
 
 def test_other_topics_of_an_altered_subscription_are_read(quiver_broker: quiver.Client) -> None:

@@ -446,7 +446,7 @@ async def test_unread_messages_that_retention_removes_are_counted(tmp_path: Path
             await q.publish("jobs", b"%d" % number)
             await clock.advance(2)
         await q.ack("jobs", await q.receive("jobs", 1))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while (await q.describe_node()).counters["quiver_unread_lost_messages_total"] < 1:
                 await clock.advance(30)
                 await asyncio.sleep(0.01)

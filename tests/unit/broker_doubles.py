@@ -83,7 +83,7 @@ async def open_broker(
             await store.close()
 
 
-async def until(reached: Callable[[], bool], seconds_max: float = 20.0) -> None:
+async def until(reached: Callable[[], bool], seconds_max: float = 50.0) -> None:
     """Let others have their turns until something has come to pass."""
     deadline = time.monotonic() + seconds_max
     while not reached():

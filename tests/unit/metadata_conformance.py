@@ -460,7 +460,7 @@ class MetadataConformance(ABC):
 async def _take(
     store: MetadataStore, prefix: str, from_revision: int, count: int
 ) -> list[WatchBatch]:
-    async with aclosing(store.watch(prefix, from_revision)) as watch, asyncio.timeout(20):
+    async with aclosing(store.watch(prefix, from_revision)) as watch, asyncio.timeout(50):
         return [await anext(watch) for _ in range(count)]
 
 

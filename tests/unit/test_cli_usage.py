@@ -325,7 +325,7 @@ class TestEndings:
         assert child.stderr is not None
         told = child.stderr.read()
         child.stderr.close()
-        assert (child.wait(20), told) == (0, b"")
+        assert (child.wait(60), told) == (0, b"")
 
 
 class TestServeSettings:

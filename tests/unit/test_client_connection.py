@@ -351,7 +351,7 @@ class TestEndings:
         async with framed_server(stuck) as address:
             channel: Channel = await SocketDialer().dial(address)
             future = channel.start(wire.Publish(topic="t", partition=0), [bytes(32 << 20)])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(50):
                 await channel.close()
             assert isinstance(future.exception(), ConnectionLost)
 

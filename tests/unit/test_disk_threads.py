@@ -41,20 +41,20 @@ async def test_what_a_call_raises_is_raised_where_it_was_asked_for(threads: Disk
 
 @async_test
 async def test_as_many_calls_run_at_a_time_as_there_are_threads(threads: DiskThreads) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     await asyncio.gather(threads(both.wait), threads(both.wait))
 
 
 @async_test
 async def test_a_call_is_run_even_if_its_caller_was_cancelled(threads: DiskThreads) -> None:
     begin, done = threading.Event(), threading.Event()
-    caller = asyncio.create_task(threads(lambda: (begin.wait(10), done.set())))
+    caller = asyncio.create_task(threads(lambda: (begin.wait(60), done.set())))
     await asyncio.sleep(0)
     caller.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await caller
     begin.set()
-    assert await threads(lambda: done.wait(10))
+    assert await threads(lambda: done.wait(60))
 
 
 @async_test
@@ -70,7 +70,7 @@ def test_a_result_for_a_loop_that_is_closed_does_no_harm(threads: DiskThreads) -
     release = threading.Event()
 
     async def leave() -> None:
-        asyncio.create_task(threads(lambda: release.wait(10)))  # noqa: RUF006
+        asyncio.create_task(threads(lambda: release.wait(60)))  # noqa: RUF006
         await asyncio.sleep(0)
 
     run(leave())
@@ -107,5 +107,5 @@ async def test_closed_threads_take_no_calls_and_end(threads: DiskThreads) -> Non
     threads.close()
     with pytest.raises(RuntimeError, match="closed"):
         await threads(lambda: 1)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()

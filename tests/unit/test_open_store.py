@@ -14,7 +14,7 @@ from quiver.config import Metadata
 from quiver.errors import InvalidSetting, MetadataUnavailable
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
-from tests.etcd_server import free_port
+from tests.ports import free_port
 
 
 @async_test

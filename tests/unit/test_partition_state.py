@@ -312,7 +312,7 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
         for _ in range(3):
             await clock.advance(1)
             await turns()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
         await publish(broker, "jobs", batch_of(b"5"))
         again, more = await received(broker)
         assert again is subscription

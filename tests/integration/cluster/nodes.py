@@ -24,9 +24,10 @@ from quiver.broker import partition, partition_state, replicated_storage
 from quiver.config import Address, Limits, Metadata, NodeConfig
 from quiver.edge.node import run_node
 from quiver.errors import QuiverError
-from tests.etcd_server import EtcdServer, free_port
+from tests.etcd_server import EtcdServer
+from tests.ports import free_port
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 _LEASE_S = 10
 """Long, so that a busy machine changes no leader by itself: a killed node is noticed at once."""
 _processes = get_context("forkserver")

@@ -84,7 +84,7 @@ def test_a_topic_of_the_same_name_begins_anew(three: Cluster) -> None:
         client.create_queue("again")
         client.publish("again", f"{index}")
         other = three.client((index + 1) % 3)
-        (message,) = other.receive("again", wait="5s")
+        (message,) = other.receive("again", wait="20s")
         assert message.payload == f"{index}".encode()
         other.delete_subscription("again")
 

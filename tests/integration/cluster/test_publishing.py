@@ -39,7 +39,7 @@ def test_a_named_producer_goes_on_at_another_node_and_fences_the_first(three: Cl
             second.send("after")
             second.flush()
             with pytest.raises(ProducerFenced):
-                first.send("zombie", key="1").result(10)
+                first.send("zombie", key="1").result(30)
 
 
 def test_repeats_are_dropped_whichever_node_they_come_through(three: Cluster) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 import quiver
 from quiver.errors import StaleReceipt
-from tests.integration.cluster.nodes import Cluster, waited
+from tests.integration.cluster.nodes import SECONDS_MAX, Cluster, waited
 
 
 def drain(client: quiver.Client, name: str, count: int, **options: object) -> list[bytes]:
     """Receive and acknowledge so many messages."""
     got: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS_MAX
     while len(got) < count:
         assert time.monotonic() < deadline, f"{len(got)} of {count}"
         messages = client.receive(name, 50, wait="1s", **options)  # type: ignore[arg-type]
@@ -49,8 +50,9 @@ def test_consumers_on_all_nodes_share_a_queue(three: Cluster) -> None:
     got: list[bytes] = []
 
     def work(index: int) -> None:
-        client = three.client(index)
-        while messages := client.receive("shared", 20, wait="500ms", consumer=f"c{index}"):
+        client, deadline = three.client(index), time.monotonic() + SECONDS_MAX
+        while len(got) < 300 and time.monotonic() < deadline:
+            messages = client.receive("shared", 20, wait="500ms", consumer=f"c{index}")
             got.extend(message.payload for message in messages)
             client.ack("shared", messages)
 
@@ -58,7 +60,7 @@ def test_consumers_on_all_nodes_share_a_queue(three: Cluster) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(2 * SECONDS_MAX)
     assert sorted(got) == sorted(numbered(300))
 
 
@@ -70,8 +72,8 @@ def test_a_long_poll_is_woken_wherever_the_message_comes(three: Cluster, entry: 
     timer = threading.Timer(0.5, lambda: three.client().publish(name, b"now"))
     timer.start()
     began = time.monotonic()
-    (message,) = three.client(node).receive(name, wait="15s")
-    assert time.monotonic() - began < 10
+    (message,) = three.client(node).receive(name, wait="20s")
+    assert time.monotonic() - began < 15
     message.ack()
     timer.join()
 
@@ -83,17 +85,20 @@ def test_settling_in_every_way(three: Cluster, entry: str) -> None:
     node = three.leader(name) if entry == "leader" else three.follower(name)
     client = three.client(node)
     client.publish_many(name, numbered(4))
-    acked, nacked, extended, returned = client.receive(name, 4, wait="5s", visibility="1s")
+    acked, nacked, extended, returned = client.receive(name, 4, wait="20s")
     acked.ack()
     nacked.nack(delay=0)
     extended.extend("10m")
     client.give_back(name, [returned])
     again = {}
     while len(again) < 2:
-        again |= {one.payload: one for one in client.receive(name, wait="5s")}
+        again |= {one.payload: one for one in client.receive(name, wait="20s")}
     assert again[nacked.payload].deliveries == 2
     assert again[returned.payload].deliveries == 1
     assert client.describe_subscription(name).leased == 3
+    (status,) = client.message_status(name, extended.id).subscriptions
+    assert status.until is not None
+    assert status.until - extended.timestamp > timedelta(minutes=5)
     with pytest.raises(StaleReceipt):
         client.ack(name, [nacked])
 
@@ -104,7 +109,7 @@ def test_batches_as_arrow_are_settled_as_they_are(three: Cluster) -> None:
     client.publish_many("arrow", pa.RecordBatch.from_pydict({"payload": numbered(90)}))
     got: list[bytes] = []
     while len(got) < 90:
-        batch = client.receive_batch("arrow", wait="5s")
+        batch = client.receive_batch("arrow", wait="20s")
         assert batch.num_rows
         got += batch["payload"].to_pylist()
         client.ack("arrow", batch)
@@ -115,13 +120,15 @@ def test_priorities_and_delays_hold_across_nodes(three: Cluster) -> None:
     name = "urgent"
     three.client(0).create_queue(name)
     client = three.client(three.follower(name))
-    client.publish(name, b"late", delay="1s")
+    began = time.monotonic()
+    client.publish(name, b"late", delay="1s", priority=0)
     client.publish(name, b"low", priority=1)
     client.publish(name, b"high", priority=9)
-    first = client.receive(name, 1, wait="5s")
-    second = client.receive(name, 1, wait="5s")
+    first = client.receive(name, 1, wait="20s")
+    second = client.receive(name, 1, wait="20s")
     assert [one.payload for one in first + second] == [b"high", b"low"]
     assert drain(client, name, 1) == [b"late"]
+    assert time.monotonic() - began >= 1
 
 
 def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: Cluster) -> None:
@@ -132,7 +139,7 @@ def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: C
     client.publish_many(name, numbered(30))
     done = 0
     while done < 30:
-        messages = client.receive(name, 30, wait="5s")
+        messages = client.receive(name, 30, wait="20s")
         client.nack(name, messages, delay=0, error="broken")
         done += len(messages)
     waited(lambda: client.describe_subscription(name).dead == 30, "all are dead letters")
@@ -177,7 +184,7 @@ def test_other_guarantees(three: Cluster, guarantee: str) -> None:
     client.publish_many(name, numbered(60))
     got: list[bytes] = []
     while len(got) < 60:
-        messages = client.receive(f"{name}-s", 20, wait="5s")
+        messages = client.receive(f"{name}-s", 20, wait="20s")
         assert messages
         got += [one.payload for one in messages]
         if guarantee == "exactly-once":
@@ -199,7 +206,7 @@ def test_keys_keep_their_order(three: Cluster) -> None:
     seen: dict[str, list[int]] = {}
     done = 0
     while done < 90:
-        messages = three.client(done % 3).receive(f"{name}-s", 7, wait="5s")
+        messages = three.client(done % 3).receive(f"{name}-s", 7, wait="20s")
         assert messages
         for one in messages:
             seen.setdefault(one.key.decode(), []).append(int(one.payload))

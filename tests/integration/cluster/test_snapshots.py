@@ -18,9 +18,9 @@ def _worked_on(three: Cluster, name: str, **settings: object) -> None:
     client.create_queue(name, guarantee="exactly-once", **settings)  # leases are durable at once
     client.publish(name, b"0", dedup_id="first")
     client.publish_many(name, numbered(260)[1:])
-    for message in client.receive(name, 200, wait="10s"):
+    for message in client.receive(name, 200, wait="20s"):
         message.ack()
-    assert len(client.receive(name, 10, wait="10s", visibility="1h")) == 10
+    assert len(client.receive(name, 10, wait="20s", visibility="1h")) == 10
     leader = three.leader(name)
     waited(lambda: _state_begins(three, leader, name) > 0, "old records are dropped")
 

@@ -43,7 +43,7 @@ class HttpNode:
         return int(reply.json()[state])
 
     async def depth_becomes(self, name: str, state: str, reached: Callable[[int], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while not reached(await self.depth(name, state)):  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.01)
 
@@ -80,7 +80,7 @@ async def http_node(
             yield HttpNode(node, http)
     finally:
         await node.stop()
-    await until(lambda: len(asyncio.all_tasks()) == 1, 5.0)  # nothing goes on after the end
+    await until(lambda: len(asyncio.all_tasks()) == 1)  # nothing goes on after the end
 
 
 def problem(reply: httpx.Response, status: int, code: str) -> dict[str, Any]:

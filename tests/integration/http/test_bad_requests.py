@@ -21,7 +21,7 @@ from tests.integration.http.bad_requests import (
 )
 from tests.serving import Served, served
 
-_SECONDS_MAX = 20.0
+_SECONDS_MAX = 50.0
 
 
 @pytest.fixture(scope="module")

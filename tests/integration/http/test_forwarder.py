@@ -43,7 +43,7 @@ async def test_two_forwarders_serve_the_same_queue(tmp_path: Path) -> None:
         assert (await one.put("/queues/emails")).status_code == 201
         sent = await two.post("/queues/emails/messages", json={"message": "hello"})
         assert sent.status_code == 201
-        reply = await one.get("/queues/emails/messages?wait=5")
+        reply = await one.get("/queues/emails/messages?wait=20")
         [message] = reply.json()["messages"]
         assert message["body"] == "hello"
         gone = await two.delete(f"/queues/emails/messages/{message['receipt_handle']}")
@@ -58,7 +58,7 @@ async def test_a_stream_passes_through_a_forwarder(tmp_path: Path) -> None:
         url = f"ws://{http.base_url.host}:{http.base_url.port}/subscriptions/emails/stream"
         async with connect(url, proxy=None) as socket:
             await socket.send('{"type": "credit", "messages": 1}')
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(50):
                 frame = json.loads(await socket.recv())
             assert [message["body"] for message in frame["messages"]] == [1]
 

@@ -27,13 +27,13 @@ def live(node: HttpNode, *protocols: Any, **options: Any) -> connect:
 
 
 async def frame_of(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         frame: dict[str, Any] = json.loads(await socket.recv())
     return frame
 
 
 async def closed_with(socket: ClientConnection) -> int:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         await socket.wait_closed()
     assert socket.close_code is not None
     return socket.close_code
@@ -195,7 +195,7 @@ async def test_dead_letters_say_why_they_are_there(tmp_path: Path) -> None:
         [message] = await node.received()
         body = {"receipts": [message["receipt_handle"]], "error": "no such customer"}
         await node.http.post("/subscriptions/emails/nack", json=body)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             while not (reply := await node.http.get("/topics/emails.dlq/messages")).is_success:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             while not reply.json()["messages"]:

@@ -14,6 +14,7 @@ import pytest
 
 from quiver.edge.http.arrow import stream_of
 from quiver.edge.http.operation import ARROW
+from quiver.testing.clock import ManualClock
 from tests.integration.edge_node import edge_test, until
 from tests.integration.http.http_node import http_node, problem
 
@@ -253,14 +254,18 @@ async def test_a_message_that_is_given_back_comes_again(tmp_path: Path) -> None:
 
 @edge_test
 async def test_a_lease_can_be_extended(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as node:
-        await node.queue(visibility=0.3)
+    clock = ManualClock()
+    async with http_node(tmp_path, clock=clock) as node:
+        await node.queue(visibility=30)
         await node.http.post("/queues/emails/messages", json={"message": 1})
         [message] = await node.received()
         body = {"receipts": [message["receipt_handle"]], "visibility": "5m"}
         reply = await node.http.post("/subscriptions/emails/extend", json=body)
         assert reply.status_code == 200, reply.text
-        assert await node.received(wait=1) == []
+        await clock.advance(60)
+        assert await node.received() == []
+        await clock.advance(300)
+        assert len(await node.received()) == 1
 
 
 @edge_test

@@ -33,7 +33,7 @@ class Consumer:
         await self.socket.send(json.dumps(frame))
 
     async def told(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             frame: dict[str, Any] = json.loads(await self.socket.recv())
         return frame
 
@@ -53,7 +53,7 @@ class Consumer:
 
     async def closed(self) -> int:
         """The code with which the node ends the stream; what comes before is left unread."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await self.socket.wait_closed()
         assert self.socket.close_code is not None
         return self.socket.close_code
@@ -145,7 +145,7 @@ async def test_what_a_consumer_held_goes_back_when_it_leaves(tmp_path: Path) -> 
             await consumer.say(type="credit", messages=2)
             first, _ = await consumer.messages(2)
             await consumer.say(type="ack", receipts=[first["receipt_handle"]])
-        [message] = await node.received(wait=10)
+        [message] = await node.received(wait=20)
         assert (message["body"], message["deliveries"]) == ("b", 2)
 
 
@@ -172,7 +172,7 @@ async def test_a_consumer_that_waits_and_leaves_takes_nothing_with_it(tmp_path: 
             await consumer.say(type="credit", messages=10)
             await consumer.nothing(0.1)
         await publish(node, 1)
-        [message] = await node.received(wait=5)
+        [message] = await node.received(wait=20)
         assert message.get("deliveries", 1) == 1
 
 
@@ -309,7 +309,7 @@ async def test_whatever_is_said_no_message_is_lost(tmp_path: Path, seed: int) ->
                 await _babble(consumer, chance, acked)
         rest = set()
         while len(acked | rest) < 50:
-            found = await node.received(batch_size=100, wait=5)
+            found = await node.received(batch_size=100, wait=20)
             assert found, f"seed {seed}: lost {set(range(50)) - acked - rest}"
             rest |= {message["body"] for message in found}
         assert (await node.http.get("/healthz")).status_code == 200

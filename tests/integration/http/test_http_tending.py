@@ -103,7 +103,7 @@ async def test_dead_letters_are_counted_and_sent_back(tmp_path: Path) -> None:
         assert counted.json() == {"messages": 1}
         sent = await node.http.post("/subscriptions/emails/redrive")
         assert sent.json() == {"messages": 1}
-        [again] = await node.received(wait=5)
+        [again] = await node.received(wait=20)
         assert again["body"] == "poison"
 
 
@@ -169,7 +169,7 @@ async def test_streams_of_a_group_share_its_partitions(tmp_path: Path) -> None:
                     await socket.send(json.dumps({"type": "ack", "receipts": receipts}))
 
             takers = [asyncio.create_task(take(1, one)), asyncio.create_task(take(2, two))]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(50):
                 for number in range(1000):
                     if got[1] and got[2] and number >= 20:
                         break

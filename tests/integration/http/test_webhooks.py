@@ -138,7 +138,7 @@ async def test_a_push_that_ends_with_the_node_gives_its_messages_back(tmp_path: 
             await node.node.stop()
             hook.gate.set()
         async with http_node(tmp_path) as node:  # without webhooks: nobody else takes it
-            [message] = await node.received(wait=5)
+            [message] = await node.received(wait=20)
             assert message["body"] == "kept"
 
 

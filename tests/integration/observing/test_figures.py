@@ -37,7 +37,7 @@ class Figures:
 
 async def shown(q: AsyncClient, name: str, *labels: str, value: float) -> Figures:
     """The figures once they show this: they may be a second or two old."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while True:
             figures = Figures(await q.metrics())
             if figures.get(name, *labels) == value:
@@ -50,10 +50,10 @@ async def test_what_passes_through_a_queue_is_counted(tmp_path: Path) -> None:
     async with client(tmp_path) as q:
         await q.create_queue("emails", max_deliveries=2, backoff={"min": 0, "max": 0})
         await q.publish_many("emails", [{"n": n} for n in range(10)])
-        first = await q.receive("emails", max_messages=4, wait="5s")
+        first = await q.receive("emails", max_messages=4, wait="20s")
         await q.ack("emails", first[:3])
         await q.nack("emails", first[3:], delay=0)
-        again = await q.receive("emails", max_messages=7, wait="5s")
+        again = await q.receive("emails", max_messages=7, wait="20s")
         assert sum(message.deliveries == 2 for message in again) == 1
         await q.nack("emails", [one for one in again if one.deliveries == 2], error="poison")
         figures = await shown(q, "topic_messages_total", "emails.dlq", value=1)

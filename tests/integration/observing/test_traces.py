@@ -38,7 +38,7 @@ with quiver.open(sys.argv[1]) as q:
             q.publish("emails", {"n": 1}, headers={"mine": "kept"})
     else:
         q.publish("emails", {"n": 1})
-    (message,) = q.receive("emails", wait="5s")
+    (message,) = q.receive("emails", wait="20s")
     with tracing.processing(message):
         message.ack()
     if SET_UP:
@@ -125,5 +125,5 @@ async def test_over_http_a_message_carries_the_trace_of_its_request(
                 "/queues/emails/messages", json=body, headers={"traceparent": asked}
             )
             assert sent.status_code == 201, sent.text
-        received = await node.received("emails", batch_size=10, wait=5)
+        received = await node.received("emails", batch_size=10, wait=20)
         assert [one.get("headers", {}) for one in received] == [carried] * 2
