@@ -21,7 +21,7 @@ FIRST_SEEDS = {
     "drop the state log on failover": 2,
     "forget snapshots in the state log": 1,
     "honour a stale receipt": 4,
-    "keep the delivery state over a lost lead": 4,
+    "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 3,
 }
 """Where to begin, so that the test is quick today."""
