@@ -68,7 +68,7 @@ def own(tmp_path: Path) -> Iterator[list[str]]:
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) -> None:
     if "openssl" in page.read_text() and shutil.which("openssl") is None:
@@ -83,7 +83,7 @@ def test_code_blocks_run_as_printed(page: Path, tmp_path: Path, own: list[str]) 
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=200,
+                timeout=500,
                 check=False,
             )
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"

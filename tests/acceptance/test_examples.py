@@ -15,7 +15,7 @@ from tests.serving import Served, environment, served
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 _COMMAND = re.compile(r"^```bash\n(.+)\n```$", re.MULTILINE)
-_SECONDS_MAX = 100
+_SECONDS_MAX = 250
 
 SAID = {
     "payments": [

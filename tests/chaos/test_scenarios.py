@@ -24,7 +24,7 @@ SEED = int(
 )
 _DISK_BYTES = 128 << 20
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted(set(set_names()) - {"spark"}))  # it is with Spark's tests
 def test_a_quick_run_produces_rows_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--quick", "--results", "results"]
@@ -26,7 +26,7 @@ def test_a_quick_run_produces_rows_and_leaves_nothing_behind(name: str, tmp_path
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stderr

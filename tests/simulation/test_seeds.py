@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 SEEDS = 200
 """One in four of them with brokers."""
-CHUNK = 4
+CHUNK = 2
 SEED, BROKER_SEED = 6, 7
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 

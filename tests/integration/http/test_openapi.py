@@ -44,7 +44,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_schemathesis_finds_nothing(node: Served, tmp_path: Path) -> None:
     # A value may have the right form and still be refused: a topic that is not there, a filter
     # that is not understood. Every other check of Schemathesis is on.
@@ -58,7 +58,7 @@ def test_schemathesis_finds_nothing(node: Served, tmp_path: Path) -> None:
         env=environment(SCHEMATHESIS_HOOKS=HOOKS, PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
