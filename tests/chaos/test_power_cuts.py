@@ -19,7 +19,7 @@ CUTS = max(2, 10 * ROUNDS)
 """Of three disks each."""
 _DISK_BYTES = 64 << 20
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120 + 30 * CUTS)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300 + 30 * CUTS)]
 
 
 def test_nothing_confirmed_is_lost_when_every_node_loses_its_power(tmp_path: Path) -> None:

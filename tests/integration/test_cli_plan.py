@@ -37,7 +37,7 @@ def measurement(node: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("measurement") / "saved.json"
     flags = ("--url", node.url, "bench", "--save", str(path), "--seconds", "0.2")
     done = subprocess.run(
-        command(*flags), env=environment(), capture_output=True, text=True, timeout=90, check=False
+        command(*flags), env=environment(), capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
     return path

@@ -88,7 +88,7 @@ def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=250,
         )
         assert there.stdout.strip() == here
 

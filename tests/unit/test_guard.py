@@ -415,7 +415,7 @@ def test_mutated_bodies_are_refused_or_can_be_read_to_the_last_value(seed: int) 
         cwd=_ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert child.returncode == 0, child.stderr[-2000:]
