@@ -99,7 +99,11 @@ def test_it_stops_cleanly_and_comes_back_with_addresses_and_messages(tmp_path: P
         (before,), (after,) = first["nodes"], cluster.ready["nodes"]
         assert {**after, "pid": None} == {**before, "pid": None}
         with quiver.Client(f"quiver://{after['native']}") as client:
-            assert client.describe_topic("orders").partitions[0].next_offset == 1
+
+            def is_there_again() -> bool:
+                return client.describe_topic("orders").partitions[0].next_offset == 1
+
+            eventually(is_there_again, "its leader tells of the message")
         assert cluster.end(signal.SIGINT) == 0
 
 
