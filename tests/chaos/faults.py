@@ -219,9 +219,14 @@ def follower_has_a_full_disk(stage: Stage) -> None:
 
 
 def leader_has_a_full_disk(stage: Stage) -> None:
-    """It refuses what it cannot store, for as long as it has no room."""
-    stage.leader().fill_disk()
-    eventually(lambda: stage.workload.stands_still(0), "a leader without room confirms nothing")
+    """It refuses what it cannot store, for as long as it has no room; or a write failed, and
+    another leads."""
+    leader = stage.leader()
+    leader.fill_disk()
+    eventually(
+        lambda: stage.workload.stands_still(0) or stage.leader() is not leader,
+        "a leader without room confirms nothing",
+    )
 
 
 def a_data_folder_is_lost(stage: Stage) -> None:
