@@ -44,6 +44,17 @@ SAMPLES: dict[type, Sample] = {
     wire.DescribeTopic: lambda: wire.DescribeTopic(name="a.orders"),
     wire.OpenProducer: lambda: wire.OpenProducer(topic="a.orders"),
     wire.Publish: lambda: wire.Publish(topic="a.orders", partition=0),
+    wire.Copy: lambda: wire.Copy(
+        topic="a.orders",
+        partition=0,
+        from_topic="a.orders",
+        from_number=1,
+        from_partition=0,
+        offsets=[0],
+        producer_id=0,
+        producer_epoch=0,
+        sequence=0,
+    ),
     wire.Fetch: lambda: wire.Fetch(topic="a.orders", partition=0, offset=0),
     wire.FindOffset: lambda: wire.FindOffset(topic="a.orders", partition=0, at="earliest"),
     wire.CreateSubscription: lambda: wire.CreateSubscription(

@@ -11,12 +11,14 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 import quiver
+from quiver.client import AsyncClient
 from quiver.errors import ProducerError
+from quiver.spark.carrying import Lane
 from quiver.spark.connections import Nodes
 from quiver.spark.decisions import Decisions
 from quiver.spark.leftovers import remove_sinks, sinks
 from quiver.spark.options import WriteOptions
-from quiver.spark.publishing import publish_staged
+from quiver.spark.publishing import pieces_of, publish_staged
 from quiver.spark.sink import StreamWriter
 from quiver.spark.staging import StagedRows, Staging, sink_name, staging_topic
 from tests.serving import Commands, Served, served, unused_address
@@ -96,6 +98,25 @@ def test_a_driver_that_died_while_publishing_is_finished_by_the_next(
     sink.commit(1, again)
     assert sink.values() == [*range(200), *range(1000, 1100)]
     assert staging not in {info.name for info in sink.client.list_topics()}
+
+
+def test_what_a_driver_carried_half_way_the_next_one_has_copied(sink: Sink) -> None:
+    """Where no node leads both partitions the driver carries the entries: the result is the same."""
+    one, two = sink.staged(0, 0, range(100)), sink.staged(0, 1, range(100, 200))
+    decision = sink.decisions.decide(0, one.number, [*one.entries, *two.entries])
+    staging = staging_topic(sink.name, 0)
+
+    async def carry(client: AsyncClient) -> None:
+        for place, pieces in pieces_of(decision).items():
+            lane = Lane(client.cluster, *place, decision.producer_id)
+            for piece in pieces[:1]:
+                await lane.carry(client, staging, piece)
+
+    sink.client.run(carry)
+    carried = sink.values()
+    assert 0 < len(carried) < 200
+    sink.commit(0, one, two)
+    assert sink.values() == list(range(200))
 
 
 def test_the_first_decision_of_a_batch_holds(sink: Sink) -> None:

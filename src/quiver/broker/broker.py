@@ -56,7 +56,7 @@ from quiver.log.log import Log
 from quiver.log.partition_log import RunBlocking
 from quiver.metrics.sample import Sample
 from quiver.metrics.traffic import Traffic
-from quiver.model.batch import Bytes, StoredBatch
+from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
 from quiver.model.filter import Filter
@@ -503,7 +503,10 @@ class Broker:
 
     def offer(self, topic: str, data: Bytes, layout: int = 0) -> Offer:
         """Look at a producer's batch, as far as that costs nothing."""
-        offer = Offer(topic, layout, open_message(open_batch(data)))
+        return self.offer_batch(topic, open_batch(data), layout)
+
+    def offer_batch(self, topic: str, batch: UnstoredBatch, layout: int = 0) -> Offer:
+        offer = Offer(topic, layout, open_message(batch))
         self._admit(offer)
         return offer
 

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from quiver.broker.broker import FETCH_WAIT_S_MAX, Offer
+from quiver.broker.copying import copy_entries
 from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.producers import StoredRange
 from quiver.edge.access.caller import Caller
@@ -315,6 +316,8 @@ class Session:
                 await self._fetch(waiting, request)
             elif isinstance(request, wire.Receive):
                 await self._receive(waiting, request)
+            elif isinstance(request, wire.Copy):
+                await self._copy(waiting, request)
             elif isinstance(request, wire.Ack) and not self._scatter.is_needed(self.caller):
                 await self._ack(waiting, request)
             elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
@@ -328,6 +331,13 @@ class Session:
                 await self._call(waiting, request)
         except Exception as error:
             self._fail(waiting, _explained(error))
+
+    async def _copy(self, waiting: _Waiting, request: wire.Copy) -> None:
+        copied = await copy_entries(self._broker, request)
+        self._services.metrics.published_bytes.inc(copied.bytes)
+        self._services.metrics.published_batches.inc(copied.entries)
+        self.caller.sent(copied.bytes)
+        self._answer(waiting, copied)
 
     async def _ack(self, waiting: _Waiting, request: wire.Ack) -> None:
         """Answer when it is durable, whatever becomes of the task: it was carried out."""
@@ -420,7 +430,7 @@ class Session:
 
 
 def _timeout_s(request: wire.AnyRequest) -> float:
-    if isinstance(request, wire.Publish):
+    if isinstance(request, wire.Publish | wire.Copy):
         return min(max(request.timeout_ms, 1) / 1000, _PUBLISH_TIMEOUT_S_MAX)
     if isinstance(request, wire.Fetch | wire.Receive):
         return _REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)

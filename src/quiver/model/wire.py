@@ -177,6 +177,35 @@ class Published(Reply, tag="published"):
     offset and the time of storage of each. The others follow each other from ``base_offset`` on."""
 
 
+class Copy(Request, tag="copy"):
+    """Store entries of a partition in another one, which the same node leads: the same bytes.
+
+    They become the next batches of a producer. Who repeats a copy adds nothing.
+    """
+
+    topic: str
+    partition: int
+    from_topic: str
+    from_number: int
+    """The number of the topic that is copied from: one made anew under its name has another."""
+    from_partition: int
+    offsets: list[int]
+    """The first offset of each entry, in the order in which they are stored."""
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    """Of the first message of the first entry; the others follow."""
+    timeout_ms: int = 30_000
+
+
+class Copied(Reply, tag="copied"):
+    """All of them are stored, now or before."""
+
+    entries: int
+    messages: int
+    bytes: int
+
+
 class Fetch(Request, tag="fetch"):
     """Read entries from an offset on. Waits up to ``wait_ms`` while there is nothing."""
 
@@ -733,6 +762,7 @@ AnyRequest = (
     | ListTopics
     | OpenProducer
     | Publish
+    | Copy
     | Fetch
     | FindOffset
     | CreateSubscription
@@ -775,6 +805,7 @@ AnyReply = (
     | Topics
     | ProducerOpened
     | Published
+    | Copied
     | Fetched
     | OffsetFound
     | Subscription

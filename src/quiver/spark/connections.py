@@ -5,6 +5,7 @@ Spark's worker processes are used again and again: a task finds the connection o
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -52,7 +53,19 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
                         raise
                 time.sleep(_AGAIN_S)
             _reached.add(self)
+            spare_collector()
         return client
+
+
+def spare_collector() -> None:
+    """Have the garbage collector leave alone what is loaded by now.
+
+    Spark collects after every task, and looking through PySpark and Arrow takes longer than a small
+    task does. For Spark's own Python processes, which load nothing else later on.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 _AGAIN_S = 0.2

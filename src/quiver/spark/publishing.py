@@ -1,150 +1,97 @@
 """Publishes the staged entries of a decision: the same bytes, in the same order, exactly once.
 
 Every message has its sequence by the decision, so the partition knows each again however often and
-by whomever it is sent: to finish what another driver began is to publish it all once more.
+by whomever it is sent: to finish what another driver began is to publish it all once more. A node
+that leads both partitions copies the entries itself. Where there is none, the driver carries them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import deque
-from itertools import groupby
-
-import msgspec
+from collections.abc import Iterable
 
 from quiver.client import AsyncClient
-from quiver.client.backoff import Backoff
-from quiver.client.channel import Answer
-from quiver.client.cluster import Cluster
-from quiver.errors import ProducerError, QuiverError, SequenceGap
-from quiver.model.batch import StoredBatch, UnstoredBatch
-from quiver.model.envelope import ProducerStamp, seal_batch
-from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
-from quiver.model.wire import Publish
+from quiver.errors import ProtocolError, QuiverError, SequenceGap
+from quiver.model.wire import Copy
+from quiver.spark.carrying import Lane, Piece, forgotten
 from quiver.spark.decisions import Decision
-from quiver.spark.staging import StagedEntry
 
-_IN_FLIGHT_MAX = 4
-"""Batches of one partition sent and unanswered; fewer than a partition recognises again."""
+_PIECE_ENTRIES = 16
+_PARTITIONS_AT_ONCE = 4
+_COPY_TIMEOUT_S = 60.0
 
 
 async def publish_staged(client: AsyncClient, staging: str, decision: Decision) -> None:
     """Publish every entry of the decision; returns once all are acknowledged."""
-    lanes = {
-        (one.topic, one.partition): _Lane(client.cluster, one.topic, one.partition, one.sequence)
-        for one in decision.targets
-    }
+    turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
+
+    async def publish(lane: Lane, pieces: Iterable[Piece]) -> None:
+        async with turns:
+            for piece in pieces:
+                if not await _copy(client, staging, decision, piece):
+                    await lane.carry(client, staging, piece)
+
+    tasks = [
+        asyncio.create_task(publish(Lane(client.cluster, *place, decision.producer_id), pieces))
+        for place, pieces in pieces_of(decision).items()
+    ]
     try:
-        ordered = sorted(
-            decision.entries, key=lambda entry: (entry.staging_partition, entry.offset)
-        )
-        for partition, group in groupby(ordered, key=lambda entry: entry.staging_partition):
-            wanted = {entry.offset: entry for entry in group}
-            await _publish_partition(client, staging, partition, wanted, lanes, decision)
-        for lane in lanes.values():
-            await lane.finish()
+        await asyncio.gather(*tasks)
     finally:
-        for lane in lanes.values():
-            lane.abandon()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
 
-async def _publish_partition(
-    client: AsyncClient,
-    staging: str,
-    partition: int,
-    wanted: dict[int, StagedEntry],
-    lanes: dict[tuple[str, int], _Lane],
-    decision: Decision,
-) -> None:
-    last = max(wanted)
-    async with client.read(
-        staging, partition=partition, start=min(wanted), end=last + wanted[last].count
-    ) as reader:
-        while (chunk := await reader.next_chunk()) is not None:
-            for stored in chunk.entries:
-                entry = wanted.get(stored.base_offset)
-                if entry is not None:
-                    lane = lanes[entry.topic, entry.partition]
-                    await lane.send(lane.stamped(stored, decision.producer_id))
+def pieces_of(decision: Decision) -> dict[tuple[str, int], list[Piece]]:
+    """By partition, what is published there, in order. The same decision gives the same pieces."""
+    sequences = {(one.topic, one.partition): one.sequence for one in decision.targets}
+    pieces: dict[tuple[str, int], list[Piece]] = {}
+    for entry in sorted(decision.entries, key=lambda one: (one.staging_partition, one.offset)):
+        place = entry.topic, entry.partition
+        mine = pieces.setdefault(place, [])
+        last = mine[-1] if mine else None
+        if (
+            last is None
+            or last.staging_partition != entry.staging_partition
+            or len(last.entries) == _PIECE_ENTRIES
+        ):
+            last = Piece(*place, entry.staging_partition, sequences[place], [])
+            mine.append(last)
+        last.entries.append(entry)
+        sequences[place] += entry.count
+    return pieces
 
 
-class _Sent(msgspec.Struct):
-    batch: UnstoredBatch
-    answer: asyncio.Future[Answer]
-
-
-class _Lane:
-    """One partition that is published to: a few batches under way, acknowledged in order."""
-
-    def __init__(self, cluster: Cluster, topic: str, partition: int, sequence: int) -> None:
-        self._cluster = cluster
-        self._topic = topic
-        self._partition = partition
-        self._sequence = sequence
-        self._sent: deque[_Sent] = deque()
-        self._backoff, self._chance = Backoff(), random.Random()
-
-    def stamped(self, stored: StoredBatch, producer_id: int) -> UnstoredBatch:
-        """The entry's bytes with the next sequences of this partition."""
-        stamp = ProducerStamp(ProducerId(producer_id), ProducerEpoch(0), Sequence(self._sequence))
-        self._sequence += stored.count
-        return seal_batch(stored.body, stored.count, stored.columns, stamp)
-
-    async def send(self, batch: UnstoredBatch) -> None:
-        while len(self._sent) >= _IN_FLIGHT_MAX:
-            await self._settle_first()
-        self._sent.append(_Sent(batch, await self._start(batch)))
-
-    async def finish(self) -> None:
-        while self._sent:
-            await self._settle_first()
-
-    def abandon(self) -> None:
-        for sent in self._sent:
-            sent.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    async def _settle_first(self) -> None:
-        failures, deadline = 0, time.monotonic() + self._cluster.timeout_s
-        while True:
-            try:
-                await self._sent[0].answer
-            except QuiverError as error:
-                if isinstance(error, SequenceGap):
-                    raise self._forgotten(error) from error
-                if not error.retryable or time.monotonic() >= deadline:
-                    raise
-                failures += 1
-                await asyncio.sleep(self._backoff.pause_s(failures, self._chance))
-                await self._send_again()
-            else:
-                self._sent.popleft()
-                return
-
-    async def _send_again(self) -> None:
-        """Send all that is not acknowledged once more, in order, when nothing is under way."""
-        await asyncio.wait([sent.answer for sent in self._sent])
-        self._cluster.forget(self._topic)
-        for sent in self._sent:
-            sent.answer.cancelled() or sent.answer.exception()  # looked at: it goes again
-            sent.answer = await self._start(sent.batch)
-
-    async def _start(self, batch: UnstoredBatch) -> asyncio.Future[Answer]:
-        request = Publish(topic=self._topic, partition=self._partition)
-        try:
-            layout = await self._cluster.layout(self._topic)
-            channel = await self._cluster.pool.channel(layout.address(self._partition))
-            await channel.drain()
-            return channel.start(request, (batch.head, batch.body))
-        except QuiverError as error:
-            failed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            failed.set_exception(error)
-            return failed
-
-    def _forgotten(self, gap: SequenceGap) -> ProducerError:
-        return ProducerError(
-            f"partition {self._partition} of topic {self._topic!r} does not remember this query: "
-            "the topic was made anew, or has had too many producers since. Start the query with a "
-            f"new checkpoint to go on ({gap.message})"
-        )
+async def _copy(client: AsyncClient, staging: str, decision: Decision, piece: Piece) -> bool:
+    """Have the node copy a piece that leads both partitions; ``False`` if none does now."""
+    cluster = client.cluster
+    assert decision.staging_number is not None, "what has entries has staged them"
+    request = Copy(
+        topic=piece.topic,
+        partition=piece.partition,
+        from_topic=staging,
+        from_number=decision.staging_number,
+        from_partition=piece.staging_partition,
+        offsets=[entry.offset for entry in piece.entries],
+        producer_id=decision.producer_id,
+        producer_epoch=0,
+        sequence=piece.sequence,
+    )
+    try:
+        leader = (await cluster.layout(piece.topic)).address(piece.partition)
+        if (await cluster.layout(staging)).address(piece.staging_partition) != leader:
+            return False
+        channel = await cluster.pool.channel(leader)
+        await channel.call(request, timeout_s=_COPY_TIMEOUT_S)
+    except SequenceGap as gap:
+        raise forgotten(piece.topic, piece.partition, gap) from gap
+    except QuiverError as error:
+        # A node of an earlier version breaks the connection off.
+        if not error.retryable and not isinstance(error, ProtocolError):
+            raise
+        cluster.forget(piece.topic)
+        cluster.forget(staging)
+        return False
+    return True

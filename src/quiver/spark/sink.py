@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from quiver.client import Client
 from quiver.errors import InvalidRequest, TopicNotFound
+from quiver.spark.connections import spare_collector
 from quiver.spark.decisions import Decision, Decisions
 from quiver.spark.leftovers import remove_staging, remove_topic
 from quiver.spark.options import WriteOptions
@@ -71,6 +72,7 @@ class _Writing:
 
     def _publish(self, messages: Messages, batch: int) -> str | None:
         """Decide and publish a batch; the sink's name, if there was a task at all."""
+        spare_collector()
         staged = [message for message in messages if isinstance(message, StagedRows)]
         if not staged:
             return None

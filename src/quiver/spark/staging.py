@@ -74,12 +74,11 @@ class Staging:
         self._options = options
         self._client: Client = options.nodes.task_client()
         self._name = staging_topic(sink, batch)
-        self._home = task % STAGING_PARTITIONS
-        self._turn = task
+        self._task = self._turn = task
         self._layouts: dict[str, TopicLayout] = {}
         self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
         self._sizes: dict[tuple[str, int], int] = {}
-        self._sent: list[tuple[Delivery, tuple[str, int], int]] = []
+        self._sent: list[tuple[Delivery, int, tuple[str, int], int]] = []
         self._sink, self._batch = sink, batch
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedRows:
@@ -138,15 +137,23 @@ class Staging:
         step = -(-len(whole) // pieces)
         settings = self._layout(target[0]).info.settings
         compression = Compression(self._options.compression or settings.compression)
+        home = self._home(*target)
         for at in range(0, len(whole), step):
             batch = encode_record_batch(whole.slice(at, step), compression)
             check_batch(batch, settings.message_bytes_max)
-            self._sent.append((producer.send_encoded(batch, self._home), target, batch.count))
+            self._sent.append((producer.send_encoded(batch, home), home, target, batch.count))
 
-    def _entry(self, sent: Delivery, target: tuple[str, int], count: int) -> StagedEntry:
+    def _home(self, topic: str, partition: int) -> int:
+        """Where rows for a partition are staged: if possible on the node that leads it too."""
+        staging, leader = self._layout(self._name), self._layout(topic).address(partition)
+        near = [one for one in staging.partitions if staging.address(one) == leader]
+        homes = near or staging.partitions
+        return homes[self._task % len(homes)]
+
+    def _entry(self, sent: Delivery, home: int, target: tuple[str, int], count: int) -> StagedEntry:
         offset = sent.result().offset
         assert offset is not None, "what is acknowledged has an offset"
-        return StagedEntry(self._home, offset, count, *target)
+        return StagedEntry(home, offset, count, *target)
 
     def _layout(self, topic: str) -> TopicLayout:
         layout = self._layouts.get(topic)

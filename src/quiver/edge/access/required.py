@@ -128,6 +128,10 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.ListTopics: _none,
     wire.OpenProducer: _open_producer,
     wire.Publish: _on_topic(PUBLISH),
+    wire.Copy: lambda request: (
+        topic(PUBLISH, request.topic),
+        topic(CONSUME, request.from_topic),
+    ),
     wire.Fetch: _on_topic(CONSUME),
     wire.FindOffset: _on_topic(CONSUME),
     wire.CreateSubscription: _create_subscription,
