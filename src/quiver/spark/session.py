@@ -29,12 +29,13 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     PUSHDOWN: "true",
 }
 """With the two about sockets and checkpoints a small micro-batch takes a third of the time. Record
-batches of two thousand messages stay in the processor's cache on their way to a sink."""
+batches of a thousand messages stay in the processor's cache on their way to a sink; Spark asks for the
+size of a batch at each of its rows, which takes the longer the more rows there are, if lists are null."""
 
 
 def session(

@@ -27,7 +27,8 @@ SINKS = "spark-sink."
 """What the topics of all sinks begin with."""
 STAGING_PARTITIONS = 4
 MESSAGE_BYTES_MAX = 32 << 20
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1_000_000
+"""About the size of an entry."""
 _PIECE_ROWS = 50_000
 
 
@@ -133,7 +134,7 @@ class Staging:
         if not parts:
             return
         whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        pieces = max(1, -(-size // _PIECE_BYTES), -(-len(whole) // _PIECE_ROWS))
+        pieces = max(1, round(size / _PIECE_BYTES), -(-len(whole) // _PIECE_ROWS))
         step = -(-len(whole) // pieces)
         settings = self._layout(target[0]).info.settings
         compression = Compression(self._options.compression or settings.compression)
