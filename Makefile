@@ -28,7 +28,7 @@ demo: setup java
 # Three at a time on two cores: whoever waits, for a disk or a lease, leaves its core to another.
 # Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
 # console's share one browser.
-OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py example.py)
+OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py driver_killed.py example.py stopping.py)
 test: setup lint java browser-tools
 	$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
 	$(BIN)/pytest -n 0 tests/browser

@@ -13,7 +13,7 @@ from quiver.spark.pipelines.runs import run_archive
 
 def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
     rows = []
-    for table_format in ("parquet", "delta"):
+    for table_format in ("parquet", "delta")[: bench.pick(2, 1)]:
         figures: list[BatchFigures] = []
         settings = PipelineSettings(
             url=stage.node.url,

@@ -34,7 +34,8 @@ def read_batches(bench: Bench, stage: Stage) -> list[Row]:
 
     rounds = bench.pick(3, 1)
     by_parquet = compare(rounds, ours, parquet)
-    tuples()
+    if not bench.quick:
+        tuples()
     by_tuples = compare(bench.pick(2, 1), ours, tuples)
     of = f"{count:,} messages of 1 KB, two partitions, local[2] with the node on the same cores"
     return [

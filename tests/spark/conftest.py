@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import quiver
-from quiver.spark.session import session
+from quiver.spark.session import SETTINGS, session
 from tests.serving import Served, served
 from tests.spark.killing import JVM
 
@@ -44,13 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Spark's Python processes import what is pickled by name, from here too.
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
     os.environ["SPARK_LAUNCHER_OPTS"] = JVM
+    # Also where a pipeline asks for this session: there is little to shuffle.
+    SETTINGS["spark.sql.shuffle.partitions"] = "2"
     spark = session(
         "tests",
         master=MASTER,
         settings={
             "spark.driver.extraJavaOptions": JVM,
             "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
     )

@@ -17,6 +17,6 @@ def test_a_quick_run_produces_rows_and_leaves_nothing_behind(
     with scratch_folder() as folder:
         bench = Bench(this_machine(folder), quick=True)
     rows = spark_on_a_topic(bench)
-    assert len(rows) == 7
+    assert len(rows) == 6
     assert all(row.value > 0 for row in rows)
     assert os.listdir(tmp_path) == []

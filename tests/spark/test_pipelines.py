@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiver.client import OutgoingMessage
-from tests.serving import Commands, command, environment, eventually, unused_address
-from tests.spark.killing import JVM
+from tests.serving import Commands, eventually, unused_address
 
 
 @pytest.fixture
@@ -107,33 +104,6 @@ def test_archive_infers_the_schema_and_joins_small_files(client, topic, run, tmp
     assert len(files) <= 3 * len(hours)
     found = rows_of("parquet", to)
     assert sorted(row["value"]["id"] for row in found) == list(range(40))
-
-
-def test_ctrl_c_ends_a_pipeline_cleanly(client, node, topic, tmp_path) -> None:
-    client.publish_many(topic, orders(range(20)))
-    to, told = tmp_path / "lake", tmp_path / "stderr"
-    with told.open("w") as output:
-        child = subprocess.Popen(
-            command("--url", node.url, "pipeline", "run", "archive", topic, "--to", str(to)),
-            env=environment(JAVA_TOOL_OPTIONS=JVM),
-            stdout=subprocess.PIPE,
-            stderr=output,
-            text=True,
-        )
-    try:
-        deadline = time.monotonic() + 400
-        while "20 rows, " not in told.read_text():
-            assert child.poll() is None, told.read_text()
-            assert time.monotonic() < deadline, told.read_text()
-            time.sleep(0.05)
-        child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=120)
-    finally:
-        child.kill()
-        child.wait()
-    assert child.returncode == 0, told.read_text()
-    assert said == f"20 messages archived in {to}\n"
-    assert len(rows_of("parquet", to)) == 20
 
 
 def test_dedupe_copies_each_message_once(client, topic, run, tmp_path) -> None:

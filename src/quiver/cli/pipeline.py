@@ -164,7 +164,10 @@ def metrics(
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_
     )
-    said = f"figures of {count:,} messages in {to} and in topic {into}"
+    said = (
+        f"{count:,} messages measured; windows that ended {watermark} before the last of them "
+        f"are in {to} and in topic {into}"
+    )
     _print(context, said, messages=count, to=to, into=into)
 
 
@@ -196,7 +199,10 @@ def logs(
         least=least,
         table_format=format_,
     )
-    said = f"{count:,} lines in {to}, alerts in topic {into}"
+    said = (
+        f"{count:,} lines in {to}; alerts of windows that ended {watermark} before the last of them "
+        f"are in topic {into}"
+    )
     _print(context, said, messages=count, to=to, into=into)
 
 

@@ -17,7 +17,9 @@ from quiver.errors import InvalidSetting
 from quiver.spark.source import PUSHDOWN, register
 
 JAVA_LEAST = 17
-INTERPRETER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python")
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+INTERPRETER = os.path.join(_HERE, "python")
 """Of Spark's Python processes on this machine; ``SPARK_QUIVER_PYTHON`` is what it runs."""
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -46,12 +48,21 @@ def session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     _choose_interpreter(master)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    for key, value in _quiet({**SETTINGS, **(settings or {})}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def _quiet(settings: dict[str, str]) -> dict[str, str]:
+    """The same with Spark's logging set up, unless there is a folder of settings for that."""
+    if "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ:
+        return settings
+    logging = f"-Dlog4j2.configurationFile=file:{_HERE}/log4j2.properties"
+    options = settings.get(_JVM_OPTIONS)
+    return {**settings, _JVM_OPTIONS: logging if options is None else f"{logging} {options}"}
 
 
 def _choose_interpreter(master: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from quiver.client import Client
 from quiver.spark.pipelines import archive, consumption, metrics
-from quiver.spark.pipelines.outputs import finished_table, to_table, to_topic
+from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.running import (
     BatchFigures,
@@ -73,7 +73,7 @@ def run_metrics(
     chosen = without(topics, into, samples, of_subscriptions)
     with spark_for("metrics", settings) as spark, Client(settings.url) as client:
         for topic in (into, of_subscriptions):
-            client.create_topic(topic, exist_ok=True)
+            require_topic(client, topic)
         with sampling(settings.url, samples) as sampler:
             sources = (
                 messages(

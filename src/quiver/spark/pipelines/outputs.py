@@ -5,11 +5,21 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from quiver.client import Client
+from quiver.errors import TopicNotFound
 from quiver.spark.pipelines.running import PipelineSettings
 from quiver.spark.tables.table import Table, open_table
 from quiver.spark.tables.views import register_view, write_duckdb_view
 
 _COMPACT_EVERY = 50
+
+
+def require_topic(client: Client, topic: str) -> None:
+    """Have the topic that is written to; one that is there already is taken as it is."""
+    try:
+        client.describe_topic(topic)
+    except TopicNotFound:
+        client.create_topic(topic, exist_ok=True)
 
 
 def to_topic(rows: DataFrame, settings: PipelineSettings, topic: str) -> DataStreamWriter:

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from quiver.client import Client
 from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, replay
-from quiver.spark.pipelines.outputs import finished_table, to_table, to_topic
+from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.running import (
     BatchFigures,
@@ -76,7 +76,7 @@ def run_logs(
 ) -> int:
     """Lines into a table, and errors that come often into a topic of alerts."""
     with spark_for("logs", settings) as spark, Client(settings.url) as client:
-        client.create_topic(into, exist_ok=True)
+        require_topic(client, into)
         chosen = without(topics, into)
         source = messages(spark, settings, subscribePattern=chosen, **settings.reporting)
         lines = logs.parsed_lines(source)
