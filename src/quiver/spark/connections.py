@@ -6,6 +6,8 @@ Spark's worker processes are used again and again: a task finds the connection o
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import threading
 import time
 
@@ -58,16 +60,18 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spare_collector() -> None:
-    """Have the garbage collector leave alone what is loaded by now.
+    """Have the garbage collector leave alone what is loaded by now, in Spark's own Python processes.
 
-    Spark collects after every task, and looking through PySpark and Arrow takes longer than a small
-    task does. For Spark's own Python processes, which load nothing else later on.
+    Their daemon collects after every task, and to look through PySpark and Arrow takes longer than
+    a small task does.
     """
-    if not gc.get_freeze_count():
+    if os.path.basename(sys.argv[0]) == _DAEMON and not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
 
+_DAEMON = "daemon.py"
+"""What has forked this process: PySpark's, or the one in this package."""
 _AGAIN_S = 0.2
 _reached: set[Nodes] = set()
 _clients: dict[Nodes, Client] = {}
