@@ -129,6 +129,7 @@ LINES = [
 
 def test_logs_are_parsed_counted_and_told(client, topic, run, tmp_path) -> None:
     to, alerts = tmp_path / "logs", f"{topic}-alerts"
+    client.create_topic(alerts, partitions=2)  # it is taken as it is
     client.publish_many(topic, LINES)
     options = ("--to", str(to), "--into", alerts, "--once", "--least", "3")
     times = ("--window", "100 milliseconds", "--watermark", "1 millisecond")

@@ -36,3 +36,7 @@ def test_ctrl_c_ends_a_pipeline_cleanly(client, node, topic, tmp_path) -> None:
     assert child.returncode == 0, told.read_text()
     assert said == f"20 messages archived in {to}\n"
     assert len(rows_of("parquet", to)) == 20
+    noise = [
+        word for word in ("Traceback", " WARN ", "log4j", "log level") if word in told.read_text()
+    ]
+    assert noise == [], told.read_text()
