@@ -91,6 +91,12 @@ class Terminal:
         return self._process.wait()
 
     @property
+    def is_given_back(self) -> bool:
+        """Whether it left the screen; what it wrote last may still be on its way after its end."""
+        eventually(lambda: GIVEN_BACK in self.drawn, "the screen is given back")
+        return True
+
+    @property
     def is_as_before(self) -> bool:
         """Whether the terminal behaves as it did before the program ran."""
         return termios.tcgetattr(self._theirs) == self._before

@@ -10,7 +10,7 @@ import pytest
 
 import quiver
 from tests.serving import Commands, Served, command, eventually, served, unused_address
-from tests.terminal import GIVEN_BACK, WHOLE_SCREEN, Terminal, terminal
+from tests.terminal import WHOLE_SCREEN, Terminal, terminal
 
 RULES = """
 [alerts]
@@ -93,7 +93,7 @@ def test_q_ends_it_and_the_terminal_is_as_it_was(top: Terminal) -> None:
     assert not top.is_as_before
     top.press("q")
     assert top.wait() == 0
-    assert GIVEN_BACK in top.drawn
+    assert top.is_given_back
     assert top.is_as_before
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_ends_it_and_the_terminal_is_as_it_was(top: Terminal) -> None:
     top.press("\x03")
     top.interrupt()  # the terminal is nobody's foreground here, so that nobody gets the key's signal
     assert top.wait() == 130
-    assert GIVEN_BACK in top.drawn
+    assert top.is_given_back
     assert "Traceback" not in top.drawn
     assert top.is_as_before
 

@@ -311,15 +311,13 @@ async def test_many_batches_that_unpack_to_much_hold_nobody_else_up(tmp_path: Pa
         await witness.create("witness")
         await witness.store("witness", batch_of(b"first"))
         sent = [bomber.publish("witness", zeros) for _ in range(20)]
-        slowest = 0.0
-        loop = asyncio.get_running_loop()
+        stored = 0
         bombs = asyncio.create_task(_refusals(bomber, sent))
         while not bombs.done():
-            began = loop.time()
             await witness.store("witness", batch_of(b"p"))
-            slowest = max(slowest, loop.time() - began)
+            stored += 1
         assert await bombs == ["message_too_large"] * 20
-        assert slowest < 0.5
+        assert stored >= 5, "others had their turn between them"
         await _is_unharmed(run, witness)
 
 
