@@ -34,6 +34,7 @@ from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
 from quiver.model.envelope import open_batch, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.key_hash import even_ranges
+from quiver.model.layout import middle_of
 from quiver.model.topic import Acks, TopicSettings
 
 NOW_US = 1_700_000_000_000_000
@@ -97,13 +98,17 @@ class MemoryPartition:
             for payload in entry.record_batch().column("payload").to_pylist()
         ]
 
-    def publish(self, batch: UnstoredBatch) -> tuple[StoredBatch | None, bool]:
+    def publish(
+        self, batch: UnstoredBatch, *, is_misrouted: bool = False
+    ) -> tuple[StoredBatch | None, bool]:
         """The entry, and whether it was stored before."""
         session = self._session(batch)
         if session is not None and batch.sequence != session.next_sequence:
             if batch.sequence > session.next_sequence:
                 raise SequenceGap(expected=session.next_sequence)
             return session.stored.get((batch.sequence, batch.count)), True
+        if is_misrouted:
+            raise StaleLayout()
         entry = store_batch(
             batch,
             base_offset=Offset(self.next_offset),
@@ -165,6 +170,16 @@ class ScriptedNode:
         self.topics[name] = info
         self.partitions[name] = [MemoryPartition() for _ in range(partitions)]
         return info
+
+    def split(self, topic: str, index: int) -> None:
+        """A partition gives half of its keys to a new one."""
+        info = self.topics[topic]
+        firsts = [partition.first_hash for partition in info.partitions]
+        info.partitions.append(
+            wire.PartitionInfo(index=len(firsts), first_hash=middle_of(firsts, index))
+        )
+        self.partitions[topic].append(MemoryPartition())
+        info.layout += 1
 
     def payloads(self, topic: str) -> list[list[bytes]]:
         return [partition.payloads() for partition in self.partitions[topic]]
@@ -231,10 +246,9 @@ class ScriptedNode:
 
     def _publish(self, request: wire.Publish, body: bytes) -> wire.AnyReply:
         info = self._topic(request.topic)
-        if request.layout not in (0, info.layout):
-            raise StaleLayout()
         partition = self._partition(request.topic, request.partition)
-        entry, duplicate = partition.publish(open_batch(body))
+        is_misrouted = request.layout not in (0, info.layout)
+        entry, duplicate = partition.publish(open_batch(body), is_misrouted=is_misrouted)
         if request.acks is Acks.NONE:
             return wire.Done()
         return wire.Published(

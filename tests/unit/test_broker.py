@@ -23,7 +23,6 @@ from quiver.errors import (
     PartitionUnavailable,
     ProducerFenced,
     QuiverError,
-    StaleLayout,
     TopicExists,
     TopicNotFound,
 )
@@ -162,17 +161,6 @@ async def test_one_partition_that_cannot_be_opened_does_not_hide_the_others(tmp_
 
 
 # ---------------------------------------------------------------------- publishing and reading
-
-
-@async_test
-async def test_a_publish_routed_by_an_old_layout_is_refused(tmp_path: Path) -> None:
-    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        topic = await broker.create_topic("orders", TopicSettings())
-        data = data_of(batch_of(b"p"))
-        assert broker.offer("orders", data, topic.layout)
-        with pytest.raises(StaleLayout) as refused:
-            broker.offer("orders", data, topic.layout + 1)
-        assert refused.value.details["layout"] == topic.layout
 
 
 @async_test

@@ -110,7 +110,7 @@ class TestBatches:
         gathered.add(b"a", 1)
         gathered.add(b"b", 1, 0, b"key", {"priority": 3})
         (batch,) = drain(gathered)
-        assert batch.is_keyed
+        assert batch.pinned == {1}
         assert batch.count == 2
 
     def test_an_interrupt_inside_a_message_spoils_the_batch_and_not_the_next(

@@ -17,6 +17,7 @@ from quiver.errors import NotLeader
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import encode_record_batch
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.layout import Split
 from quiver.model.wire import PartitionInfo
 
 
@@ -33,6 +34,12 @@ class Elsewhere(Protocol):
 
     async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
         """A producer's last own sequence there; whoever had its name before is fenced."""
+
+    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+        """What a partition hands down to the one that was split off at an offset."""
+
+    async def has_passed(self, subscription: str, topic: str, index: int, offset: int) -> bool:
+        """Whether a subscription is done with everything before an offset of a partition."""
 
     async def extents(self, topic: str) -> list[PartitionInfo]:
         """What others know of their partitions of a topic; of those that do not answer, nothing."""
@@ -91,6 +98,22 @@ class Anywhere:
             return await self._elsewhere.last_sequence(record.name, index, identity)
         partition = await self._partitions.get(record, index)
         return await partition.last_user_sequence(identity.producer_id)
+
+    async def bequest(self, record: TopicRecord, split: Split) -> bytes:
+        """What the parent of a split hands down to the child."""
+        if self._is_elsewhere(record, split.parent):
+            assert self._elsewhere is not None
+            return await self._elsewhere.bequest(record.name, split.parent, split.offset)
+        return await (await self._partitions.get(record, split.parent)).bequest(split.offset)
+
+    async def has_passed(self, subscription: str, record: TopicRecord, split: Split) -> bool | None:
+        """Whether a subscription is done with the parent of a split; ``None``: this node knows."""
+        if not self._is_elsewhere(record, split.parent):
+            return None
+        assert self._elsewhere is not None
+        return await self._elsewhere.has_passed(
+            subscription, record.name, split.parent, split.offset
+        )
 
     def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
         """Let a consumer that is gone hold nothing on these nodes any more."""

@@ -30,6 +30,7 @@ from quiver.broker.producer_ids import Identity, ProducerIds
 from quiver.broker.redrive import Redrive, Redriven
 from quiver.broker.registry import changed_settings
 from quiver.broker.sampler import Sampler
+from quiver.broker.splitting import Splitting
 from quiver.broker.storage import OwnStorage, Storage
 from quiver.broker.subscription_catalog import (
     SubscriptionCatalog,
@@ -46,7 +47,6 @@ from quiver.errors import (
     PartitionUnavailable,
     QuiverError,
     ShuttingDown,
-    StaleLayout,
     SubscriptionExists,
     TopicExists,
     TopicNotFound,
@@ -95,6 +95,7 @@ class Offer(msgspec.Struct):
 
     topic: str
     layout: int
+    partition: int
     opened: OpenedBatch
     rows: pa.RecordBatch | None = None
 
@@ -145,6 +146,7 @@ class Broker:
             traffic=self.traffic,
         )
         self._anywhere = Anywhere(self._partitions, elsewhere)
+        self._splitting = Splitting(self._catalog, self._partitions, clock)
         self._store = store
         self._subscription_catalog = SubscriptionCatalog(store, clock)
         self._subscriptions: Subscriptions | None = None
@@ -178,7 +180,7 @@ class Broker:
             self._subscriptions,
             self.traffic,
         )
-        self._partitions.prepare = self._subscriptions.prepare
+        self._partitions.prepare = self._prepare
         for record in await self._catalog.deleted():
             await self._remove_data(record)
         self._lookup = Lookup(self._catalog, self._partitions, self._subscriptions)
@@ -197,6 +199,7 @@ class Broker:
         """Finish what is under way and leave every log ready for a quick start."""
         if self._upkeep is not None:
             await self._upkeep.stop()
+        self._splitting.close()
         if self._changes:
             await asyncio.wait(self._changes)
         if self._following is not None:
@@ -251,6 +254,38 @@ class Broker:
         self._partitions.reconfigure(record)
         logger.info("topic altered", topic=name, changes=sorted(changes))
         return record
+
+    async def split_partition(self, name: str, index: int, layout: int) -> TopicInfo:
+        """Let a partition give half of its range to a new one, unless it has since ``layout``."""
+        _require_users_own(name)
+        record = await self._to_the_end(self._split_partition(name, index, layout))
+        return _topic_info(record, self._partition_infos(record))
+
+    async def _split_partition(self, name: str, index: int, layout: int) -> TopicRecord:
+        record, split, is_new = await self._splitting.split(name, index, layout)
+        if is_new:
+            self._partitions.reconfigure(record)
+            logger.info(
+                "partition split",
+                topic=name,
+                partition=index,
+                child=split.child,
+                offset=split.offset,
+                layout=split.layout,
+            )
+        return record
+
+    async def _prepare(self, record: TopicRecord, index: int, partition: Partition) -> None:
+        """Before anybody gets a partition it knows what it inherits, and how subscriptions stand."""
+        split = record.origin_of(index)
+        if split is not None and not partition.has_inherited:
+            await partition.inherit(await self._anywhere.bequest(record, split))
+        await self.subscriptions.prepare(record, index, partition)
+
+    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+        """What a partition hands down to the one that was split off at an offset."""
+        partition = await self._partitions.get(self._catalog.get(topic), index)
+        return await partition.bequest(Offset(offset))
 
     async def store_internal(self, name: str, payload: bytes) -> None:
         """Store a message in one of the broker's own topics."""
@@ -310,6 +345,8 @@ class Broker:
                 first_hash=first_hash,
                 leader=self.storage.leader(record, index),
                 in_sync=self.storage.in_sync(record, index),
+                parent=None if (split := record.origin_of(index)) is None else split.parent,
+                parent_offset=None if split is None else split.offset,
             )
             for index, first_hash in enumerate(record.first_hashes)
         ]
@@ -501,12 +538,17 @@ class Broker:
         await partition.log.wait_for_room()
         return partition
 
-    def offer(self, topic: str, data: Bytes, layout: int = 0) -> Offer:
-        """Look at a producer's batch, as far as that costs nothing."""
-        return self.offer_batch(topic, open_batch(data), layout)
+    def offer(self, topic: str, data: Bytes, layout: int = 0, partition: int = 0) -> Offer:
+        """Look at a producer's batch, as far as that costs nothing.
 
-    def offer_batch(self, topic: str, batch: UnstoredBatch, layout: int = 0) -> Offer:
-        offer = Offer(topic, layout, open_message(batch))
+        ``layout`` is the one by which it was routed to the partition; 0: that does not matter.
+        """
+        return self.offer_batch(topic, open_batch(data), layout, partition)
+
+    def offer_batch(
+        self, topic: str, batch: UnstoredBatch, layout: int = 0, partition: int = 0
+    ) -> Offer:
+        offer = Offer(topic, layout, partition, open_message(batch))
         self._admit(offer)
         return offer
 
@@ -528,15 +570,19 @@ class Broker:
         if offer.rows is None:
             limit = record.settings.message_bytes_max
             offer.rows = check_message(offer.opened, limit).rows
-        acks = acks or record.settings.acks
-        return partition.publish(offer.opened.batch, offer.rows, acks), record.number
+        is_misrouted = self._splitting.is_misrouted(record, offer.partition, offer.layout)
+        placed = partition.publish(
+            offer.opened.batch,
+            offer.rows,
+            acks or record.settings.acks,
+            is_misrouted=is_misrouted,
+        )
+        return placed, record.number
 
     def _admit(self, offer: Offer) -> TopicRecord:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._catalog.get(offer.topic)
         _require_users_own(offer.topic)
-        if offer.layout not in (0, record.layout):
-            raise StaleLayout(layout=record.layout)
         if self.upkeep.disk_is_full:
             raise DiskFull()
         self._producer_ids.require_current(offer.opened.batch)

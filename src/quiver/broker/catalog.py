@@ -6,18 +6,20 @@ the same name. A deletion leaves a tombstone until the data is gone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from quiver.broker.internal_topics import SETTINGS
-from quiver.broker.registry import Kind, Registry, changed_settings, nothing_else
-from quiver.cluster.metadata import Delete, Expect, MetadataStore, Put
-from quiver.errors import InvalidSetting, TopicExists, TopicNotFound
+from quiver.broker.registry import Also, Kind, Registry, changed_settings, nothing_else
+from quiver.cluster.metadata import Delete, MetadataStore, Put
+from quiver.errors import InvalidRequest, InvalidSetting, TopicExists, TopicNotFound
 from quiver.model.clock import Clock
+from quiver.model.ids import Offset
 from quiver.model.key_hash import even_ranges
-from quiver.model.topic import TopicSettings, topic_name
+from quiver.model.layout import Split, changed_in, middle_of, origin_of, split_after
+from quiver.model.topic import PARTITIONS_MAX, TopicSettings, topic_name
 
 DELETED = "deleted-topics/"
 _KIND = Kind(
@@ -38,10 +40,33 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: TopicSettings
     created_us: int
     first_hashes: list[int]
+    splits: list[Split] = []
+    """How partitions came about that were not there from the beginning, in order."""
 
     @property
     def folder(self) -> str:
         return f"{self.name}@{self.number}"
+
+    def changed_in(self, index: int) -> int:
+        """The layout since which a partition has had the range that it has now."""
+        return changed_in(self.splits, index)
+
+    def origin_of(self, index: int) -> Split | None:
+        """The split that a partition came from, if it was not there from the beginning."""
+        return origin_of(self.splits, index)
+
+    def with_split(self, index: int, offset: Offset) -> TopicRecord:
+        """The topic once a partition has given half of its range to a new one."""
+        child = len(self.first_hashes)
+        if child >= PARTITIONS_MAX:
+            raise InvalidRequest(f"topic {self.name!r} has {child:,} partitions: there is no room")
+        split = Split(parent=index, child=child, offset=offset, layout=self.layout + 1)
+        return msgspec.structs.replace(
+            self,
+            layout=split.layout,
+            first_hashes=[*self.first_hashes, middle_of(self.first_hashes, index)],
+            splits=[*self.splits, split],
+        )
 
 
 class Catalog:
@@ -55,9 +80,7 @@ class Catalog:
         self.holds = self._registry.holds
         self.begin: Callable[[TopicRecord], Sequence[Put]] = lambda _: ()
         """What is to be written together with a new topic."""
-        self.change: Callable[
-            [TopicRecord, TopicRecord], Awaitable[Sequence[tuple[Expect, Put]]]
-        ] = nothing_else
+        self.change: Also[TopicRecord] = nothing_else
         """What is to be written together with other settings of one."""
         self.end: Callable[[TopicRecord], Sequence[Put | Delete]] = lambda _: ()
         """What is to be written together with the deletion of one."""
@@ -105,6 +128,26 @@ class Catalog:
             return msgspec.structs.replace(record, settings=settings)
 
         return await self._registry.change(name, altered, self.change)
+
+    async def split(
+        self, record: TopicRecord, index: int, offset: Offset, also: Also[TopicRecord]
+    ) -> TopicRecord:
+        """Let a partition give half of its range to a new one, from an offset of its log on.
+
+        ``record`` is the topic before. A commit that was made though its answer got lost is found.
+        """
+
+        def split(known: TopicRecord) -> TopicRecord:
+            if known.number != record.number:
+                raise TopicNotFound(f"topic {record.name!r} was deleted", topic=record.name)
+            is_made = split_after(known.splits, index, record.layout) is not None
+            return known if is_made else known.with_split(index, offset)
+
+        return await self._registry.change(record.name, split, also)
+
+    async def touch(self, name: str) -> TopicRecord:
+        """The topic as it is in the store; no change that is still on its way to it succeeds."""
+        return await self._registry.change(name, lambda record: record)
 
     async def delete(self, name: str) -> TopicRecord:
         """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""

@@ -19,10 +19,15 @@ IDS_MAX = 1_000_000
 """Per partition; beyond it the oldest are forgotten before their time."""
 
 
+INHERITED = -1
+"""The offset of a message that is in the partition from which this one was split."""
+
+
 class Seen(msgspec.Struct, frozen=True, array_like=True):
     """Where the message with an id is stored."""
 
     offset: Offset
+    """Below zero if it is in the partition from which this one was split."""
     append_time: Microseconds
 
 
@@ -39,8 +44,21 @@ class DedupWindow:
 
     @property
     def first_offset(self) -> Offset | None:
-        """Where the oldest batch is that has an id in the window."""
-        return Offset(self._batches[0][1]) if self._batches else None
+        """Where the oldest batch of this partition is that has an id in the window."""
+        firsts = (first for _, first, _ in self._batches if first != INHERITED)
+        first = next(firsts, None)
+        return None if first is None else Offset(first)
+
+    @property
+    def ids(self) -> list[tuple[Microseconds, list[str]]]:
+        """The ids of each batch, and when it was stored; oldest first."""
+        return [(time, ids) for time, _, ids in self._batches]
+
+    def inherit(self, ids: Sequence[str], append_time: Microseconds) -> None:
+        """These were stored, before anything here was, in the partition this one was split from."""
+        if self.window_us and ids:
+            self._places.update(dict.fromkeys(ids, (INHERITED, append_time)))
+            self._batches.append((append_time, INHERITED, list(ids)))
 
     def expire(self, now: Microseconds) -> None:
         """Forget what is older than the window, or is too much."""

@@ -19,6 +19,7 @@ from quiver.broker.delivery.machine import Taken
 from quiver.broker.delivery.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.records import AnyRecord
 from quiver.broker.excerpt import extras_of
+from quiver.broker.gate import Gate
 from quiver.broker.partition_state import PartitionState
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.metrics.traffic import SubscriptionCounts
@@ -85,6 +86,8 @@ class Inbox:
         self._bury = bury
         self._counts = counts or SubscriptionCounts()
         self._burying: asyncio.Task[None] | None = None
+        self.gate: Gate | None = None
+        """What holds it back as long as it is not its turn."""
         self._ahead = Offset(0)
         """From where on it was read ahead last."""
         self._reading_ahead: asyncio.Task[None] | None = None
@@ -93,6 +96,19 @@ class Inbox:
     def is_open(self) -> bool:
         """Whether the partition is still the one that this was made for."""
         return self.state.is_open and self.state.failure is None
+
+    @property
+    def is_its_turn(self) -> bool:
+        """Whether it may be delivered, or another partition comes first."""
+        return self.gate is None or self.gate.is_open()
+
+    def has_passed(self, offset: Offset) -> bool:
+        """Whether everything before an offset is finished, here and in what comes before it.
+
+        A log that lost its end, where that is allowed, is passed where it ends.
+        """
+        end = min(offset, self.state.data.next_offset)
+        return self.is_its_turn and self.machine.has_passed(end)
 
     # ------------------------------------------------------------------ delivering
 
@@ -349,6 +365,12 @@ class Inbox:
         under_way = [one for one in (self._burying, self._reading_ahead) if one is not None]
         if under_way:
             await asyncio.wait(under_way)
+
+    async def close(self) -> None:
+        """Finish what is under way, and wait for nobody else."""
+        if self.gate is not None:
+            await self.gate.settle()
+        await self.settle()
 
     async def _bury_condemned(self) -> None:
         """Store condemned messages in the dead-letter topic, then record that they are there."""

@@ -19,6 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from quiver.broker.bequest import (
+    INHERITED,
+    Bequest,
+    bequest_at,
+    bequest_of,
+    decoded_bequest,
+    encoded_bequest,
+)
 from quiver.broker.dedup import DedupWindow, Seen
 from quiver.broker.delivery.machine import DeliveryMachine
 from quiver.broker.partition_state import STATE, STATE_SETTINGS, PartitionState
@@ -30,7 +38,15 @@ from quiver.broker.producers import (
     encode_snapshot,
 )
 from quiver.broker.snapshots import FileSnapshots, Snapshots
-from quiver.errors import DiskFull, LogClosed, LogFailed, PartitionUnavailable, QuiverError
+from quiver.errors import (
+    DiskFull,
+    LogClosed,
+    LogFailed,
+    NotEnoughReplicas,
+    PartitionUnavailable,
+    QuiverError,
+    StaleLayout,
+)
 from quiver.log.disk import Disk
 from quiver.log.log import Log
 from quiver.log.partition_log import PartitionLog, RunBlocking
@@ -48,6 +64,8 @@ PRODUCERS = "producers"
 _SNAPSHOT_BYTES = 64 << 20
 """After this many bytes a snapshot is due: opening reads no more of the log than this."""
 _READ_BYTES = 4 << 20
+_SETTLE_S = 5.0
+"""How long a split waits for what was published before it."""
 _SEQUENCE = COLUMN_BIT["sequence"]
 _DEDUP_ID = COLUMN_BIT["dedup_id"]
 UNKNOWN_OFFSET = Offset(-1)
@@ -83,9 +101,12 @@ class Partition:
         snapshots: Snapshots,
         open_state_log: Callable[[], Awaitable[Log]],
         clock: Clock,
+        has_inherited: bool = False,
     ) -> None:
         self.log = log
         self.folder = folder
+        self.has_inherited = has_inherited
+        """Whether what the partition that it was split from handed down is here."""
         self._sessions = sessions
         self.window = window
         self._clock = clock
@@ -173,7 +194,11 @@ class Partition:
         if snapshot is None or not usable:
             snapshot = Snapshot(log.start_offset, {})
         window = DedupWindow(dedup_window_us)
+        inherited = await snapshots.load(INHERITED)
+        bequest = decoded_bequest(inherited)
+        _inherit_ids(window, bequest)
         sessions = await _rebuild_sessions(log, snapshot, window)
+        _inherit_producers(sessions, bequest)
         window.expire(clock.time_us())
         partition = cls(
             folder,
@@ -183,6 +208,7 @@ class Partition:
             snapshots=snapshots,
             open_state_log=open_state_log,
             clock=clock,
+            has_inherited=bool(inherited),
         )
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
@@ -192,11 +218,22 @@ class Partition:
     # ------------------------------------------------------------------ publishing
 
     def publish(
-        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks = Acks.QUORUM
+        self,
+        batch: UnstoredBatch,
+        rows: pa.RecordBatch,
+        acks: Acks = Acks.QUORUM,
+        *,
+        is_misrouted: bool = False,
     ) -> asyncio.Future[Placed]:
-        """Store a checked batch. The offset is taken now; the future is done when it is safe."""
+        """Store a checked batch. The offset is taken now; the future is done when it is safe.
+
+        One that ``is_misrouted`` is acknowledged if it was stored before, and else refused: whoever
+        sends it can be sure of either.
+        """
         self.log.require_current()
         repeat = self._sessions.judge(batch)
+        if is_misrouted and repeat is None:
+            raise StaleLayout
         if batch.columns & _DEDUP_ID and self.window.window_us:
             return self._publish_once(batch, rows, acks, is_repeat=repeat is not None)
         if repeat is not None:
@@ -314,6 +351,38 @@ class Partition:
             raise unavailable(self.log.failure)
         return self._sessions.last_user_sequence(producer_id)
 
+    # ------------------------------------------------------------------ splitting
+
+    async def bequeath(self) -> Offset:
+        """Write down what a partition needs that is split off here and now; the offset of the split.
+
+        Everything before it is committed, and stays so.
+        """
+        offset = self.log.staged_offset
+        bequest = bequest_of(self._sessions, self.window)
+        await self._settle()
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
+        if not await self.log.wait_beyond(Offset(offset - 1), _SETTLE_S):
+            raise NotEnoughReplicas("what was published last is not on enough replicas yet")
+        try:
+            await self._snapshots.save(bequest_at(offset), lambda: encoded_bequest(bequest))
+        except OSError as error:
+            raise _unopened(self.folder, error) from error
+        return offset
+
+    async def bequest(self, offset: Offset) -> bytes:
+        """What was written down for the partition that was split off at an offset."""
+        return await self._snapshots.load(bequest_at(offset))
+
+    async def inherit(self, data: bytes) -> None:
+        """Keep what was handed down to this partition, before anything is published to it."""
+        bequest = decoded_bequest(data)
+        _inherit_ids(self.window, bequest)
+        _inherit_producers(self._sessions, bequest)
+        await self._snapshots.save(INHERITED, lambda: data)
+        self.has_inherited = True
+
     # ------------------------------------------------------------------ upkeep
 
     async def close(self) -> None:
@@ -371,6 +440,16 @@ async def _rebuild_sessions(log: Log, snapshot: Snapshot, window: DedupWindow) -
                 sessions.record(entry, _last_user_sequence(entry.columns, rows))
             offset = entry.next_offset
     return sessions
+
+
+def _inherit_ids(window: DedupWindow, bequest: Bequest) -> None:
+    for time, ids in bequest.ids:
+        window.inherit(ids, time)
+
+
+def _inherit_producers(sessions: ProducerSessions, bequest: Bequest) -> None:
+    for producer, session in bequest.producers.items():
+        sessions.inherit(producer, session.epoch, session.last_user_sequence)
 
 
 def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None:

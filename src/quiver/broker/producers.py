@@ -124,6 +124,12 @@ class ProducerSessions:
             self._sessions[batch.producer_id] = session
         session.next_sequence = batch.sequence + batch.count
 
+    def inherit(self, producer_id: ProducerId, epoch: int, last_user_sequence: int) -> None:
+        """The producer has come so far in the partition from which this one was split."""
+        session = self._sessions.setdefault(producer_id, Session(epoch))
+        known = session.last_user_sequence
+        session.last_user_sequence = max(last_user_sequence, -1 if known is None else known)
+
     def last_user_sequence(self, producer_id: ProducerId) -> int | None:
         session = self._sessions.get(producer_id)
         return None if session is None else session.last_user_sequence

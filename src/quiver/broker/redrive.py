@@ -20,7 +20,6 @@ from quiver.broker.inbox import Portion
 from quiver.broker.subscription import Subscription
 from quiver.errors import InvalidRequest
 from quiver.model.filter import Filter
-from quiver.model.ids import PartitionIndex
 from quiver.model.key_hash import KeyRouter
 
 STEP_MAX = 10_000
@@ -122,8 +121,7 @@ class Redrive:
         ):
             starts = self._topics.get(topic).first_hashes
             if topic not in routers:
-                owners = [PartitionIndex(index) for index in range(len(starts))]
-                routers[topic] = KeyRouter(starts, owners)
+                routers[topic] = KeyRouter.of(starts)
             index = origin % len(starts) if key is None else routers[topic].partition(key)
             places[topic, index].append(row)
         return places

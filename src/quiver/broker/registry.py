@@ -29,13 +29,16 @@ class Numbered(Protocol):
     def number(self) -> int: ...
 
 
-async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put]]:
-    """A change concerns its record alone."""
-    return ()
-
-
 R = TypeVar("R", bound=Numbered)
 S = TypeVar("S", bound=msgspec.Struct)
+Also = Callable[[R, R], Awaitable[Sequence[tuple[Expect, Put | None]]]]
+"""What else a change of a record needs, by what it was and what it is to be: each an expectation, and
+what is written if it holds."""
+
+
+async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put | None]]:
+    """A change concerns its record alone."""
+    return ()
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +157,7 @@ class Registry(Generic[R]):
         self,
         name: str,
         change: Callable[[R], R],
-        also: Callable[[R, R], Awaitable[Sequence[tuple[Expect, Put]]]] = nothing_else,
+        also: Also[R] = nothing_else,
     ) -> R:
         """Replace a record by what ``change`` makes of it, also when others change it meanwhile.
 
@@ -169,12 +172,12 @@ class Registry(Generic[R]):
                 try:
                     for at in range(0, len(others) - _ALSO_MAX, _ALSO_MAX):
                         part = others[at : at + _ALSO_MAX]
-                        await self._store.commit([e for e, _ in part], [put for _, put in part])
+                        await self._store.commit([e for e, _ in part], _puts(part))
                     last = others[-(len(others) % _ALSO_MAX or _ALSO_MAX) :]
                     revision = await self._commit(
                         name,
                         [Expect(self._key(name), self._revisions[name]), *(e for e, _ in last)],
-                        [Put(self._key(name), _encode(changed)), *(put for _, put in last)],
+                        [Put(self._key(name), _encode(changed)), *_puts(last)],
                     )
                 except MetadataConflict:
                     continue  # what is in the store now is known, and is changed
@@ -240,6 +243,10 @@ class Registry(Generic[R]):
     def _exists(self, name: str) -> QuiverError:
         noun = self._kind.noun
         return self._kind.exists(f"there is a {noun} {name!r} already", **{noun: name})
+
+
+def _puts(others: Sequence[tuple[Expect, Put | None]]) -> list[Put]:
+    return [put for _, put in others if put is not None]
 
 
 def changed_settings(settings: S, changes: dict[str, Any]) -> S:

@@ -160,7 +160,9 @@ class ReplicatedStorage:
             )
         return replicas
 
-    async def change(self, old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put]]:
+    async def change(
+        self, old: TopicRecord, new: TopicRecord
+    ) -> Sequence[tuple[Expect, Put | None]]:
         """Another number of replicas is written into the partitions; the controller does the rest."""
         if _kept_by(old.settings) == _kept_by(new.settings):
             return ()
@@ -182,6 +184,51 @@ class ReplicatedStorage:
             wanted = self._replicas(new)
         changed = resized(record, wanted, _min_in_sync(new, wanted))
         return msgspec.structs.replace(changed, allow_data_loss=new.allow_data_loss)
+
+    def term(self, record: TopicRecord, index: int) -> int:
+        replica = self._cluster.holdings.replica(partition_id(record, index))
+        if replica is None or not replica.is_leading:
+            raise self._not_leader(record, index)
+        return replica.leading.machine.epoch
+
+    async def split(
+        self, new: TopicRecord, index: int, term: int
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        """The new partition is placed like one of a new topic; the old one is as it was.
+
+        Whoever leads the old one later is elected after this, and so knows of the split.
+        """
+        key = partition_key(partition_id(new, index))
+        entry = await self._cluster.store.get(key)
+        parent = None if entry is None else decode(entry.value, PartitionRecord)
+        own = self._cluster.membership.record.id, self._cluster.membership.session, term
+        if entry is None or parent is None or (parent.leader, parent.session, parent.epoch) != own:
+            raise self._not_leader(new, index)
+        child = partition_id(new, len(new.first_hashes) - 1)
+        record = self._beside(parent, child)
+        first = partition_key(child)
+        return [(Expect(first, 0), Put(first, encode(record))), (Expect(key, entry.revision), None)]
+
+    def _beside(self, parent: PartitionRecord, child: PartitionId) -> PartitionRecord:
+        """The first record of a partition that has as many replicas as another."""
+        state = self._cluster.view.state
+        wanted = parent.wanted or len(parent.replicas)
+        sizes = {key: len(one.record.replicas) for key, one in state.partitions.items()}
+        current = {key: one.record.replicas for key, one in state.partitions.items()}
+        replicas = place(sizes | {child: wanted}, sites_of(state), current)[child]
+        if len(replicas) < parent.min_in_sync:
+            raise NotEnoughReplicas(
+                f"{parent.min_in_sync} replicas must be in sync, and there are {len(replicas)} nodes"
+            )
+        first = new_partition(
+            replicas,
+            state.sessions(),
+            min_in_sync=parent.min_in_sync,
+            wanted=wanted,
+            allow_data_loss=parent.allow_data_loss,
+        )
+        assert first is not None, "the nodes that were chosen live"
+        return first
 
     def altered(self, record: TopicRecord) -> None:
         """Every replica that is held here goes on with the settings, whether it leads or not."""

@@ -45,8 +45,19 @@ class Storage(Protocol):
     def begin(self, record: TopicRecord) -> Sequence[Put]:
         """What is to be written together with a new topic."""
 
-    async def change(self, old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put]]:
+    async def change(
+        self, old: TopicRecord, new: TopicRecord
+    ) -> Sequence[tuple[Expect, Put | None]]:
         """What is to be written together with other settings of a topic."""
+
+    def term(self, record: TopicRecord, index: int) -> int:
+        """Under which epoch this node leads a partition; ``NotLeader`` if it does not."""
+
+    async def split(
+        self, new: TopicRecord, index: int, term: int
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        """What is to be written together with the newest split of a topic, if this node leads the
+        partition under the same epoch still."""
 
     def altered(self, record: TopicRecord) -> None:
         """A topic has other settings from now on, also where others lead it."""
@@ -91,7 +102,17 @@ class OwnStorage:
     def begin(self, _record: TopicRecord) -> Sequence[Put]:
         return ()
 
-    async def change(self, _old: TopicRecord, _new: TopicRecord) -> Sequence[tuple[Expect, Put]]:
+    async def change(
+        self, _old: TopicRecord, _new: TopicRecord
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        return ()
+
+    def term(self, _record: TopicRecord, _index: int) -> int:
+        return 0
+
+    async def split(
+        self, _new: TopicRecord, _index: int, _term: int
+    ) -> Sequence[tuple[Expect, Put | None]]:
         return ()
 
     def altered(self, _record: TopicRecord) -> None:

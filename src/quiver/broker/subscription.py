@@ -167,13 +167,13 @@ class Subscription:
     def _may_take(
         self, consumer: str | None, partitions: Collection[str] | None
     ) -> Callable[[Inbox], bool]:
-        """Which partitions are for this consumer: all, but in a group."""
+        """Which partitions are for this consumer: all whose turn it is, but in a group."""
         group = self.membership
         if partitions is not None:
-            return lambda box: f"{box.topic}/{box.partition}" in partitions
+            return lambda box: f"{box.topic}/{box.partition}" in partitions and box.is_its_turn
         if group is None or consumer is None:
-            return lambda box: True
-        return lambda box: group.may_take(consumer, box)
+            return lambda box: box.is_its_turn
+        return lambda box: group.may_take(consumer, box) and box.is_its_turn
 
     async def wait(
         self, seconds: float, consumer: str = "", partitions: Collection[str] | None = None
@@ -296,6 +296,9 @@ class Subscription:
     async def seek(self, places: dict[tuple[int, int], Offset]) -> None:
         """Begin again at these offsets, durably; receipts given out before are good no more."""
         stored = {self.inboxes[place].seek(start) for place, start in places.items()}
+        for inbox in self.inboxes.values():
+            if inbox.gate is not None:
+                inbox.gate.close()  # also where the parent alone begins again, perhaps elsewhere
         self.notify_all()
         await _all_stored(stored)
 

@@ -19,6 +19,7 @@ from quiver.broker.anywhere import Anywhere
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.dead_letters import DeadLetters
 from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.gate import Gate
 from quiver.broker.inbox import Inbox
 from quiver.broker.lease_token import TokenSigner
 from quiver.broker.partition import Partition
@@ -39,6 +40,7 @@ from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.layout import Split
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 from quiver.model.wire import Status, SubscriptionInfo
 
@@ -222,6 +224,7 @@ class Subscriptions:
                     version = None  # perhaps it can only not prove it now: it is tried again
         subscription.replace(inboxes, version, self._places(record))
         for inbox in inboxes.values():
+            self._hold_back(subscription, inbox)
             inbox.state.on_messages[record.number] = subscription.notify
             inbox.bury()
         self._at_work[record.name] = subscription
@@ -249,6 +252,34 @@ class Subscriptions:
             bury=partial(self._bury, record.name),
             counts=self._traffic.subscriptions.of(record.name),
         )
+
+    def _hold_back(self, subscription: Subscription, inbox: Inbox) -> None:
+        """Where order matters, a partition that was split off comes after what was before it."""
+        topic = self._topics.get(inbox.topic)
+        split = topic.origin_of(inbox.partition)
+        is_ordered = subscription.record.settings.ordering is not Ordering.NONE
+        if split is not None and is_ordered and inbox.gate is None:
+            inbox.gate = Gate(
+                partial(_has_passed, subscription, topic.number, split),
+                partial(self._ask_passed, subscription.record.name, topic, split),
+                subscription.notify_all,
+                self._clock,
+            )
+
+    async def _ask_passed(self, name: str, topic: TopicRecord, split: Split) -> bool:
+        passed = await self._anywhere.has_passed(name, topic, split)
+        if passed is None:
+            return await self.has_passed(name, topic.name, split.parent, split.offset)
+        return passed
+
+    async def has_passed(self, name: str, topic: str, index: int, offset: Offset) -> bool:
+        """Whether a subscription is done with everything before an offset of a partition here."""
+        subscription = await self.get(name)
+        inbox = subscription.inboxes.get((self._topics.get(topic).number, index))
+        if inbox is None or not inbox.is_open:
+            raise NotLeader(f"this node does not lead partition {index} of {topic!r}")
+        await inbox.state.catch_up(inbox.machine, 1)
+        return inbox.is_open and inbox.has_passed(offset)
 
     async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
         return await partition.open_state(self._blank_machines(topic, index))
@@ -459,7 +490,7 @@ class Subscriptions:
         """Finish what is under way."""
         for subscription in list(self._at_work.values()):
             for inbox in subscription.inboxes.values():
-                await inbox.settle()
+                await inbox.close()
 
     async def floor(self, topic: TopicRecord, index: int) -> Offset | None:
         """The offset that every subscription of a partition has passed; ``None`` without any."""
@@ -509,6 +540,14 @@ class Subscriptions:
             messages=len(dead),
             error=inbox.machine.last_error(Offset(dead.min())) if dead else "",
         )
+
+
+def _has_passed(subscription: Subscription, number: int, split: Split) -> bool | None:
+    """Whether it is done with the parent's part; ``None`` if this node does not serve the parent."""
+    parent = subscription.inboxes.get((number, split.parent))
+    if parent is None or not parent.is_open:
+        return None
+    return parent.has_passed(split.offset)
 
 
 def _of(subscription: Subscription) -> Iterable[Inbox]:

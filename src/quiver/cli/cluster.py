@@ -156,6 +156,20 @@ def move(
 
 
 @app.command()
+def split(
+    context: typer.Context, partition: Partition, json: Json = False, url: UrlFlag = None
+) -> None:
+    """Have a partition give half of its keys to a new one; each key's messages stay in order."""
+    topic, index = _place(partition)
+    with connected(context, url) as client:
+        child = client.split_partition(topic, index)
+    if json:
+        print_json(child)
+        return
+    tell(f"half of the keys of {partition} go to {topic}/{child.index} from now on")
+
+
+@app.command()
 def decommission(
     context: typer.Context,
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node.", show_default=False)],

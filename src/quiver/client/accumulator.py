@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.client.cluster import TopicLayout
 from quiver.client.delivery import BatchPromise, Delivery
 from quiver.client.pending import PendingBatch
 from quiver.client.room import Room
@@ -26,6 +27,10 @@ from quiver.errors import InvalidBatch, QuiverError
 from quiver.model.batch import UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.topic import Compression
+
+
+class Rerouted(Exception):
+    """The topic's layout has changed since the message was routed: route it again."""
 
 
 class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +70,10 @@ class Accumulator:
         clock: Clock,
         wake: Callable[[], None],
         keeper: asyncio.AbstractEventLoop | None = None,
+        routing: TopicLayout | None = None,
     ) -> None:
+        self.routing = routing
+        """What keys are routed by; whatever was routed by another is refused."""
         self._topic = topic
         self._limits = limits
         self._batch_bytes, self._batch_count = limits.batch_bytes, limits.batch_count
@@ -91,12 +99,16 @@ class Accumulator:
         partition: int | None = None,
         key: bytes | None = None,
         columns: dict[str, Any] | None = None,
+        routing: TopicLayout | None = None,
     ) -> Delivery:
         """Put a checked message into its partition's batch; ``BufferFull`` if there is no room.
 
         Without a partition it goes where the last such message went, until that batch is closed.
+        ``routing`` is the layout that the partition was found by, unless the user has named it.
         """
         with self._lock:
+            if routing is not None and routing is not self.routing:
+                raise Rerouted
             room = self.room
             used = room.used + size
             if used > room.limit:
@@ -115,6 +127,11 @@ class Accumulator:
                 batch.payloads.append(payload)
             else:
                 place = self._add_columns(batch, payload, key, columns)
+            if partition is not None:
+                if routing is not None:
+                    batch.is_routed = True
+                else:
+                    batch.pinned.add(place)
             batch.size += size
             room.used = used
             if batch.size < self._batch_bytes and place + 1 < self._batch_count:
@@ -132,18 +149,20 @@ class Accumulator:
         partition: int | None,
         encoded: UnstoredBatch,
         *,
-        is_keyed: bool,
+        routing: TopicLayout | None = None,
         user_sequence: int | None = None,
     ) -> BatchPromise:
         """Put in a batch that is encoded already, behind what was added before it."""
         size = encoded.size()
         with self._lock:
+            if routing is not None and routing is not self.routing:
+                raise Rerouted
             self.room.take(size)
             slot = self._sticky if partition is None else self._slots[partition]
             closed = self._close(slot) if slot.open is not None else None
             batch = self._open(slot)
             batch.encoded, batch.builder, batch.size = encoded, None, size
-            batch.is_keyed, batch.user_sequence = is_keyed, user_sequence
+            batch.is_routed, batch.user_sequence = routing is not None, user_sequence
             self._close(slot)
             slot.is_idle = False
         self._finish(slot, closed)
@@ -160,8 +179,6 @@ class Accumulator:
         self, batch: PendingBatch, payload: bytes, key: bytes | None, columns: dict[str, Any] | None
     ) -> int:
         assert batch.builder is not None, "an open batch takes messages"
-        if key is not None:
-            batch.is_keyed = True
         try:
             if columns is None:
                 return batch.builder.add(payload, key)
@@ -205,15 +222,20 @@ class Accumulator:
                 if batch.is_claimed or batch.builder is None or batch.failure is not None:
                     return
                 batch.is_claimed = mine = True
+            self._build(batch)
+        finally:
+            if mine:
+                batch.is_claimed = False
+
+    def _build(self, batch: PendingBatch) -> None:
+        assert batch.builder is not None, "it is not encoded yet"
+        try:
             batch.encoded = batch.builder.build(self.compression)
             batch.builder, batch.payloads = None, []
         except QuiverError as error:
             batch.failure = error
         except (ArithmeticError, ValueError, TypeError) as error:
             batch.failure = InvalidBatch(f"the batch cannot be encoded: {error}")
-        finally:
-            if mine:
-                batch.is_claimed = False
 
     # ------------------------------------------------------------------ the event loop only
 
@@ -295,13 +317,57 @@ class Accumulator:
                     self._close(slot)
         self.room.tell()
 
-    def add_partitions(self, partitions: Iterable[int]) -> None:
-        """The topic has grown."""
+    # ------------------------------------------------------------------ another layout
+
+    def adopt(
+        self, layout: TopicLayout, moving: Iterable[int]
+    ) -> dict[int, list[PendingBatch]] | None:
+        """Route by another layout from now on; everything that waits in the ``moving`` partitions.
+
+        ``None``, and nothing has changed, while another thread encodes one of those batches.
+        """
         with self._lock:
-            for partition in partitions:
+            slots = [self._slots[partition] for partition in moving if partition in self._slots]
+            for slot in slots:
+                if slot.open is not None:
+                    self._close(slot)
+            waiting = {slot.partition: list(slot.closed) for slot in slots}
+            unbuilt = [
+                batch
+                for batches in waiting.values()
+                for batch in batches
+                if batch.builder is not None and batch.failure is None
+            ]
+            if any(batch.is_claimed for batch in unbuilt):
+                return None
+            for batch in unbuilt:
+                batch.is_claimed = True  # nobody else encodes it
+            for slot in slots:
+                slot.closed.clear()
+            self.routing = layout
+            for partition in layout.partitions:
                 if partition not in self._slots:
                     self._slots[partition] = _Slot(partition)
             self._round = list(self._slots.values())
+        for batch in unbuilt:
+            self._build(batch)
+            batch.is_claimed = False
+        return waiting
+
+    def put_first(self, batches: Iterable[PendingBatch]) -> None:
+        """These are the next to be sent in their partitions, in this order."""
+        with self._lock:
+            for batch in reversed(list(batches)):
+                slot = self._slots[batch.promise.partition]
+                slot.closed.appendleft(batch)
+                slot.is_idle = False
+                self._unfinished.add(batch)
+
+    def divide(self, batch: PendingBatch, parts: Iterable[PendingBatch]) -> None:
+        """The messages of a batch are in others now, and so are its bytes of the buffer."""
+        with self._lock:
+            self._unfinished.update(parts)
+            batch.size, batch.encoded = 0, None
 
 
 def _count(batch: PendingBatch) -> int:

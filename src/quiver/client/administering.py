@@ -16,11 +16,14 @@ from quiver.model.wire import (
     ListTokens,
     Metrics,
     MovePartition,
+    PartitionInfo,
     ReadMetrics,
     RevokeToken,
+    SplitPartition,
     TokenCreated,
     TokenInfo,
     Tokens,
+    Topic,
     TransferLead,
 )
 from quiver.model.wire import Cluster as ClusterDescribed
@@ -93,6 +96,29 @@ class Administering:
         request = TransferLead(topic=topic, partition=partition, node=node)
         await self._cluster.call(request, repeatable=node is not None)
 
+    async def split_partition(self, topic: str, partition: int) -> PartitionInfo:
+        """Have a partition give half of its keys to a new one, which is returned; needs
+        ``admin:TOPIC``.
+
+        It is used all the while, and the messages of each key stay in order.
+        """
+        layout = await self._cluster.refresh(topic)
+        request = SplitPartition(topic=topic, partition=partition, layout=layout.version)
+        asked, (reply, _) = await self._cluster.call(
+            request,
+            repeatable=True,
+            find_address=lambda: (self._cluster.known_layout(topic) or layout).address(partition),
+            about=topic,
+        )
+        info = expect(Topic, reply).topic
+        self._cluster.keep(info, asked)
+        known = set(layout.partitions)
+        return next(one for one in info.partitions if _is_child(one, partition, known))
+
     async def decommission(self, node: str, *, cancel: bool = False) -> None:
         """Have a node emptied, so that it can be stopped for good; ``cancel`` lets it stay."""
         await self._cluster.call(Decommission(node=node, cancel=cancel), repeatable=True)
+
+
+def _is_child(one: PartitionInfo, parent: int, known: set[int]) -> bool:
+    return one.parent == parent and one.index not in known

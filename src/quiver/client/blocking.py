@@ -118,6 +118,7 @@ class Client(Wrapper[AsyncClient]):
     revoke_token = blocking(AsyncClient.revoke_token)
     describe_cluster = blocking(AsyncClient.describe_cluster)
     move_partition = blocking(AsyncClient.move_partition)
+    split_partition = blocking(AsyncClient.split_partition)
     transfer_lead = blocking(AsyncClient.transfer_lead)
     decommission = blocking(AsyncClient.decommission)
     producer = _wrapping(AsyncClient.producer, Producer)

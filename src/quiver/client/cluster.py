@@ -44,6 +44,8 @@ class TopicLayout:
 
     def __init__(self, info: TopicInfo, asked: str) -> None:
         self.info = info
+        self.version = info.layout
+        """Grows whenever partitions change."""
         ordered = sorted(info.partitions, key=lambda partition: partition.first_hash)
         try:
             self.router = KeyRouter(
@@ -59,6 +61,10 @@ class TopicLayout:
     @property
     def partitions(self) -> list[int]:
         return sorted(self._leaders)
+
+    def is_newer_than(self, other: TopicLayout) -> bool:
+        """Whether this is how the topic came to be after the other, or another topic."""
+        return self.info.number != other.info.number or self.version > other.version
 
     def address(self, partition: int) -> str:
         """The node to ask about this partition."""

@@ -68,7 +68,8 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
         """Offset and time of one message, and whether it was stored before."""
         repeat = self.repeats.get(place)
         if repeat is not None:
-            return repeat.offset, repeat.append_time, True
+            # Below zero: it is in the partition from which this one was split.
+            return (repeat.offset if repeat.offset >= 0 else None), repeat.append_time, True
         if self.base_offset is None:
             return None, self.append_time, self.duplicate
         before = sum(other < place for other in self.repeats)
@@ -80,10 +81,12 @@ class BatchPromise:
 
     __slots__ = (
         "_callbacks",
-        "_keeper",
         "_lock",
+        "_moved",
+        "_whole",
         "error",
         "is_observed",
+        "keeper",
         "partition",
         "placement",
         "topic",
@@ -94,13 +97,16 @@ class BatchPromise:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self._keeper = keeper
+        self.keeper = keeper
         self.placement: Placement | None = None
         self.error: QuiverError | None = None
         self.is_observed = False
         """Whether anybody has asked what became of it."""
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
+        self._whole: BatchPromise | None = None
+        self._moved: dict[int, tuple[BatchPromise, int]] = {}
+        """Where the promise of each message is, if they were divided among others."""
 
     def is_done(self) -> bool:
         return self.placement is not None or self.error is not None
@@ -119,6 +125,31 @@ class BatchPromise:
         for callback in callbacks:
             callback()
 
+    def divide(self, parts: Sequence[tuple[BatchPromise, Sequence[int]]]) -> None:
+        """Let others keep it: each for the messages at the places that come with it, in order."""
+        for part, places in parts:
+            part._whole = self
+            self._moved.update({place: (part, at) for at, place in enumerate(places)})
+
+        def settle() -> None:
+            if not self.is_done() and all(part.is_done() for part, _ in parts):
+                error = next((part.error for part, _ in parts if part.error is not None), None)
+                self._settle(None if error is not None else Placement(), error)
+
+        for part, _ in parts:
+            part.on_done(settle)
+
+    @property
+    def given(self) -> BatchPromise:
+        """The one that was given to the user, of which this may be a part."""
+        return self if self._whole is None else self._whole.given
+
+    def error_at(self, place: int) -> QuiverError | None:
+        """Why the message at this place was not stored, once that is known."""
+        self.is_observed = True
+        moved = self._moved.get(place)
+        return self.error if moved is None else moved[0].error_at(moved[1])
+
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call when settled, in the thread that settles it; at once if it is settled already."""
         with self._lock:
@@ -131,7 +162,7 @@ class BatchPromise:
         """Block this thread until it is settled; ``RequestTimeout`` if that takes too long."""
         if self.is_done():
             return
-        if self._keeper is not None and _running_loop() is self._keeper:
+        if self.keeper is not None and _running_loop() is self.keeper:
             raise InvalidRequest("waiting here would stop the loop that sends: await it instead")
         done = threading.Event()
         self.on_done(done.set)
@@ -160,6 +191,10 @@ class BatchPromise:
 
     def published(self, place: int) -> Published:
         """The message at this place, once stored; raises the error if it was not."""
+        if place in self._moved:
+            self.is_observed = True
+            part, at = self._moved[place]
+            return part.published(at)
         placed = self._kept()
         offset, time_us, duplicate = placed.of(place)
         return Published(
@@ -169,7 +204,7 @@ class BatchPromise:
     def published_at(self, places: Sequence[int]) -> list[Published]:
         """The messages at these places, like ``published``; what they share is looked up once."""
         placed = self._kept()
-        if placed.base_offset is None or placed.repeats:
+        if placed.base_offset is None or placed.repeats or self._moved:
             return [self.published(place) for place in places]
         topic, partition, base = self.topic, self.partition, placed.base_offset
         time_us, number, duplicate = placed.append_time, placed.topic_number, placed.duplicate
@@ -203,8 +238,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
     def exception(self, timeout: float | None = None) -> QuiverError | None:
         """Why the message was not stored, or ``None`` if it was; blocks until that is known."""
         self.promise.wait(timeout)
-        self.promise.is_observed = True
-        return self.promise.error
+        return self.promise.error_at(self.place)
 
     def outcome(self) -> Published | QuiverError:
         """Where the message is stored or why it is not, once that is known."""

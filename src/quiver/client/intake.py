@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from quiver.client.accumulator import Rerouted
+from quiver.client.cluster import TopicLayout
 from quiver.client.delivery import BatchPromise, Delivery, Placement
 from quiver.client.outgoing import (
     MessageOptions,
@@ -34,6 +36,7 @@ class Intake:
         self._message_bytes_max = self._plain_size_max = 0
         self._take_settings()
         sender.on_layout = self._take_settings
+        sender.on_grown = self._inherit
         self._stored_before = dict(sender.last_sequences)
         """By partition: sequences up to this were stored before this producer was opened."""
         self._last_sequence = -1
@@ -71,14 +74,28 @@ class Intake:
         return self._offer_with(payload, checked_key(key), options)
 
     def _offer_with(self, payload: bytes, key: bytes | None, options: MessageOptions) -> Delivery:
-        partition = options.get("partition")
+        while True:
+            try:
+                return self._offer_routed(payload, key, options, self._sender.routing)
+            except Rerouted:
+                continue  # by the layout that has taken the place of the one above
+
+    def _offer_routed(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        options: MessageOptions,
+        routing: TopicLayout,
+    ) -> Delivery:
+        partition, routed_by = options.get("partition"), None
         if partition is not None:
             self.check_partition(partition)
         elif key is not None:
-            partition = self._sender.layout.router.partition(key)
+            partition, routed_by = routing.router.partition(key), routing
         elif isinstance(dedup_id := options.get("dedup_id"), str):
             # Repeats have to meet where the original is.
-            partition = self._sender.layout.router.partition(dedup_id.encode(errors="replace"))
+            partition = routing.router.partition(dedup_id.encode(errors="replace"))
+            routed_by = routing
         message_size = len(payload) + (0 if key is None else len(key))
         columns: dict[str, Any] | None = None
         size = message_size + MESSAGE_OVERHEAD
@@ -90,23 +107,28 @@ class Intake:
         if message_size > self._message_bytes_max:
             raise self._too_large(message_size)
         if columns and "sequence" in columns:
-            return self._offer_numbered(payload, size, partition, key, columns)
-        return self._add(payload, size, partition, key, columns)
+            if partition is None:
+                number: int = columns["sequence"]
+                partition, routed_by = (
+                    routing.router.partition(number.to_bytes(8, "little")),
+                    routing,
+                )
+            return self._offer_numbered(payload, size, partition, key, columns, routed_by)
+        return self._add(payload, size, partition, key, columns, routed_by)
 
     def _offer_numbered(
         self,
         payload: bytes,
         size: int,
-        partition: int | None,
+        partition: int,
         key: bytes | None,
         columns: dict[str, Any],
+        routing: TopicLayout | None,
     ) -> Delivery:
         """A message that carries the user's number: a rerun finds those that are stored already."""
         if self._sender.name is None:
             raise InvalidRequest("a sequence needs a producer with a name: producer(…, name='…')")
         sequence: int = columns["sequence"]
-        if partition is None:
-            partition = self._sender.layout.router.partition(sequence.to_bytes(8, "little"))
         with self._sequence_turn:
             if sequence <= self._last_sequence:
                 raise InvalidRequest(
@@ -116,7 +138,7 @@ class Intake:
             if sequence <= self._stored_before.get(partition, -1):
                 delivery = self.already_stored(partition)
             else:
-                delivery = self._add(payload, size, partition, key, columns)
+                delivery = self._add(payload, size, partition, key, columns, routing)
             self._last_sequence = sequence
             return delivery
 
@@ -144,6 +166,11 @@ class Intake:
             for sequence, partition in zip(sequences, partitions, strict=True)
         ]
 
+    def _inherit(self, partition: int, parent: int) -> None:
+        """What was stored of a new partition's range before it was there is in its parent."""
+        if parent in self._stored_before:
+            self._stored_before[partition] = self._stored_before[parent]
+
     def _take_settings(self) -> None:
         self._message_bytes_max = self._sender.layout.info.settings.message_bytes_max
         self._plain_size_max = self._message_bytes_max + MESSAGE_OVERHEAD
@@ -152,7 +179,7 @@ class Intake:
         """``PartitionNotFound`` if the topic has no such partition."""
         if not is_partition(partition):
             raise InvalidRequest(f"a partition is a number from 0 on, not {partition!r}")
-        known = self._sender.layout.partitions
+        known = self._sender.routing.partitions
         if partition not in known:
             raise PartitionNotFound(
                 f"topic {self._sender.topic!r} has partitions {known[0]} to {known[-1]}, "

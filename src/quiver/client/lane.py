@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
+from itertools import islice
 
 import msgspec
 
@@ -85,6 +86,13 @@ class Lane:
     def is_settled(self) -> bool:
         return self.in_flight == 0
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether nothing is stored of what is unacknowledged: what is not first comes later."""
+        return self.is_settled and not any(
+            batch.is_in_doubt for batch in islice(self.unacknowledged, 1)
+        )
+
     def append(self, batch: PendingBatch) -> None:
         self.unacknowledged.append(batch)
 
@@ -131,7 +139,9 @@ class Lane:
             self.is_recovering = True
             return Verdict.RETRY
         if error.retryable:
-            batch.is_in_doubt = batch.is_in_doubt or not isinstance(error, _NOT_STORED)
+            # Whoever refuses a layout has looked first whether the batch was stored before.
+            may_be_stored = batch.is_in_doubt and not isinstance(error, StaleLayout)
+            batch.is_in_doubt = may_be_stored or not isinstance(error, _NOT_STORED)
             self.failures += not self.is_recovering
             self.is_recovering = True
             return Verdict.RETRY
@@ -177,6 +187,21 @@ class Lane:
         self._session, self._next_sequence, self._hole = session, 0, None
         for batch in self.unacknowledged:
             batch.sequence, batch.is_in_doubt = None, False
+
+    def release(self) -> list[PendingBatch]:
+        """Give away everything unacknowledged, of which nothing is stored; the lane goes on."""
+        assert self.is_certain, "what may be stored stays"
+        batches = list(self.unacknowledged)
+        self.unacknowledged.clear()
+        first = batches[0].sequence if batches else None
+        if first is not None:
+            # No sequence from here on was ever used.
+            self._next_sequence = first
+            if self._hole is not None and self._hole >= first:
+                self._hole = None
+        for batch in batches:
+            batch.sequence, batch.is_in_doubt, batch.attempts = None, False, 0
+        return batches
 
     def _landed(self, batch: PendingBatch) -> None:
         assert batch.is_in_flight, "it was sent"

@@ -11,8 +11,6 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
-import pyarrow as pa
-
 from quiver.client.channel import Answer, Channel
 from quiver.client.cluster import Cluster, TopicLayout
 from quiver.client.delivery import Placement
@@ -31,7 +29,6 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.envelope import seal_batch
-from quiver.model.schema import COLUMN_BIT, schema_of
 from quiver.model.topic import Acks
 from quiver.model.wire import Publish, Published
 
@@ -63,6 +60,10 @@ class LaneOwner(Protocol):
 
     @property
     def layout(self) -> TopicLayout: ...
+    @property
+    def routing(self) -> TopicLayout: ...
+    def is_moving(self, partition: int) -> bool: ...
+    def move(self) -> None: ...
     def now(self) -> float: ...
     def next_batch(self, partition: int, *, is_idle: bool) -> PendingBatch | None: ...
     def linger_ends(self, partition: int) -> float: ...
@@ -93,6 +94,9 @@ class LaneDriver:
         if self._clearing is not None or self._stopped:
             return
         lane = self.lane
+        if lane.is_certain and self._owner.is_moving(self._partition):
+            self._owner.move()  # when that is done, this is called again
+            return
         if lane.is_recovering or lane.needs_session:
             if lane.is_settled and (lane.unacknowledged or self._pull() is not None):
                 self._clear_the_way()
@@ -151,18 +155,19 @@ class LaneDriver:
             partition=self._partition,
             acks=owner.acks,
             timeout_ms=round(timeout_s * 1000),
-            layout=owner.layout.info.layout if batch.is_keyed else 0,
+            layout=owner.routing.version if batch.is_routed else 0,
         )
         answer = channel.start(request, (sealed.head, sealed.body), timeout_s + _ANSWER_GRACE_S)
         answer.add_done_callback(partial(self._answered, batch))
-        if owner.acks is Acks.NONE:
+        if owner.acks is Acks.NONE and not batch.promise.is_done():
             batch.promise.keep(Placement())
 
     def _answered(self, batch: PendingBatch, answer: asyncio.Future[Answer]) -> None:
         error = _error_of(answer)
         if self._stopped:
             return
-        if error is None or self._owner.acks is Acks.NONE:
+        is_over = self._owner.acks is Acks.NONE and not isinstance(error, StaleLayout)
+        if error is None or is_over:
             self.lane.acknowledged(batch)
             placement = (
                 Placement() if error is not None else _placement(answer.result()[0], batch.attempts)
@@ -221,7 +226,6 @@ class LaneDriver:
             owner.cluster.doubt(owner.topic)
             await owner.refresh_layout()
             self._layout_is_stale = False
-            self._give_up_misrouted()
         address = owner.layout.address(self._partition)
         try:
             async with asyncio.timeout(SOON_S):  # another node may lead it before this one answers
@@ -250,14 +254,6 @@ class LaneDriver:
         for batch in list(self.lane.unacknowledged):
             batch.last_error = error
             if not error.retryable and not batch.is_in_flight:
-                self.lane.give_up(batch)
-                self._lose(batch)
-
-    def _give_up_misrouted(self) -> None:
-        """Keys may have moved to other partitions since a batch was filled."""
-        for batch in list(self.lane.unacknowledged):
-            is_refused = isinstance(batch.last_error, StaleLayout) and not batch.is_in_flight
-            if is_refused and not _belongs(batch, self._partition, self._owner.layout):
                 self.lane.give_up(batch)
                 self._lose(batch)
 
@@ -294,13 +290,3 @@ def _placement(reply: object, attempts: int) -> Placement:
     if reply.base_offset < 0:
         return Placement(topic_number=reply.topic_number, duplicate=duplicate)
     return Placement(reply.base_offset, reply.append_time, reply.topic_number, duplicate)
-
-
-def _belongs(batch: PendingBatch, partition: int, layout: TopicLayout) -> bool:
-    """Whether every key of the batch is this partition's by that layout."""
-    assert batch.encoded is not None
-    if not batch.encoded.columns & COLUMN_BIT["key"]:
-        return True
-    body, schema = pa.py_buffer(batch.encoded.body), schema_of(batch.encoded.columns)
-    keys = pa.ipc.read_record_batch(body, schema).column("key").to_pylist()
-    return all(key is None or layout.router.partition(key) == partition for key in keys)

@@ -24,10 +24,11 @@ class PendingBatch:
         "is_claimed",
         "is_in_doubt",
         "is_in_flight",
-        "is_keyed",
+        "is_routed",
         "last_error",
         "opened",
         "payloads",
+        "pinned",
         "promise",
         "sequence",
         "size",
@@ -47,7 +48,10 @@ class PendingBatch:
         """How many messages it has; counted when it is closed."""
         self.size = 0
         self.is_claimed = False
-        self.is_keyed = False
+        self.is_routed = False
+        """Something in it is in this partition because of its key, its id or its number."""
+        self.pinned: set[int] = set()
+        """Places of messages that are in this partition because the user said so."""
         self.user_sequence: int | None = None
         """The highest of the numbers that the user gave its messages."""
         self.sequence: int | None = None

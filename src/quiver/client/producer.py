@@ -151,7 +151,7 @@ class AsyncProducer:
         accumulator = self.opened_sender.accumulator
 
         def offer() -> Delivery:
-            return Delivery(accumulator.add_encoded(partition, batch, is_keyed=False), 0)
+            return Delivery(accumulator.add_encoded(partition, batch), 0)
 
         try:
             return offer()

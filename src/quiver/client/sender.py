@@ -12,6 +12,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from quiver.client.accumulator import Accumulator, BatchLimits
 from quiver.client.backoff import Backoff
@@ -20,14 +21,17 @@ from quiver.client.delivery import BatchPromise, Placement
 from quiver.client.lane import ProducerSession
 from quiver.client.lane_driver import LaneDriver
 from quiver.client.pending import PendingBatch
+from quiver.client.rerouting import changed_partitions, divided
 from quiver.errors import ProducerError, QuiverError, RequestTimeout
 from quiver.model.clock import Clock
-from quiver.model.ids import ProducerEpoch, ProducerId
+from quiver.model.ids import PartitionIndex, ProducerEpoch, ProducerId
 from quiver.model.topic import Acks, Compression
 from quiver.model.wire import OpenProducer, ProducerOpened
 
 _FAILURES_KEPT = 100
 _REFRESH_INTERVAL_S = 1.0
+_ENCODING_S = 0.001
+"""How long to wait for another thread that encodes a batch."""
 
 
 class Sender:
@@ -70,6 +74,10 @@ class Sender:
         self.stopped_by: QuiverError | None = None
         self.on_layout: Callable[[], None] = lambda: None
         """Called when the topic was described anew."""
+        self.on_grown: Callable[[int, int], None] = lambda partition, parent: None
+        """Called with each partition that is new, and the one whose keys it has."""
+        self._moving: frozenset[int] = frozenset()
+        """Partitions that have other keys in ``layout`` than in ``routing``."""
         self.accumulator = Accumulator(
             self.topic,
             layout.partitions,
@@ -78,6 +86,7 @@ class Sender:
             clock=clock,
             wake=self.wake,
             keeper=self._loop,
+            routing=layout,
         )
 
     async def open(self) -> None:
@@ -194,7 +203,7 @@ class Sender:
             return
         if error is not None:
             if len(self._failures) < _FAILURES_KEPT:
-                self._failures.append(promise)
+                self._failures.append(promise.given)
             promise.fail(error)
         elif placement is not None:
             promise.keep(placement)
@@ -206,12 +215,74 @@ class Sender:
 
     async def refresh_layout(self) -> None:
         """Learn who leads what now, and settings that producers go by."""
-        self.layout = await self.cluster.refresh(self.topic)
-        self.accumulator.add_partitions(self.layout.partitions)
-        self.accumulator.compression = (
-            self._own_compression or self.layout.info.settings.compression
-        )
+        layout = await self.cluster.refresh(self.topic)
+        if self.layout.is_newer_than(layout) and layout.info.number == self.layout.info.number:
+            return  # by a node that does not know it all yet
+        self.layout = layout
+        self.accumulator.compression = self._own_compression or layout.info.settings.compression
+        self._moving = frozenset()
+        if layout.is_newer_than(self.routing):
+            if layout.info.number == self.routing.info.number:
+                self._moving = changed_partitions(self.routing, layout)
+            self.move()
         self.on_layout()
+
+    # ------------------------------------------------------------------ another layout
+
+    @property
+    def routing(self) -> TopicLayout:
+        """What messages are routed by: the newest layout, once all that was routed before is where
+        it belongs."""
+        assert self.accumulator.routing is not None, "there is one from the beginning"
+        return self.accumulator.routing
+
+    def is_moving(self, partition: int) -> bool:
+        return partition in self._moving
+
+    def move(self) -> None:
+        """Route by the newest layout as soon as it is certain what the old one's batches became.
+
+        Those of which nothing is stored are divided anew, ahead of everything that comes later.
+        """
+        lanes = {
+            partition: driver.lane
+            for partition, driver in self._drivers.items()
+            if partition in self._moving
+        }
+        if self.stopped_by is not None or not self.layout.is_newer_than(self.routing):
+            return
+        if not all(lane.is_certain for lane in lanes.values()):
+            return
+        old, new, moving = self.routing, self.layout, self._moving
+        waiting = self.accumulator.adopt(new, moving)
+        if waiting is None:
+            self._loop.call_later(_ENCODING_S, self.move)
+            return
+        self._moving = frozenset()
+        for partition in sorted(moving):
+            batches = waiting.get(partition, [])
+            if partition in lanes:
+                batches = [*lanes[partition].release(), *batches]
+            self.accumulator.put_first(self._rerouted(batches, partition, old, new))
+        grown = set(new.partitions) - set(old.partitions)
+        for partition in grown:
+            first, _ = new.router.ranges[PartitionIndex(partition)]
+            self.on_grown(partition, old.router.owner(first))
+        for partition in sorted(moving | grown):
+            self._driver(partition).pump()
+
+    def _rerouted(
+        self, batches: list[PendingBatch], partition: int, old: TopicLayout, new: TopicLayout
+    ) -> list[PendingBatch]:
+        """The same messages in batches of the partitions they belong to now."""
+        rerouted: list[PendingBatch] = []
+        for batch in batches:
+            parts = divided(batch, partition, old, new, self.accumulator.compression)
+            if parts != [batch]:
+                self.accumulator.divide(batch, parts)
+                batch.promise.on_done(partial(self.accumulator.release, batch))
+            rerouted += parts
+        return rerouted
 
     def refresh_soon(self) -> None:
         """What is known of the topic seems to be out of date. From any thread."""

@@ -28,7 +28,6 @@ class Piece(msgspec.Struct, frozen=True):
     """``None``: any will do."""
     rows: Any
     numbers: Sequence[int]
-    is_keyed: bool
 
 
 class TableDelivery:
@@ -138,7 +137,7 @@ def pieces(
         numbers = range(first, first + len(rows)) if is_whole else [first + row for row in members]
         at = 0
         for chunk in _chunks(chosen, bytes_max, count_max):
-            yield Piece(place, chunk, numbers[at : at + len(chunk)], place is not None)
+            yield Piece(place, chunk, numbers[at : at + len(chunk)])
             at += len(chunk)
 
 

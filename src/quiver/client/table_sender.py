@@ -6,12 +6,13 @@ run are left out.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from quiver.client.accumulator import BatchLimits
+from quiver.client.accumulator import BatchLimits, Rerouted
+from quiver.client.cluster import TopicLayout
 from quiver.client.delivery import BatchPromise
 from quiver.client.intake import Intake
 from quiver.client.room import BufferFull
@@ -51,20 +52,40 @@ class TableSender:
         table = checked_table(data)
         delivery, first = TableDelivery(table.num_rows), 0
         for rows in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
-            places = partitions_of(rows, self._sender.layout.router)
+            routing = self._sender.routing
+            places = partitions_of(rows, routing.router)
             wanted = self._wanted(numbers_in(rows), places)
-            for piece in pieces(
-                rows,
-                places,
-                first,
-                bytes_max=self._limits.batch_bytes,
-                count_max=self._limits.batch_count,
-            ):
+            for piece in self._pieces(rows, places, first):
                 fresh = self._fresh(piece, wanted, first, delivery)
                 if len(fresh.rows):
-                    delivery.add(await self._send_rows(fresh), fresh.numbers)
+                    await self._send_piece(fresh, routing, delivery)
             first += len(rows)
         return delivery
+
+    def _pieces(
+        self, rows: pa.RecordBatch, places: list[int | None] | None, first: int
+    ) -> Iterator[Piece]:
+        return pieces(
+            rows,
+            places,
+            first,
+            bytes_max=self._limits.batch_bytes,
+            count_max=self._limits.batch_count,
+        )
+
+    async def _send_piece(
+        self, piece: Piece, routing: TopicLayout, delivery: TableDelivery
+    ) -> None:
+        """Send the rows of a piece, by another layout if there is one by now."""
+        try:
+            delivery.add(await self._send_rows(piece, routing), piece.numbers)
+        except Rerouted:
+            routing = self._sender.routing
+            places = partitions_of(piece.rows, routing.router)
+            for part in self._pieces(piece.rows, places, 0):
+                numbers = [piece.numbers[row] for row in part.numbers]
+                again = Piece(part.partition, part.rows, numbers)
+                await self._send_piece(again, routing, delivery)
 
     def _wanted(
         self, numbers: list[int | None] | None, places: list[int | None] | None
@@ -96,10 +117,9 @@ class TableSender:
             piece.partition,
             piece.rows.take(pa.array(kept, pa.int64())),
             [piece.numbers[row] for row in kept],
-            piece.is_keyed,
         )
 
-    async def _send_rows(self, piece: Piece) -> BatchPromise:
+    async def _send_rows(self, piece: Piece, routing: TopicLayout) -> BatchPromise:
         sender, rows = self._sender, piece.rows
         encoded = encode_record_batch(rows, sender.accumulator.compression)
         check_batch(encoded, sender.layout.info.settings.message_bytes_max)
@@ -109,7 +129,10 @@ class TableSender:
 
         def offer() -> BatchPromise:
             return sender.accumulator.add_encoded(
-                piece.partition, encoded, is_keyed=piece.is_keyed, user_sequence=last
+                piece.partition,
+                encoded,
+                routing=None if piece.partition is None else routing,
+                user_sequence=last,
             )
 
         try:

@@ -96,6 +96,12 @@ class Calls:
             topic=await self._services.broker.alter_topic(request.name, request.changes)
         )
 
+    async def _split_partition(self, request: wire.SplitPartition) -> wire.AnyReply:
+        info = await self._services.broker.split_partition(
+            request.topic, request.partition, request.layout
+        )
+        return wire.Topic(topic=info)
+
     async def _delete_topic(self, request: wire.DeleteTopic) -> wire.AnyReply:
         await self._services.broker.delete_topic(request.name)
         return wire.Done()
@@ -167,6 +173,7 @@ _HANDLERS: dict[type, Callable[[Calls, Any], Awaitable[wire.AnyReply]]] = {
     wire.Hello: Calls._hello,
     wire.CreateTopic: Calls._create_topic,
     wire.AlterTopic: Calls._alter_topic,
+    wire.SplitPartition: Calls._split_partition,
     wire.DeleteTopic: Calls._delete_topic,
     wire.DescribeTopic: Calls._describe_topic,
     wire.ListTopics: Calls._list_topics,

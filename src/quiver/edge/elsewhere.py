@@ -13,7 +13,18 @@ from typing import TypeVar
 
 from quiver.broker.producer_ids import Identity
 from quiver.client.cluster import expect
-from quiver.edge.peer_messages import CatchUp, Extents, Known, LastSequence, Partitions, StoreBatch
+from quiver.edge.peer_messages import (
+    Bequeathed,
+    CatchUp,
+    Extents,
+    HasPassed,
+    Known,
+    LastSequence,
+    Partitions,
+    Passed,
+    ReadBequest,
+    StoreBatch,
+)
 from quiver.edge.peer_messages import Sequence as LastOwn
 from quiver.edge.peers import Peers
 from quiver.errors import NotLeader, QuiverError, TopicNotFound
@@ -65,6 +76,26 @@ class OtherNodes:
             topic, index, lambda address: self._peers.ask(address, question, LastOwn)
         )
         return answer.last
+
+    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+        data = b""
+        while True:
+            question = ReadBequest(topic=topic, partition=index, offset=offset, begin=len(data))
+            part = await self._at_leader(
+                topic,
+                index,
+                lambda address, asked=question: self._peers.ask(address, asked, Bequeathed),  # type: ignore[misc]
+            )
+            data += part.data
+            if len(data) >= part.size or not part.data:
+                return data
+
+    async def has_passed(self, subscription: str, topic: str, index: int, offset: int) -> bool:
+        question = HasPassed(subscription=subscription, topic=topic, partition=index, offset=offset)
+        answer = await self._at_leader(
+            topic, index, lambda address: self._peers.ask(address, question, Passed)
+        )
+        return answer.passed
 
     async def extents(self, topic: str) -> list[PartitionInfo]:
         answers = await self._everybody(

@@ -11,13 +11,17 @@ from quiver.cluster.replica.messages import Entries, Fetch
 from quiver.edge.access.caller import Caller
 from quiver.edge.access.principal import PEER
 from quiver.edge.peer_messages import (
+    Bequeathed,
     CatchUp,
     Extents,
+    HasPassed,
     Known,
     LastSequence,
     Partitions,
+    Passed,
     PeerReply,
     Question,
+    ReadBequest,
     StoreBatch,
     decode_question,
     encode,
@@ -29,8 +33,10 @@ from quiver.edge.services import NodeServices
 from quiver.errors import PermissionDenied, ProtocolError
 from quiver.model import wire
 from quiver.model.batch import Bytes
+from quiver.model.ids import Offset
 
 _CATCH_UP_S = 2.0
+_PART_BYTES = 256 << 10
 
 
 async def answer_peer(
@@ -67,7 +73,24 @@ async def _answer(services: NodeServices, question: Question, body: memoryview) 
         case CatchUp():
             await services.member.view.wait_for(question.revision, _CATCH_UP_S)
             return Known()
+        case ReadBequest() | HasPassed():
+            return await _answer_about_split(services, question)
         case Extents():
             return Partitions(
                 partitions=(await services.broker.describe_here(question.topic)).partitions
             )
+
+
+async def _answer_about_split(
+    services: NodeServices, question: ReadBequest | HasPassed
+) -> Bequeathed | Passed:
+    broker, topic, partition = services.broker, question.topic, question.partition
+    if isinstance(question, HasPassed):
+        offset = Offset(question.offset)
+        passed = await broker.subscriptions.has_passed(
+            question.subscription, topic, partition, offset
+        )
+        return Passed(passed=passed)
+    data = await broker.bequest(topic, partition, question.offset)
+    part = data[question.begin : question.begin + _PART_BYTES]
+    return Bequeathed(data=part, size=len(data))

@@ -37,6 +37,35 @@ class Extents(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     topic: str
 
 
+class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a partition hands down to the one that was split off at an offset, from a byte on."""
+
+    topic: str
+    partition: int
+    offset: int
+    begin: int
+
+
+class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Whether a subscription is done with everything before an offset of a partition."""
+
+    subscription: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Bequeathed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """As much of a bequest as fits, and how long it is."""
+
+    data: bytes
+    size: int
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    passed: bool
+
+
 class Sequence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     last: int | None
 
@@ -49,8 +78,10 @@ class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     partitions: list[PartitionInfo]
 
 
-Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents
-PeerReply = Entries | Diverged | Gone | NotLeading | Sequence | Known | Partitions
+Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents | ReadBequest | HasPassed
+PeerReply = (
+    Entries | Diverged | Gone | NotLeading | Sequence | Known | Partitions | Bequeathed | Passed
+)
 
 encode = msgspec.msgpack.Encoder().encode
 _questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)

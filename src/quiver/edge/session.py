@@ -240,7 +240,9 @@ class Session:
             try:
                 partition = self._broker.ready_partition(request.topic, request.partition)
                 if partition is not None:
-                    offer = self._broker.offer(request.topic, body, request.layout)
+                    offer = self._broker.offer(
+                        request.topic, body, request.layout, request.partition
+                    )
                     if offer.is_light:
                         self._store(waiting, request.acks, partition, offer)
                         return
@@ -256,7 +258,9 @@ class Session:
             while self._backlog:
                 waiting, request, body = self._backlog.popleft()
                 try:
-                    offer = self._broker.offer(request.topic, body, request.layout)
+                    offer = self._broker.offer(
+                        request.topic, body, request.layout, request.partition
+                    )
                     await self._broker.check(offer)
                     partition = await self._broker.partition(request.topic, request.partition)
                     if self._waits(waiting):

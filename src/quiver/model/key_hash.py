@@ -2,7 +2,8 @@
 
 The hash of a key is ``crc32c(key) * 0x9E3779B1 mod 2³²``: CRC-32C is at hand in every language, and
 the multiplication spreads it over the high bits, by which ranges are told apart. A partition owns a
-range of hashes; partition ``i`` of ``n`` starts out with ``[i·2³²/n, (i+1)·2³²/n)``.
+range of hashes; partition ``i`` of ``n`` starts out with ``[i·2³²/n, (i+1)·2³²/n)``, and may give a
+part of it away later (see ``layout``).
 """
 
 from __future__ import annotations
@@ -38,8 +39,24 @@ class KeyRouter:
         self._owners = owners
 
     @classmethod
+    def of(cls, first_hashes: Sequence[int]) -> KeyRouter:
+        """A router for partitions whose ranges begin at these hashes."""
+        ordered = sorted((first, index) for index, first in enumerate(first_hashes))
+        return cls([first for first, _ in ordered], [PartitionIndex(index) for _, index in ordered])
+
+    @classmethod
     def even(cls, partitions: int) -> KeyRouter:
         return cls(even_ranges(partitions), [PartitionIndex(i) for i in range(partitions)])
 
     def partition(self, key: bytes) -> PartitionIndex:
-        return self._owners[bisect_right(self._starts, key_hash(key)) - 1]
+        return self.owner(key_hash(key))
+
+    def owner(self, hashed: int) -> PartitionIndex:
+        """The partition in whose range a hash is."""
+        return self._owners[bisect_right(self._starts, hashed) - 1]
+
+    @property
+    def ranges(self) -> dict[PartitionIndex, tuple[int, int]]:
+        """By partition: the first hash of its range, and the one behind its last."""
+        ends = [*self._starts[1:], HASHES]
+        return dict(zip(self._owners, zip(self._starts, ends, strict=True), strict=True))

@@ -85,6 +85,10 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
     bytes: int | None = None
     in_sync: list[ReplicaInfo] = []
     """In a cluster: where committed messages can be read, the leader among them."""
+    parent: int | None = None
+    """The partition it was split from; ``None`` if it was there from the beginning."""
+    parent_offset: int | None = None
+    """From here on the parent holds no keys of this partition's range: what is before comes first."""
 
 
 class TopicInfo(msgspec.Struct, kw_only=True):
@@ -109,6 +113,15 @@ class AlterTopic(Request, tag="alter_topic"):
     name: str
     changes: dict[str, Any]
     """Settings by name, as in ``TopicSettings``; ``retention`` may be given in part."""
+
+
+class SplitPartition(Request, tag="split_partition"):
+    """Have a partition give half of its range of key hashes to a new one. Its leader does it."""
+
+    topic: str
+    partition: int
+    layout: int
+    """The layout that the caller knows: one that has been split since is not split again."""
 
 
 class DeleteTopic(Request, tag="delete_topic"):
@@ -757,6 +770,7 @@ AnyRequest = (
     | Abandon
     | CreateTopic
     | AlterTopic
+    | SplitPartition
     | DeleteTopic
     | DescribeTopic
     | ListTopics

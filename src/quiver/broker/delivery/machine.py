@@ -110,6 +110,15 @@ class DeliveryMachine:
         ready = self._ready.first
         return Offset(min([*firsts, self.observed_to] + ([] if ready is None else [ready])))
 
+    def has_passed(self, offset: Offset) -> bool:
+        """Whether everything below is finished, but for what waits for the time it was scheduled
+        for: that is in nobody's way."""
+        retried = self._attempts.among(self._delayed.members)
+        sets = (retried, self._leases.held, self.condemned, self._waiting)
+        firsts = [offsets.min() for offsets in sets if offsets]
+        ready = self._ready.first
+        return min([*firsts, self.observed_to] + ([] if ready is None else [ready])) >= offset
+
     @property
     def depth(self) -> Depth:
         return Depth(

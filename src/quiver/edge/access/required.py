@@ -123,6 +123,7 @@ RULES: dict[type, Callable[[Any], Needs]] = {
     wire.AskPeer: lambda _: (CLUSTER_ADMIN,),
     wire.CreateTopic: _on_topic(ADMIN, "name"),
     wire.AlterTopic: _on_topic(ADMIN, "name"),
+    wire.SplitPartition: _on_topic(ADMIN),
     wire.DeleteTopic: _on_topic(ADMIN, "name"),
     wire.DescribeTopic: _on_topic(SEE, "name"),
     wire.ListTopics: _none,
@@ -177,6 +178,7 @@ ADMINISTRATIVE = frozenset(
     {
         wire.CreateTopic,
         wire.AlterTopic,
+        wire.SplitPartition,
         wire.DeleteTopic,
         wire.CreateSubscription,
         wire.CreateQueue,
