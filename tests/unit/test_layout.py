@@ -73,9 +73,7 @@ def test_a_key_whose_partition_has_not_changed_since_a_layout_is_routed_as_by_th
 
 
 @given(histories, st.binary(max_size=20))
-def test_a_router_knows_the_range_of_each_owner(
-    history: tuple[int, list[int]], key: bytes
-) -> None:
+def test_a_router_knows_the_range_of_each_owner(history: tuple[int, list[int]], key: bytes) -> None:
     router = KeyRouter.of(grown(history)[-1].first_hashes)
     first, end = router.ranges[router.partition(key)]
     assert first <= key_hash(key) < end
