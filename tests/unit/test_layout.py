@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +55,7 @@ def test_a_split_moves_keys_from_the_parent_to_the_child_and_no_others(
     history: tuple[int, list[int]], key: bytes
 ) -> None:
     records = grown(history)
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         split = after.splits[-1]
         old = KeyRouter.of(before.first_hashes).partition(key)
         new = KeyRouter.of(after.first_hashes).partition(key)
