@@ -99,7 +99,7 @@ class MemoryPartition:
         ]
 
     def publish(
-        self, batch: UnstoredBatch, *, is_misrouted: bool = False
+        self, batch: UnstoredBatch, refusal: QuiverError | None = None
     ) -> tuple[StoredBatch | None, bool]:
         """The entry, and whether it was stored before."""
         session = self._session(batch)
@@ -107,8 +107,8 @@ class MemoryPartition:
             if batch.sequence > session.next_sequence:
                 raise SequenceGap(expected=session.next_sequence)
             return session.stored.get((batch.sequence, batch.count)), True
-        if is_misrouted:
-            raise StaleLayout()
+        if refusal is not None:
+            raise refusal
         entry = store_batch(
             batch,
             base_offset=Offset(self.next_offset),
@@ -247,8 +247,9 @@ class ScriptedNode:
     def _publish(self, request: wire.Publish, body: bytes) -> wire.AnyReply:
         info = self._topic(request.topic)
         partition = self._partition(request.topic, request.partition)
-        is_misrouted = request.layout not in (0, info.layout)
-        entry, duplicate = partition.publish(open_batch(body), is_misrouted=is_misrouted)
+        is_stale = request.layout not in (0, info.layout)
+        refusal = StaleLayout(layout=info.layout) if is_stale else None
+        entry, duplicate = partition.publish(open_batch(body), refusal)
         if request.acks is Acks.NONE:
             return wire.Done()
         return wire.Published(

@@ -570,12 +570,12 @@ class Broker:
         if offer.rows is None:
             limit = record.settings.message_bytes_max
             offer.rows = check_message(offer.opened, limit).rows
-        is_misrouted = self._splitting.is_misrouted(record, offer.partition, offer.layout)
+        refusal = self._splitting.refusal(record, offer.partition, offer.layout)
         placed = partition.publish(
             offer.opened.batch,
             offer.rows,
             acks or record.settings.acks,
-            is_misrouted=is_misrouted,
+            refusal=refusal,
         )
         return placed, record.number
 

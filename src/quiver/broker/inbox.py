@@ -88,6 +88,8 @@ class Inbox:
         self._burying: asyncio.Task[None] | None = None
         self.gate: Gate | None = None
         """What holds it back as long as it is not its turn."""
+        self._passed: dict[Offset, asyncio.Future[None] | None] = {}
+        """By offset that was found to be passed: when that is durable; ``None``: it is."""
         self._ahead = Offset(0)
         """From where on it was read ahead last."""
         self._reading_ahead: asyncio.Task[None] | None = None
@@ -103,12 +105,17 @@ class Inbox:
         return self.gate is None or self.gate.is_open()
 
     def has_passed(self, offset: Offset) -> bool:
-        """Whether everything before an offset is finished, here and in what comes before it.
+        """Whether everything before an offset is finished for good, here and in what comes before.
 
         A log that lost its end, where that is allowed, is passed where it ends.
         """
         end = min(offset, self.state.data.next_offset)
-        return self.is_its_turn and self.machine.has_passed(end)
+        if not self.is_its_turn or not self.machine.has_passed(end):
+            return False
+        if offset not in self._passed:
+            self._passed[offset] = self.state.underway() if end else None
+        durable = self._passed[offset]
+        return durable is None or (durable.done() and durable.exception() is None)
 
     # ------------------------------------------------------------------ delivering
 
@@ -286,6 +293,7 @@ class Inbox:
     def seek(self, start: Offset) -> asyncio.Future[None] | None:
         """Begin again at ``start``; when that is durable."""
         self._ahead = Offset(0)
+        self._passed.clear()
         return self._commit(self.machine.seek(start))
 
     async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> Glance | None:

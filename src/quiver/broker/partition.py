@@ -45,7 +45,6 @@ from quiver.errors import (
     NotEnoughReplicas,
     PartitionUnavailable,
     QuiverError,
-    StaleLayout,
 )
 from quiver.log.disk import Disk
 from quiver.log.log import Log
@@ -223,17 +222,16 @@ class Partition:
         rows: pa.RecordBatch,
         acks: Acks = Acks.QUORUM,
         *,
-        is_misrouted: bool = False,
+        refusal: QuiverError | None = None,
     ) -> asyncio.Future[Placed]:
         """Store a checked batch. The offset is taken now; the future is done when it is safe.
 
-        One that ``is_misrouted`` is acknowledged if it was stored before, and else refused: whoever
-        sends it can be sure of either.
+        With a ``refusal`` it is acknowledged if it was stored before, and not stored else.
         """
         self.log.require_current()
         repeat = self._sessions.judge(batch)
-        if is_misrouted and repeat is None:
-            raise StaleLayout
+        if repeat is None and refusal is not None:
+            raise refusal
         if batch.columns & _DEDUP_ID and self.window.window_us:
             return self._publish_once(batch, rows, acks, is_repeat=repeat is not None)
         if repeat is not None:

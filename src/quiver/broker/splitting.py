@@ -17,7 +17,13 @@ import structlog
 from quiver.broker.catalog import Catalog, TopicRecord
 from quiver.broker.partitions import Partitions, Place
 from quiver.cluster.metadata import Expect, Put
-from quiver.errors import MetadataError, NotLeader, PartitionUnavailable, TopicNotFound
+from quiver.errors import (
+    MetadataError,
+    NotLeader,
+    PartitionUnavailable,
+    StaleLayout,
+    TopicNotFound,
+)
 from quiver.model.clock import Clock
 from quiver.model.layout import Split, middle_of, split_after
 
@@ -39,14 +45,19 @@ class Splitting:
         """Nothing is published any more: what is not known of a split, the next start will know."""
         self._closed = True
 
-    def is_misrouted(self, record: TopicRecord, index: int, layout: int) -> bool:
-        """Whether a batch that was routed by a layout may hold keys of another partition.
+    def refusal(self, record: TopicRecord, index: int, layout: int) -> StaleLayout | None:
+        """Why a batch that was routed by a layout may not be stored; 0: it was not routed.
 
-        That is so of every batch while it is being decided; 0 is the layout of one without keys.
+        Where the layout has changed, its number is given: no copy of the batch that is still on its
+        way will be stored either. While that is being decided, no number is.
         """
         if not layout:
-            return False
-        return layout < record.changed_in(index) or (record.number, index) in self._held
+            return None
+        if layout < record.changed_in(index):
+            return StaleLayout(layout=record.layout)
+        if (record.number, index) in self._held:
+            return StaleLayout("the partition is being split: try again in a moment")
+        return None
 
     async def split(self, topic: str, index: int, layout: int) -> tuple[TopicRecord, Split, bool]:
         """Split a partition; the topic then, the split, and whether it was made now.

@@ -139,9 +139,7 @@ class Lane:
             self.is_recovering = True
             return Verdict.RETRY
         if error.retryable:
-            # Whoever refuses a layout has looked first whether the batch was stored before.
-            may_be_stored = batch.is_in_doubt and not isinstance(error, StaleLayout)
-            batch.is_in_doubt = may_be_stored or not isinstance(error, _NOT_STORED)
+            batch.is_in_doubt = _may_be_stored(batch, error)
             self.failures += not self.is_recovering
             self.is_recovering = True
             return Verdict.RETRY
@@ -215,3 +213,14 @@ class Lane:
     def _is_before_hole(self, batch: PendingBatch) -> bool:
         assert self._hole is not None, "asked only when there is one"
         return batch.sequence is not None and batch.sequence < self._hole
+
+
+def _may_be_stored(batch: PendingBatch, error: QuiverError) -> bool:
+    """Whether a batch that failed may be stored, now or when another copy of it arrives.
+
+    Whoever refuses a layout has looked first whether the batch was stored before, and one that names
+    the layout of now refuses every copy of it.
+    """
+    if isinstance(error, StaleLayout) and "layout" in error.details:
+        return False
+    return batch.is_in_doubt or not isinstance(error, _NOT_STORED)
