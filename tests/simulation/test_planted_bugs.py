@@ -23,6 +23,9 @@ FIRST_SEEDS = {
     "honour a stale receipt": 4,
     "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 3,
+    "refuse a layout before looking for repeats": 4,
+    "hand nothing down": 29,
+    "deliver a child before its parent": 4,
 }
 """Where to begin, so that the test is quick today."""
 

@@ -47,7 +47,12 @@ class BrokerClient(Client):
         return await self.ask(self.rng.choice(self._nodes), request, timeout_s)
 
     async def publish(
-        self, partition: PartitionId, producer: int, sequence: int, values: tuple[str, ...]
+        self,
+        partition: PartitionId,
+        producer: int,
+        sequence: int,
+        values: tuple[str, ...],
+        layout: int = 0,
     ) -> Stored:
         topic, index = place_of(partition)
         stamp = ProducerStamp(ProducerId(producer), ProducerEpoch(0), Sequence(sequence))
@@ -56,7 +61,8 @@ class BrokerClient(Client):
             dedup_id = value if by_id else None
             builder.add(value.encode(), key_of(value).encode(), dedup_id=dedup_id)
         batch = builder.build(stamp=UNSTAMPED if by_id else stamp)
-        request = Ask(wire.Publish(topic=topic, partition=index), batch.head + bytes(batch.body))
+        publish = wire.Publish(topic=topic, partition=index, layout=layout)
+        request = Ask(publish, batch.head + bytes(batch.body))
         answer: Answer = await self.ask_leader(partition, request)
         published = answer.reply
         assert isinstance(published, wire.Published)
@@ -73,11 +79,22 @@ class BrokerClient(Client):
         )
         return Found(epoch=answer.epoch, watermark=answer.reply.next_offset, values=values)
 
+    async def topic(self, name: str) -> wire.TopicInfo:
+        """A topic as some node knows it."""
+        answer = await self.ask_any(wire.DescribeTopic(name=name, extents=False))
+        assert isinstance(answer.reply, wire.Topic)
+        return answer.reply.topic
+
+    async def split(self, partition: PartitionId, layout: int) -> None:
+        """Have a partition give half of its keys to a new one."""
+        topic, index = place_of(partition)
+        request = wire.SplitPartition(topic=topic, partition=index, layout=layout)
+        await self.ask_leader(partition, Ask(request))
+
     async def _find_leader(self, partition: PartitionId) -> NodeId:
         topic, index = place_of(partition)
-        answer = await self.ask_any(wire.DescribeTopic(name=topic, extents=False))
-        assert isinstance(answer.reply, wire.Topic)
-        leader = answer.reply.topic.partitions[index].leader
+        known = (await self.topic(topic)).partitions
+        leader = known[index].leader if index < len(known) else None
         if leader is None:
             raise NotLeader(f"nobody leads {partition} now")
         self._leaders[partition] = NodeId(leader)

@@ -141,7 +141,7 @@ class BrokerNode(SimulatedNode):
             case wire.Ack() | wire.Nack() | wire.Extend() | wire.Return():
                 whose = settle(broker, request) if ask.is_peer else self._scatter.settle(request)
                 return await whose, ()
-            case wire.CreateTopic() | wire.DescribeTopic():
+            case wire.CreateTopic() | wire.DescribeTopic() | wire.SplitPartition():
                 return wire.Topic(topic=await self._topic(request)), ()
 
         async def local() -> tuple[wire.AnyReply, Sequence[Bytes]]:
@@ -149,7 +149,13 @@ class BrokerNode(SimulatedNode):
 
         return await (local() if ask.is_peer else self._scatter.reply_to(request, local))
 
-    async def _topic(self, request: wire.CreateTopic | wire.DescribeTopic) -> wire.TopicInfo:
+    async def _topic(
+        self, request: wire.CreateTopic | wire.DescribeTopic | wire.SplitPartition
+    ) -> wire.TopicInfo:
+        if isinstance(request, wire.SplitPartition):
+            return await self.broker.split_partition(
+                request.topic, request.partition, request.layout
+            )
         if isinstance(request, wire.DescribeTopic):
             return await self.broker.describe_topic(request.name, extents=False)
         return await self.broker.create_topic(
@@ -165,7 +171,7 @@ class BrokerNode(SimulatedNode):
     async def _store_batch(self, request: wire.Publish, body: bytes) -> Answer:
         """As a session does it."""
         broker = self.broker
-        offer = broker.offer(request.topic, body)
+        offer = broker.offer(request.topic, body, request.layout, request.partition)
         partition = broker.ready_partition(request.topic, request.partition)
         if partition is None:
             partition = await broker.partition(request.topic, request.partition)

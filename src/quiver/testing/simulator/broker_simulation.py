@@ -21,6 +21,7 @@ from quiver.broker import partition as partition_module
 from quiver.broker import partition_state
 from quiver.broker.lease_token import SECRET
 from quiver.broker.replicated_storage import DATA, REPLICAS, STATE
+from quiver.broker.subscription_catalog import covers
 from quiver.cluster.admin import Administration, place_of
 from quiver.cluster.metadata import Entry, Put
 from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
@@ -37,6 +38,7 @@ from quiver.testing.simulator.clients import Producer, Reader
 from quiver.testing.simulator.consumers import Consumer
 from quiver.testing.simulator.history import Letter, Queue
 from quiver.testing.simulator.loop import Process, VirtualLoop
+from quiver.testing.simulator.routed_producer import RoutedProducer
 from quiver.testing.simulator.simulation import (
     SETTINGS,
     TOPIC,
@@ -52,6 +54,10 @@ _CONSUMERS = 2
 _SNAPSHOT_BYTES = 4 << 10
 _LATER = f"{TOPIC}2"
 """The name of a topic that is made in the middle of everything."""
+_DIVIDED = f"{TOPIC}3"
+"""The name of a topic whose partitions are split."""
+_SPLITS_MAX = 3
+_SPLIT_ATTEMPTS = 10
 _FAULT_SHARE = 0.6
 """These seeds take longer, and so have less time for faults."""
 _DRAIN_SECONDS_MAX = 60.0
@@ -88,10 +94,13 @@ class BrokerSimulation(_Simulation):
         self._producers: list[Producer] = []
         self._leases: list[bytes] = []
         self._ids = count(1)
+        self._routed_ids = count(500_000)
         self._queues = self._choose_queues()
+        # What is drawn for splits leaves what is drawn for everything else as it would be.
+        self._divider = Random(f"splits of {seed}")
         for name, queue in self._queues.items():
             self.history.queues[name] = Queue(
-                topics=(TOPIC,) if queue.topics == [TOPIC] else (TOPIC, _LATER),
+                topics=tuple(t for t in _TOPICS if covers(name, queue, t)),
                 ordering=queue.ordering,
                 guarantee=queue.guarantee,
                 max_deliveries=queue.max_deliveries,
@@ -105,7 +114,7 @@ class BrokerSimulation(_Simulation):
         kinds.remove(strict)
         return {
             f"{ordering}.{guarantee}": SubscriptionSettings(
-                topics=[f"{TOPIC}*"] if rng.random() < 0.3 else [TOPIC],
+                topics=[f"{TOPIC}*"] if rng.random() < 0.3 else [TOPIC, _DIVIDED],
                 ordering=ordering,
                 guarantee=guarantee,
                 visibility=rng.choice((1.0, 2.0)),
@@ -146,6 +155,7 @@ class BrokerSimulation(_Simulation):
             registered = (await self._store.list(NODES)).entries
         client = self._client("operator")
         await self._insist(client, _topic(TOPIC, self._settings.partitions))
+        await self._insist(client, _topic(_DIVIDED, 1))
         for name, settings in self._queues.items():
             request = wire.CreateSubscription(
                 name=name, settings=settings, start="earliest", exist_ok=True
@@ -181,7 +191,50 @@ class BrokerSimulation(_Simulation):
                 self._consumers.append(consumer)
                 self._loop.start(Process(client.name), consumer.run())
         self._loop.start(Process("operator"), self._operate(Random(self._rng.random())))
+        for number in range(2):
+            self._route(f"routed-{number}", by_id=number == 1)
+        self._loop.start(Process("divider"), self._divide())
         return self._producers
+
+    def _route(self, name: str, *, by_id: bool) -> None:
+        producer = RoutedProducer(
+            self._divided_client(name),
+            PartitionId(f"{_DIVIDED}/0"),
+            self._routed_ids,
+            self.history,
+            pause_s=(0.05, 0.3),
+            patience_s=self._divider.choice((3.0, 10.0, 60.0)),
+            by_id=by_id,
+        )
+        self._producers.append(producer)
+        self._loop.start(Process(name), producer.run())
+
+    def _divided_client(self, name: str) -> BrokerClient:
+        nodes = [node.name for node in self._nodes]
+        return BrokerClient(name, nodes, self._loop, self._network, Random(self._divider.random()))
+
+    async def _divide(self) -> None:
+        """An operator splits partitions, and moves the leads of what comes of it."""
+        rng, client = self._divider, self._divided_client("divider")
+        for _ in range(_SPLITS_MAX):
+            await asyncio.sleep(rng.uniform(0.3, self._settings.fault_seconds / _SPLITS_MAX))
+            with contextlib.suppress(QuiverError):
+                info = await client.topic(_DIVIDED)
+                index = rng.randrange(len(info.partitions))
+                await self._split(client, PartitionId(f"{_DIVIDED}/{index}"), info.layout)
+                node = rng.choice(self._nodes)
+                if node.cluster is not None and rng.random() < 0.5:
+                    administration = Administration(self._store, node.cluster.view)
+                    await administration.transfer(_DIVIDED, index, None)
+
+    async def _split(self, client: BrokerClient, partition: PartitionId, layout: int) -> None:
+        """Ask for it a few times, if need be; it is made once."""
+        for _ in range(_SPLIT_ATTEMPTS):
+            try:
+                await client.split(partition, layout)
+                return
+            except QuiverError:
+                await client.rest()
 
     def _produce(self, name: str, partition: PartitionId, by_id: bool = False) -> None:
         producer = Producer(
@@ -293,7 +346,7 @@ class BrokerSimulation(_Simulation):
             logical = _logical(partition)
             topic = place_of(partition)[0]
             data, state = self._copies(partition, DATA), self._copies(partition, STATE)
-            if topic in (TOPIC, _LATER):
+            if topic in _TOPICS:
                 self.history.copies[logical] = data
             else:
                 self.history.states[PartitionId(f"{logical}/{DATA}")] = data
@@ -328,6 +381,9 @@ class BrokerSimulation(_Simulation):
 
 
 _ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "origin_subscription"]
+
+
+_TOPICS = (TOPIC, _LATER, _DIVIDED)
 
 
 def _topic(name: str, partitions: int) -> wire.CreateTopic:

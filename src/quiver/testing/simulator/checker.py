@@ -35,17 +35,26 @@ def confirmed_but_lost(history: History) -> Iterator[str]:
         partition: {offset: value for offset, _, value in _longest(copies).values}
         for partition, copies in history.copies.items()
     }
+    known = {
+        (_topic_of(partition), value)
+        for partition, values in final.items()
+        for value in values.values()
+    }
     for send in history.sends:
         if send.outcome == "done" and send.partition in final:
             values = final[send.partition]
             there = values.get(send.offset)
             if send.offset < 0:  # it was stored before, and nobody knew where any more
-                there = send.value if send.value in values.values() else None
+                there = send.value if (_topic_of(send.partition), send.value) in known else None
             if there != send.value:
                 yield (
                     f"{send.value} was confirmed at {send.partition}:{send.offset} in epoch "
                     f"{send.epoch} at {send.ended:.3f} s, where now is {there}"
                 )
+
+
+def _topic_of(partition: PartitionId) -> str:
+    return partition.rpartition("/")[0]
 
 
 def two_values_at_one_offset(history: History) -> Iterator[str]:
@@ -86,6 +95,16 @@ def stored_twice(history: History) -> Iterator[str]:
             if value in places:
                 yield f"{value} is at {partition}:{places[value]} and at {offset}"
             places[value] = offset
+
+
+def stored_in_two_partitions(history: History) -> Iterator[str]:
+    """Also if a partition is split, no value has two places."""
+    places: dict[tuple[str, str], str] = {}
+    for partition, copies in history.copies.items():
+        for offset, _, value in _longest(copies).values:
+            known = places.setdefault((_topic_of(partition), value), f"{partition}:{offset}")
+            if not known.startswith(f"{partition}:"):
+                yield f"{value} is at {known} and at {partition}:{offset}"
 
 
 def out_of_order(history: History) -> Iterator[str]:
@@ -269,6 +288,7 @@ RULES: tuple[Rule, ...] = (
     two_values_at_one_offset,
     never_sent,
     stored_twice,
+    stored_in_two_partitions,
     out_of_order,
     reader_skipped,
     replicas_differ,

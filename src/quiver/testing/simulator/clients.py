@@ -16,8 +16,8 @@ from quiver.testing.simulator.network import SimulatedNetwork
 
 _ATTEMPT_SECONDS = 1.5
 _AGAIN_SECONDS = (0.02, 0.15)
-_REFUSED_SECONDS = 1.0
-_REFUSALS_MAX = 4
+REFUSED_SECONDS = 1.0
+REFUSALS_MAX = 4
 
 BY_ID = "d"
 """How values begin that have an id of their own."""
@@ -145,12 +145,12 @@ class Producer:
                 stored = await self._client.publish(self._partition, producer, sequence, values)
             except ProducerError as error:
                 refused += 1
-                if refused > _REFUSALS_MAX:
+                if refused > REFUSALS_MAX:
                     # It was judged against what is stored, and does not follow: something is lost.
                     self._history.trouble.append(f"{error.code} of {values} ({error})")
                     return False
                 # Perhaps by a leader that has not heard yet that it was replaced.
-                await asyncio.sleep(_REFUSED_SECONDS)
+                await asyncio.sleep(REFUSED_SECONDS)
             except QuiverError:
                 await self._client.rest()
             else:

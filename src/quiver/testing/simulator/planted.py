@@ -19,6 +19,7 @@ from pyroaring import BitMap64
 from quiver.broker import partition
 from quiver.broker.delivery.leases import LeaseTable
 from quiver.broker.delivery.machine import DeliveryMachine
+from quiver.broker.gate import Gate
 from quiver.broker.partition import Partition
 from quiver.broker.partition_state import PartitionState
 from quiver.broker.producers import ProducerSessions
@@ -40,9 +41,10 @@ from quiver.cluster.replica.leader import Leader, Proposal
 from quiver.cluster.replica.leading import Leading
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica import Replica
+from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
-from quiver.model.topic import Durability
+from quiver.model.topic import Acks, Durability
 from quiver.testing.simulator import simulation
 from quiver.testing.simulator.node import Front
 
@@ -205,6 +207,30 @@ _known: WeakKeyDictionary[Clock, dict[str, dict[int, DeliveryMachine]]] = WeakKe
 """Of each node, which has a clock of its own: its machines by the partition's folder."""
 
 
+def _refused_before_it_is_judged(
+    self: Partition,
+    batch: Any,
+    rows: Any,
+    acks: Any = Acks.QUORUM,
+    *,
+    refusal: QuiverError | None = None,
+) -> Any:
+    self.log.require_current()
+    if refusal is not None:
+        raise refusal
+    return _publish(self, batch, rows, acks)
+
+
+_publish = Partition.publish
+
+
+async def _inherit_nothing(self: Partition, data: bytes) -> None:
+    await _inherit(self, b"")
+
+
+_inherit = Partition.inherit
+
+
 BUGS: dict[str, list[Patch]] = {
     "acknowledge before commit": [(Leading, "when_committed", _committed_at_once)],
     "confirm what was under way when deposed": [(Leading, "_end", _confirm_all)],
@@ -243,5 +269,10 @@ BROKER_BUGS: dict[str, list[Patch]] = {
     ],
     "keep the delivery state over a lost lead": [(Partition, "open_state", _open_state_kept)],
     "forget snapshots in the state log": [(LoggedSnapshots, "open", classmethod(_no_snapshots))],
+    "refuse a layout before looking for repeats": [
+        (Partition, "publish", _refused_before_it_is_judged)
+    ],
+    "hand nothing down": [(Partition, "inherit", _inherit_nothing)],
+    "deliver a child before its parent": [(Gate, "is_open", _always(True))],
 }
 """Those that only seeds with brokers find."""

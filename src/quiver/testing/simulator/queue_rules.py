@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from quiver.model.subscription import Guarantee, Ordering
+from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Delivery, History
 
 Message = tuple[str, str, int]
@@ -114,6 +115,42 @@ def order_broken(history: History) -> Iterator[str]:
             seen |= {one.offset for one in portion}
 
 
+def order_broken_by_a_split(history: History) -> Iterator[str]:
+    """The same for the messages of a key in several partitions: they are numbered as they were sent."""
+    lanes: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
+    for one in history.deliveries:
+        if history.queues[one.queue].ordering != Ordering.NONE and not one.key.startswith(BY_ID):
+            lanes[one.queue, one.key].append(one)
+    dead: set[Message] = {
+        (letter.queue, letter.partition, letter.offset) for letter in history.letters
+    }
+    for (name, key), deliveries in lanes.items():
+        if len({one.partition for one in deliveries}) == 1:
+            continue
+        strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE
+        for one in deliveries:
+            message = (name, one.partition, one.offset)
+            known = message in dead or any(
+                other.offset == one.offset and other.invoked < one.invoked
+                for other in deliveries
+                if other.partition == one.partition
+            )
+            if known and not strict:
+                continue
+            for other in deliveries:
+                is_later = _number(other) > _number(one) and other.partition != one.partition
+                if is_later and other.ended < one.invoked:
+                    yield (
+                        f"{name} got {one.partition}:{one.offset} ({one.value}, key {key}) at "
+                        f"{one.ended:.3f} s, after {other.partition}:{other.offset} ({other.value})"
+                    )
+                    break
+
+
+def _number(delivery: Delivery) -> int:
+    return int(delivery.value.partition(".")[2])
+
+
 def too_many_attempts(history: History) -> Iterator[str]:
     """No message is delivered more often than its subscription lets it be."""
     told: set[Message] = set()
@@ -213,6 +250,7 @@ QUEUE_RULES = (
     delivered_after_its_ack,
     at_most_once_twice,
     order_broken,
+    order_broken_by_a_split,
     too_many_attempts,
     neither_acked_nor_dead,
     two_letters_for_one,
