@@ -230,6 +230,40 @@ async def test_members_of_a_group_read_the_child_as_well(tmp_path: Path) -> None
         assert described.members == {"one": ["orders/0", "orders/1"]}
 
 
+# ---------------------------------------------------------------------- readers
+
+
+@async_test
+async def test_whoever_follows_a_topic_reads_the_child_after_the_parent_s_part(
+    tmp_path: Path,
+) -> None:
+    async with clocked(tmp_path, ManualClock()) as client:
+        await client.create_topic("orders")
+        sent: dict[str, list[bytes]] = defaultdict(list)
+
+        async def publish(*payloads: bytes) -> None:
+            for payload in payloads:
+                for key in KEYS:
+                    await client.publish("orders", payload, key=key)
+                    sent[key].append(payload)
+
+        await publish(b"1", b"2")
+        found: dict[str, list[bytes]] = defaultdict(list)
+        async with client.read("orders", follow=True) as reader:
+            messages = reader.messages()
+            first = await anext(messages)
+            assert first.key is not None
+            found[first.key.decode()].append(first.payload)
+            for index in (0, 0, 1):
+                await client.split_partition("orders", index)
+                await publish(b"3 after %d" % index)
+            while sum(map(len, found.values())) < sum(map(len, sent.values())):
+                message = await anext(messages)
+                assert message.key is not None
+                found[message.key.decode()].append(message.payload)
+        assert found == sent
+
+
 # ---------------------------------------------------------------------- stored once
 
 

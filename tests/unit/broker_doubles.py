@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from quiver.broker.broker import Broker, BrokerLimits
+from quiver.cluster.metadata import MetadataStore
 from quiver.cluster.sqlite_store import SqliteStore
 from quiver.log.disk import Disk
 from quiver.model.batch import UnstoredBatch
@@ -55,6 +56,7 @@ async def open_broker(
     clock: Clock | None = None,
     gate: Gate | None = None,
     checks: Gate | None = None,
+    wrap: Callable[[MetadataStore], MetadataStore] = lambda store: store,
     **limits: Any,
 ) -> AsyncIterator[Broker]:
     """A broker over the disk, with the metadata of the folder; closed as a node closes it."""
@@ -64,7 +66,7 @@ async def open_broker(
     limits.setdefault("free_bytes_min", 0)
     broker = Broker(
         "/data",
-        store,
+        wrap(store),
         disk=disk,
         clock=clock,
         run_blocking=gate or Gate(),

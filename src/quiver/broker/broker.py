@@ -88,6 +88,7 @@ class Read(msgspec.Struct, frozen=True):
     start_offset: Offset
     next_offset: Offset
     topic_number: int
+    layout: int
 
 
 class Offer(msgspec.Struct):
@@ -641,7 +642,8 @@ class Broker:
         except LogClosed as closed:
             self._catalog.get(topic)  # it may have been deleted meanwhile
             raise PartitionUnavailable() from closed
-        return Read(entries, log.start_offset, log.next_offset, record.number)
+        layout = self._catalog.get(topic).layout
+        return Read(entries, log.start_offset, log.next_offset, record.number, layout)
 
     async def find_offset(
         self, topic: str, index: int, at: str | None, time_us: int | None

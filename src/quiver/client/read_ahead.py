@@ -3,7 +3,8 @@
 Each partition has one fetch under way and up to two answers waiting; the next fetch goes out as soon
 as an answer is here, whatever the reader is doing. Answers are handed out in the order in which they
 came, so no partition is starved. A fetch that fails in passing is repeated from the same offset:
-nothing is lost and nothing comes twice.
+nothing is lost and nothing comes twice. Whoever follows a topic gets the partitions that are split
+off as well, each after what its keys had before in the partition they came from.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -20,7 +23,7 @@ from quiver.errors import OffsetOutOfRange, QuiverError, TopicNotFound
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import entries_in
-from quiver.model.wire import Fetch, Fetched, TopicInfo
+from quiver.model.wire import Fetch, Fetched, PartitionInfo, TopicInfo
 
 DEPTH = 2
 """Answers of one partition that may wait for the reader."""
@@ -64,9 +67,10 @@ class ReadAhead:
         *,
         follow: bool,
         clock: Clock,
+        grows: bool = False,
         zone: str | None = None,
     ) -> None:
-        """With a ``zone``, replicas in it are read from."""
+        """With a ``zone``, replicas in it are read from. ``grows``: with partitions that are new."""
         self._zone = zone
         self._by_leader: set[int] = set()
         """Partitions whose replica nearby does not have what is wanted yet: the leader is asked."""
@@ -86,11 +90,18 @@ class ReadAhead:
         self._ready: deque[Chunk] = deque()
         self._error: QuiverError | None = None
         self._news: asyncio.Future[None] | None = None
-        self._tasks = {
-            asyncio.create_task(self._read(partition, span)) for partition, span in spans.items()
-        }
-        for task in self._tasks:
-            task.add_done_callback(self._done)
+        self._spans = spans
+        self._layout = info.layout if grows else None
+        """The newest that is known, if new partitions are read."""
+        self._progress = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        for partition, span in spans.items():
+            self._begin(self._read(partition, span))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     async def next_chunk(self) -> Chunk | None:
         """The next of any partition; ``None`` when every partition is read to its end."""
@@ -129,6 +140,7 @@ class ReadAhead:
             self._ready.append(chunk)
             span.offset = chunk.end
             self._tell()
+            self._progress.set()
 
     async def _next_of(self, partition: int, span: Span) -> Chunk:
         """Fetch until there is something, through every error that may pass."""
@@ -173,6 +185,7 @@ class ReadAhead:
                 f"topic {self._topic!r} was deleted and made anew while it was read",
                 topic=self._topic,
             )
+        self._learn(fetched.layout)
         entries = [entry for entry in entries_in(body) if entry.next_offset > span.offset]
         if not entries:
             if address != leader:
@@ -195,6 +208,36 @@ class ReadAhead:
             span.offset,
             end if span.end is None else min(end, span.end),
         )
+
+    # ------------------------------------------------------------------ new partitions
+
+    def _learn(self, layout: int) -> None:
+        if self._layout is not None and layout > self._layout:
+            self._layout = layout
+            self._begin(self._grow(layout))
+
+    async def _grow(self, layout: int) -> None:
+        """Read the partitions that there are since this layout, too."""
+        end = next(iter(self._spans.values())).end
+        try:
+            found = await self._cluster.refresh(self._topic)
+        except QuiverError:
+            found = None
+        if found is None or found.version < layout:
+            self._layout = layout - 1  # whoever answers next says so again
+            return
+        for one in found.info.partitions:
+            if one.index not in self._slots:
+                self._slots[one.index] = asyncio.Semaphore(DEPTH)
+                self._spans[one.index] = Span(0, end)
+                self._begin(self._read_after_parent(one))
+
+    async def _read_after_parent(self, one: PartitionInfo) -> None:
+        parent = None if one.parent is None else self._spans.get(one.parent)
+        while parent is not None and parent.offset < (one.parent_offset or 0):
+            self._progress.clear()
+            await self._progress.wait()
+        await self._read(one.index, self._spans[one.index])
 
     # ------------------------------------------------------------------ endings
 

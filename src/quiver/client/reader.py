@@ -120,6 +120,7 @@ class AsyncReader:
                     layout.info,
                     await self._spans(layout),
                     follow=self._request.follow,
+                    grows=self._request.follow and self._request.partition is None,
                     clock=self._clock,
                     zone=self._request.zone,
                 )

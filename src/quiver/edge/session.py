@@ -393,6 +393,7 @@ class Session:
                 start_offset=read.start_offset,
                 next_offset=read.next_offset,
                 topic_number=read.topic_number,
+                layout=read.layout,
             )
             self._answer(waiting, reply, buffers)
 

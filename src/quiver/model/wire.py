@@ -237,6 +237,8 @@ class Fetched(Reply, tag="fetched"):
     start_offset: int
     next_offset: int
     topic_number: int
+    layout: int = 0
+    """The topic's, as the node knows it: whoever reads all partitions learns that there are more."""
 
 
 class FindOffset(Request, tag="find_offset"):
