@@ -40,6 +40,7 @@ CALLS = {
     "quiver cluster move": "none/0 node-1",
     "quiver cluster nodes": "",
     "quiver cluster partitions": "",
+    "quiver cluster split": "none/0",
     "quiver cluster status": "",
     "quiver consume": "none --wait 0s",
     "quiver message": "none 0pg50dvkjqqg00000400000000000001",

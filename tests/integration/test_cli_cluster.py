@@ -47,6 +47,22 @@ def test_people_get_tables(quiver: Commands, what: str) -> None:
     assert "node-1" in told.out
 
 
+def test_a_partition_is_split(quiver: Commands) -> None:
+    assert quiver("topic", "create", "wide").code == 0
+    child = quiver("cluster", "split", "wide/0", "--json").json
+    assert (child["index"], child["parent"], child["parent_offset"]) == (1, 0, 0)
+    assert child["first_hash"] == 1 << 31
+    told = quiver("cluster", "split", "wide", "1")
+    assert told.code == 0
+    assert told.err == "half of the keys of wide/1 go to partition 2 from now on\n"
+    places = quiver("cluster", "partitions", "wide", "--json").json
+    assert [one["index"] for one in places] == [0, 1, 2]
+    assert "partitions       3" in quiver("topic", "describe", "wide").out
+    told = quiver("cluster", "split", "wide/7")
+    assert (told.code, told.out) == (ExitCode.FAILED, "")
+    assert "has partitions 0 to 2, not 7" in told.err
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -72,6 +88,7 @@ def test_changes_are_in_the_audit_log(quiver: Commands, node: Served) -> None:
     ("command", "said"),
     [
         (["move", "orders", "node-1"], "not a partition: 'orders'; write it as orders/0"),
+        (["split", "orders"], "not a partition: 'orders'; write it as orders/0"),
         (["leaders", "--to", "node-1"], "--to is for --transfer"),
         (["decommission", "node-1", "--wait", "soon"], "not a duration"),
         (["up", "--nodes", "0"], "'--nodes'"),

@@ -157,16 +157,29 @@ def move(
 
 @app.command()
 def split(
-    context: typer.Context, partition: Partition, json: Json = False, url: UrlFlag = None
+    context: typer.Context,
+    partition: Partition,
+    index: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[INDEX]",
+            help="The same without a slash: the topic, then the partition.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+    url: UrlFlag = None,
 ) -> None:
-    """Have a partition give half of its keys to a new one; each key's messages stay in order."""
-    topic, index = _place(partition)
+    """Have a partition give half of its keys to a new one, while it is used."""
+    topic, parent = _place(partition if index is None else f"{partition}/{index}")
     with connected(context, url) as client:
-        child = client.split_partition(topic, index)
+        child = client.split_partition(topic, parent)
     if json:
         print_json(child)
         return
-    tell(f"half of the keys of {partition} go to {topic}/{child.index} from now on")
+    tell(
+        f"half of the keys of {harmless(topic)}/{parent} go to partition {child.index} from now on"
+    )
 
 
 @app.command()

@@ -157,7 +157,7 @@ def setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
     return [
         ("number", str(topic.number)),
         ("created", shown_time(topic.created_us)),
-        ("partitions", str(settings.partitions)),
+        ("partitions", str(len(topic.partitions))),
         ("durability", _shown_durability(settings)),
         ("acks", settings.acks),
         ("retention", _shown_retention(settings.retention)),
