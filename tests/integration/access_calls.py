@@ -41,6 +41,7 @@ SAMPLES: dict[type, Sample] = {
         name="a.orders", settings=TopicSettings(), exist_ok=True
     ),
     wire.AlterTopic: lambda: wire.AlterTopic(name="a.orders", changes={}),
+    wire.SplitPartition: lambda: wire.SplitPartition(topic="a.orders", partition=0, layout=1),
     wire.DescribeTopic: lambda: wire.DescribeTopic(name="a.orders"),
     wire.OpenProducer: lambda: wire.OpenProducer(topic="a.orders"),
     wire.Publish: lambda: wire.Publish(topic="a.orders", partition=0),

@@ -270,7 +270,8 @@ async def test_a_publish_of_an_old_layout_is_refused(tmp_path: Path) -> None:
         peer = await run.peer()
         topic = await peer.create("orders")
         await peer.store("orders", batch_of(b"p"), layout=topic.layout)
-        await peer.ask(wire.SplitPartition(topic="orders", partition=0, layout=topic.layout))
+        split = wire.SplitPartition(topic="orders", partition=0, layout=topic.layout)
+        await peer.ask(split, expect=wire.Topic)
         error = await peer.refusal(peer.publish("orders", batch_of(b"p"), layout=topic.layout))
         assert type(error) is StaleLayout
         await peer.store("orders", batch_of(b"p"), layout=topic.layout + 1)
