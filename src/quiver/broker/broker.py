@@ -266,6 +266,7 @@ class Broker:
         record, split, is_new = await self._splitting.split(name, index, layout)
         if is_new:
             self._partitions.reconfigure(record)
+            self.subscriptions.look_again()
             logger.info(
                 "partition split",
                 topic=name,
@@ -340,17 +341,21 @@ class Broker:
         return [_topic_info(record, self._partition_infos(record)) for record in records]
 
     def _partition_infos(self, record: TopicRecord) -> list[PartitionInfo]:
-        return [
-            PartitionInfo(
-                index=index,
-                first_hash=first_hash,
-                leader=self.storage.leader(record, index),
-                in_sync=self.storage.in_sync(record, index),
-                parent=None if (split := record.origin_of(index)) is None else split.parent,
-                parent_offset=None if split is None else split.offset,
+        origins = {split.child: (split.parent, split.offset) for split in record.splits}
+        infos = []
+        for index, first_hash in enumerate(record.first_hashes):
+            parent, offset = origins.get(index, (None, None))
+            infos.append(
+                PartitionInfo(
+                    index=index,
+                    first_hash=first_hash,
+                    leader=self.storage.leader(record, index),
+                    in_sync=self.storage.in_sync(record, index),
+                    parent=parent,
+                    parent_offset=offset,
+                )
             )
-            for index, first_hash in enumerate(record.first_hashes)
-        ]
+        return infos
 
     @property
     def topic_names(self) -> set[str]:

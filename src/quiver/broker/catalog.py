@@ -123,7 +123,8 @@ class Catalog:
             settings = changed_settings(record.settings, changes)
             if settings.partitions != record.settings.partitions:
                 raise InvalidSetting(
-                    "the number of partitions of a topic cannot be set anew", setting="partitions"
+                    "the number of partitions of a topic cannot be set anew: split one instead",
+                    setting="partitions",
                 )
             return msgspec.structs.replace(record, settings=settings)
 

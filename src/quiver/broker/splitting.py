@@ -53,7 +53,7 @@ class Splitting:
         """
         if not layout:
             return None
-        if layout < record.changed_in(index):
+        if layout < record.layout and layout < record.changed_in(index):
             return StaleLayout(layout=record.layout)
         if (record.number, index) in self._held:
             return StaleLayout("the partition is being split: try again in a moment")

@@ -212,7 +212,8 @@ class Subscriptions:
         )
         version: tuple[int, int] | None = self._version
         inboxes = {}
-        for topic in self._covered(record.name, record.settings):
+        topics = {one.number: one for one in self._covered(record.name, record.settings)}
+        for topic in topics.values():
             for index in self._partitions.led(topic):
                 place = (topic.number, index)
                 try:
@@ -224,7 +225,7 @@ class Subscriptions:
                     version = None  # perhaps it can only not prove it now: it is tried again
         subscription.replace(inboxes, version, self._places(record))
         for inbox in inboxes.values():
-            self._hold_back(subscription, inbox)
+            self._hold_back(subscription, inbox, topics[inbox.topic_number])
             inbox.state.on_messages[record.number] = subscription.notify
             inbox.bury()
         self._at_work[record.name] = subscription
@@ -253,12 +254,12 @@ class Subscriptions:
             counts=self._traffic.subscriptions.of(record.name),
         )
 
-    def _hold_back(self, subscription: Subscription, inbox: Inbox) -> None:
+    def _hold_back(self, subscription: Subscription, inbox: Inbox, topic: TopicRecord) -> None:
         """Where order matters, a partition that was split off comes after what was before it."""
-        topic = self._topics.get(inbox.topic)
+        if inbox.gate is not None or subscription.record.settings.ordering is Ordering.NONE:
+            return
         split = topic.origin_of(inbox.partition)
-        is_ordered = subscription.record.settings.ordering is not Ordering.NONE
-        if split is not None and is_ordered and inbox.gate is None:
+        if split is not None:
             inbox.gate = Gate(
                 partial(_has_passed, subscription, topic.number, split),
                 partial(self._ask_passed, subscription.record.name, topic, split),

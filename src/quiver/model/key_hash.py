@@ -49,7 +49,7 @@ class KeyRouter:
         return cls(even_ranges(partitions), [PartitionIndex(i) for i in range(partitions)])
 
     def partition(self, key: bytes) -> PartitionIndex:
-        return self.owner(key_hash(key))
+        return self._owners[bisect_right(self._starts, key_hash(key)) - 1]
 
     def owner(self, hashed: int) -> PartitionIndex:
         """The partition in whose range a hash is."""
