@@ -115,7 +115,9 @@ class Inbox:
         if offset not in self._passed:
             self._passed[offset] = self.state.underway() if end else None
         durable = self._passed[offset]
-        return durable is None or (durable.done() and durable.exception() is None)
+        return durable is None or (
+            durable.done() and not durable.cancelled() and durable.exception() is None
+        )
 
     # ------------------------------------------------------------------ delivering
 
