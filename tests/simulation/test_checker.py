@@ -95,6 +95,11 @@ def store_twice(history: History) -> None:
     hold(history, (0, 1, "1.0"), (1, 1, "1.1"), (2, 2, "1.2"), (3, 2, "1.2"))
 
 
+def store_in_two_partitions(history: History) -> None:
+    copy = Copy(node=A, watermark=1, values=((0, 1, "1.1"),))
+    history.copies[PartitionId("t/1")] = [copy]
+
+
 def store_out_of_order(history: History) -> None:
     history.sends[0].outcome = history.sends[1].outcome = "unknown"
     hold(history, (0, 1, "1.1"), (1, 1, "1.0"), (2, 2, "1.2"))
@@ -166,6 +171,7 @@ def come_to_no_end(history: History) -> None:
         (read_another_value, "two values at one offset"),
         (read_what_nobody_sent, "never sent"),
         (store_twice, "stored twice"),
+        (store_in_two_partitions, "stored in two partitions"),
         (store_out_of_order, "out of order"),
         (skip_in_a_read, "reader skipped"),
         (begin_late_in_a_read, "reader skipped"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -167,6 +168,41 @@ def begin_with_the_second(history: History) -> None:
     history.deliveries.append(delivery(LEAST, 0, at=9.0, lease=30))
 
 
+def move_the_last(history: History) -> None:
+    """The last message of the key is in a partition that was split off."""
+    child = PartitionId("t/1")
+
+    def moved(one: Any) -> Any:
+        if 2 not in getattr(one, "offsets", (getattr(one, "offset", None),)):
+            return one
+        change = {"offsets": (0,)} if isinstance(one, Settling) else {"offset": 0}
+        return msgspec.structs.replace(one, partition=child, **change)
+
+    history.deliveries = [moved(one) for one in history.deliveries]
+    history.settlings = [moved(one) for one in history.settlings]
+    history.sends = [moved(one) for one in history.sends]
+    values = history.copies[P][0].values
+    history.copies = {
+        P: [Copy(node=NodeId("a"), watermark=2, values=values[:2])],
+        child: [Copy(node=NodeId("a"), watermark=1, values=((0, 1, "1.2"),))],
+    }
+
+
+def deliver_the_child_first(history: History) -> None:
+    move_the_last(history)
+    history.deliveries = [
+        msgspec.structs.replace(one, invoked=0.6, ended=0.7)
+        if (one.queue, one.value) == (LEAST, "1.2")
+        else one
+        for one in history.deliveries
+    ]
+
+
+def go_back_to_the_parent(history: History) -> None:
+    move_the_last(history)
+    history.deliveries.append(delivery(ONCE, 1, at=9.0, lease=30))
+
+
 def try_too_often(history: History) -> None:
     history.deliveries.append(delivery(LEAST, 2, at=9.0, lease=30, attempt=4))
 
@@ -191,6 +227,8 @@ def bury_twice(history: History) -> None:
         (deliver_twice_at_most, "at most once twice"),
         (go_back, "order broken"),
         (begin_with_the_second, "order broken"),
+        (deliver_the_child_first, "order broken by a split"),
+        (go_back_to_the_parent, "order broken by a split"),
         (try_too_often, "too many attempts"),
         (pass_one_over, "neither acked nor dead"),
         (bury_twice, "two letters for one"),
@@ -232,7 +270,8 @@ def acked_and_told_stale(history: History) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda _: None, lapse, leave, give_back, clock_ahead, acked_and_told_stale]
+    "change",
+    [lambda _: None, lapse, leave, give_back, clock_ahead, acked_and_told_stale, move_the_last],
 )
 def test_a_sound_history_has_no_findings(change: Callable[[History], None]) -> None:
     history = sound()
