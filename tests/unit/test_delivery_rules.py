@@ -288,3 +288,27 @@ def test_a_back_off_that_would_rest_less_than_its_minimum_is_refused() -> None:
 @pytest.mark.parametrize(("deliveries", "rest"), [(1, 2), (2, 6), (3, 18), (4, 20), (10_000, 20)])
 def test_a_back_off_grows_up_to_its_maximum(deliveries: int, rest: int) -> None:
     assert Backoff(min=2, max=20, factor=3).delay_us(deliveries) == seconds(rest)
+
+
+# ---------------------------------------------------------------------- what a split waits for
+
+
+def test_a_place_is_passed_when_all_before_it_is_finished_or_waits_for_its_schedule() -> None:
+    machine = subscription(ordering="key", backoff=Backoff(min=50), max_deliveries=2)
+    publish(machine, 4, key=[b"a", b"a", b"b", b"c"], delay=[None, None, None, 1000])
+    assert not machine.has_passed(Offset(4))  # ready, and one in line behind its key
+    assert take(machine, 4) == [0, 2]
+    machine.ack(1, offsets(0))
+    assert take(machine, 4, lease=2) == [1]
+    machine.ack(2, offsets(1))
+    assert machine.has_passed(Offset(2))
+    assert not machine.has_passed(Offset(3))  # leased
+    machine.nack(1, offsets(2), seconds(1))
+    assert not machine.has_passed(Offset(3))  # it rests before it is tried again
+    assert take(machine, 4, at=60, lease=3) == [2]
+    machine.nack(3, offsets(2), seconds(61))
+    assert not machine.has_passed(Offset(3))  # on its way to the dead letters
+    machine.dead_lettered(offsets(2))
+    assert machine.has_passed(Offset(4))
+    assert machine.floor == 3
+    assert not machine.has_passed(Offset(5))  # nobody has looked that far yet
