@@ -165,7 +165,7 @@ class Model:
                 self._finish(message)
             else:
                 message.deliveries -= 1
-                message.state, message.due, message.lease_id = "delayed", now, 0
+                message.state, message.due, message.lease_id = "ready", 0, 0
 
     def release(self, consumer: str, now: int) -> None:
         for message in self.of_state("leased"):

@@ -312,3 +312,12 @@ def test_a_place_is_passed_when_all_before_it_is_finished_or_waits_for_its_sched
     assert machine.has_passed(Offset(4))
     assert machine.floor == 3
     assert not machine.has_passed(Offset(5))  # nobody has looked that far yet
+
+
+def test_what_is_put_back_is_not_passed_whatever_the_clock_of_the_next_leader_says() -> None:
+    machine = subscription(ordering="partition")
+    publish(machine, 3)
+    assert take(machine, 2, at=100) == [0, 1]
+    machine.put_back(1, offsets(0, 1), seconds(100))
+    assert not machine.has_passed(Offset(2))
+    assert take(machine, 3, at=50) == [0, 1, 2]

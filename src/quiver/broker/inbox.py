@@ -104,12 +104,12 @@ class Inbox:
         """Whether it may be delivered, or another partition comes first."""
         return self.gate is None or self.gate.is_open()
 
-    def has_passed(self, offset: Offset) -> bool:
+    def has_passed(self, offset: Offset, *, may_lack: bool) -> bool:
         """Whether everything before an offset is finished for good, here and in what comes before.
 
-        A log that lost its end, where that is allowed, is passed where it ends.
+        A log that ``may_lack`` messages that were committed once is passed where it ends.
         """
-        end = min(offset, self.state.data.next_offset)
+        end = min(offset, self.state.data.next_offset) if may_lack else offset
         if not self.is_its_turn or not self.machine.has_passed(end):
             return False
         if offset not in self._passed:

@@ -101,6 +101,10 @@ class ReplicatedStorage:
 
     # ------------------------------------------------------------------ who serves what
 
+    def may_lack(self, record: TopicRecord) -> bool:
+        """Else one that does is a former leader's, who does not know that it was replaced."""
+        return record.settings.allow_data_loss
+
     def leads(self, record: TopicRecord, index: int) -> bool:
         """Also what it was elected for and is about to lead: whoever comes waits for that."""
         partition = partition_id(record, index)

@@ -30,6 +30,9 @@ class Storage(Protocol):
     def replication(self) -> Replication | None:
         """How well replicas keep up, where there are any."""
 
+    def may_lack(self, record: TopicRecord) -> bool:
+        """Whether a partition may end before an offset that was committed once."""
+
     def leads(self, record: TopicRecord, index: int) -> bool:
         """Whether this node serves the partition."""
 
@@ -86,6 +89,10 @@ class OwnStorage:
         self._disk = disk
         self._clock = clock
         self._run_blocking = run_blocking
+
+    def may_lack(self, _record: TopicRecord) -> bool:
+        """After a loss of power, where not every message is synced."""
+        return True
 
     def leads(self, _record: TopicRecord, _index: int) -> bool:
         return True

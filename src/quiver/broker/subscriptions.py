@@ -261,11 +261,21 @@ class Subscriptions:
         split = topic.origin_of(inbox.partition)
         if split is not None:
             inbox.gate = Gate(
-                partial(_has_passed, subscription, topic.number, split),
+                partial(self._look_passed, subscription, topic, split),
                 partial(self._ask_passed, subscription.record.name, topic, split),
                 subscription.notify_all,
                 self._clock,
             )
+
+    def _look_passed(
+        self, subscription: Subscription, topic: TopicRecord, split: Split
+    ) -> bool | None:
+        """Whether it is done with the parent's part; ``None`` if the parent is not served here."""
+        parent = subscription.inboxes.get((topic.number, split.parent))
+        if parent is None or not parent.is_open:
+            return None
+        may_lack = self._partitions.storage.may_lack(topic)
+        return parent.has_passed(split.offset, may_lack=may_lack)
 
     async def _ask_passed(self, name: str, topic: TopicRecord, split: Split) -> bool:
         passed = await self._anywhere.has_passed(name, topic, split)
@@ -280,7 +290,8 @@ class Subscriptions:
         if inbox is None or not inbox.is_open:
             raise NotLeader(f"this node does not lead partition {index} of {topic!r}")
         await inbox.state.catch_up(inbox.machine, 1)
-        return inbox.is_open and inbox.has_passed(offset)
+        may_lack = self._partitions.storage.may_lack(self._topics.get(topic))
+        return inbox.is_open and inbox.has_passed(offset, may_lack=may_lack)
 
     async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
         return await partition.open_state(self._blank_machines(topic, index))
@@ -541,14 +552,6 @@ class Subscriptions:
             messages=len(dead),
             error=inbox.machine.last_error(Offset(dead.min())) if dead else "",
         )
-
-
-def _has_passed(subscription: Subscription, number: int, split: Split) -> bool | None:
-    """Whether it is done with the parent's part; ``None`` if this node does not serve the parent."""
-    parent = subscription.inboxes.get((number, split.parent))
-    if parent is None or not parent.is_open:
-        return None
-    return parent.has_passed(split.offset)
 
 
 def _of(subscription: Subscription) -> Iterable[Inbox]:

@@ -572,9 +572,10 @@ class DeliveryMachine:
                 self._leases.release(record.lease_id, offsets)
                 if record.counted:
                     self._times.returned(offsets & self._attempts.once, granted)
+                    self._delayed.add(offsets, record.due)
                 else:
                     self._attempts.take_back(offsets)
-                self._delayed.add(offsets, record.due)
+                    self._line_up(offsets)
             case Condemned():
                 granted = self._leases.granted(record.lease_id)
                 self._leases.release(record.lease_id, offsets)
