@@ -16,7 +16,7 @@ from quiver.cluster.records import DRAINING, PARTITIONS, PartitionRecord, decode
 from quiver.testing.memory_store import MemoryStore
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.network import STORE, SimulatedNetwork
-from quiver.testing.simulator.node import FOLDER, SimulatedNode
+from quiver.testing.simulator.node import FOLDER, STOP_SECONDS_MAX, SimulatedNode
 from quiver.testing.simulator.store import Outage
 
 _ROT_BYTES_MIN = 1024
@@ -137,6 +137,7 @@ class Faults:
             self._loop.resume(node.process)
             if node.process.is_dead:
                 node.start()
+            self._start_again(node, STOP_SECONDS_MAX + 1)  # one that is being stopped ends later
 
     def _tell(self, what: str) -> None:
         self.story.append((self._loop.time(), what))

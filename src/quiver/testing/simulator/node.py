@@ -48,7 +48,7 @@ STATE = 1
 _NOTES_KEPT = 5
 _NOTES_BETWEEN_RETENTIONS = 10
 _READ_BYTES = 16 << 10
-_STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 10.0
 
 
 class Front:
@@ -137,7 +137,7 @@ class SimulatedNode:
 
     async def _leave(self, process: Process, cluster: ClusterNode) -> None:
         try:
-            async with asyncio.timeout(_STOP_SECONDS_MAX):
+            async with asyncio.timeout(STOP_SECONDS_MAX):
                 await cluster.hand_over()
                 await asyncio.sleep(self._rng.choice((0.0, 0.5)) * self._rng.random())
                 await self._close()
