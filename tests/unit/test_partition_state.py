@@ -472,6 +472,35 @@ async def _receive_one(subscription: Subscription) -> list[Portion]:
 
 
 @async_test
+async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -> None:
+    """Until then another leader may deliver it again, and a consumer may finish it."""
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+        await broker.create_queue("jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False)
+        await publish(broker, "jobs", batch_of(b"1"))
+        subscription, (portion,) = await received(broker)
+        (inbox,) = subscription.inboxes.values()
+        bury, buried = inbox._bury, []
+
+        async def seen(*what: Any) -> None:
+            buried.append(what)
+            await bury(*what)
+
+        inbox._bury = seen
+        await turns()
+        gate.shut()
+        settlement = Settlement(subscription.token(portion), portion.taken.offsets)
+        nacked = asyncio.ensure_future(subscription.nack([settlement], delay_s=None, error="bad"))
+        await turns()
+        assert buried == []
+        gate.open()
+        await nacked
+        await broker.subscriptions.close()
+        assert await payloads(broker, "jobs.dlq") == [b"1"]
+        assert len(buried) == 1
+
+
+@async_test
 async def test_a_state_that_the_log_refused_once_records_nothing_more(tmp_path: Path) -> None:
     """What it knows is not in the log: what follows from that must not be there either."""
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:

@@ -386,6 +386,8 @@ class Inbox:
         """Store condemned messages in the dead-letter topic, then record that they are there."""
         try:
             while self.machine.condemned:
+                if (underway := self.state.underway()) is not None:
+                    await underway  # until then another leader may deliver them again
                 condemned = self.machine.condemned.copy()
                 missing = condemned.copy()
                 entries: list[StoredBatch] = []
