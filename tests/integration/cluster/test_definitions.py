@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.errors import NotEnoughReplicas, SubscriptionNotFound, TopicExists, TopicNotFound
+from quiver.model.wire import PartitionPlacement
 from tests.integration.cluster.nodes import Cluster, waited
 
 
@@ -93,7 +94,13 @@ def test_replicas_and_min_in_sync_are_as_the_topic_says(three: Cluster) -> None:
     client = three.client(0)
     client.create_topic("pair", replicas=2, min_in_sync=1)
     client.create_topic("default")
-    placed = {one.topic: one for one in client.describe_cluster().partitions}
+    placed: dict[str, PartitionPlacement] = {}
+
+    def are_placed() -> bool:
+        placed.update((one.topic, one) for one in client.describe_cluster().partitions)
+        return {"pair", "default"} <= placed.keys()
+
+    waited(are_placed, "the node that is asked knows of both")
     assert (len(placed["pair"].replicas), placed["pair"].min_in_sync) == (2, 1)
     assert (len(placed["default"].replicas), placed["default"].min_in_sync) == (3, 2)
     with pytest.raises(NotEnoughReplicas):

@@ -97,7 +97,7 @@ class Faults:
         by_name = {node.name: node for node in self._nodes}
         leader = by_name[record.leader]
         joined = sorted(set(record.in_sync) - set(before.in_sync) - {record.leader})
-        others = [by_name[name] for name in record.replicas if name != record.leader]
+        others = [by_name[name] for name in record.replicas if name != record.leader] or [leader]
         other = by_name[joined[0]] if joined else self._rng.choice(others)
         if joined and self._rng.random() < 0.5:
             # The leader does not learn that the other has joined, and goes on without it.
