@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,12 +18,13 @@ from quiver.cluster.metadata import Put
 from quiver.cluster.network import Network
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import MetadataUnavailable, NodeGone
+from quiver.errors import LogFailed, MetadataUnavailable, NodeGone
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.testing.disk import SimulatedDisk
 from quiver.testing.memory_store import MemoryStore
 from tests.aio import async_test
+from tests.unit.broker_doubles import batch_of
 
 A = NodeId("a")
 P = PartitionId("t/0")
@@ -121,6 +123,34 @@ async def test_a_lease_is_kept_after_an_answer_that_nobody_foresaw() -> None:
         async with asyncio.timeout(_SECONDS_MAX):
             await renewed.wait()
         assert told == ["nobody foresaw this"]
+
+
+@async_test
+async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again() -> None:
+    async with member() as (node, store, told):
+        await lead(node, store)
+        failed = node.holdings.replica(P)
+        assert failed is not None
+        disk: Any = node._disk
+        disk.fail("sync", errno.EIO, times=1)
+        with pytest.raises(LogFailed):
+            await failed.logs[0].log.checkpoint()
+        leading = failed.leading
+        with pytest.raises(LogFailed):
+            leading.publish(batch_of(b"one"))
+        assert leading.is_over
+        async with asyncio.timeout(_SECONDS_MAX):
+            while not _leads_anew(node, failed):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        again = node.holdings.replica(P)
+        assert again is not None
+        await again.leading.publish(batch_of(b"two")).committed
+        assert told == []
+
+
+def _leads_anew(node: ClusterNode, before: Replica) -> bool:
+    replica = node.holdings.replica(P)
+    return replica is not None and replica is not before and replica.is_leading
 
 
 @pytest.mark.parametrize("text", ["etcdserver: no leader", "etcdserver: request timed out"])

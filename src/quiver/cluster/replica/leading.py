@@ -32,6 +32,7 @@ from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.signal import Signal
 from quiver.errors import (
     LeaderChanged,
+    LogFailed,
     MetadataConflict,
     MetadataError,
     NotEnoughReplicas,
@@ -141,7 +142,11 @@ class Leading:
     def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> Published:
         """Give a batch its offset; ``NotEnoughReplicas`` if it could not be confirmed now."""
         self.require_writable(in_sync_min)
-        entry, stored = self._logs[log].log.submit(batch, self.machine.epoch)
+        try:
+            entry, stored = self._logs[log].log.submit(batch, self.machine.epoch)
+        except LogFailed:
+            self._give_up()  # it failed while nothing was being published
+            raise
         stored.add_done_callback(self._on_stored)
         return Published(entry, stored, self.when_committed(entry.next_offset, log))
 
@@ -179,11 +184,15 @@ class Leading:
 
     def _on_stored(self, stored: asyncio.Future[StoredBatch]) -> None:
         if stored.cancelled() or stored.exception() is not None:
-            self._over = True
-            self._moved.wake()
-            self._attention.wake()
+            self._give_up()
         else:
             self._look()
+
+    def _give_up(self) -> None:
+        """A log of this node cannot be written any more: it leads no more."""
+        self._over = True
+        self._moved.wake()
+        self._attention.wake()
 
     def _look(self) -> None:
         """See how far everything has come, and tell whoever waits for it."""

@@ -270,9 +270,9 @@ class SimulatedNode:
             return Stored(repeat.stored.base_offset, epoch)
         published = front.leading.publish(batch)
         entry = published.entry
+        sessions.record(entry, None)
         if len(self._logs) > 1:
             self._note(front, batch)
-        sessions.record(entry, None)
         for place, value in enumerate(request.values):
             self._history.appended.append(
                 Appended(
