@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from quiver.broker.broker import Broker
 from quiver.broker.subscription import Subscription
 from quiver.errors import NotLeader
@@ -36,5 +38,25 @@ def test_its_queues_deliver_as_soon_as_it_can_prove_it(tmp_path: Path) -> None:
             storage.open = opened
             await publish(broker, "q", batch_of(b"one"))
             assert await received(broker) == 1
+
+    asyncio.run(story())
+
+
+def test_nobody_is_told_that_a_queue_is_empty_which_it_cannot_look_into(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+            await broker.create_queue("q", TopicSettings(), {}, exist_ok=False)
+            storage: Any = broker.storage
+            opened = storage.open
+
+            async def refuse(*_: Any) -> None:
+                raise NotLeader("this node cannot prove that it leads")
+
+            storage.open = refuse
+            with pytest.raises(NotLeader):
+                await broker.describe_subscription("q")
+            storage.open = opened
+            await publish(broker, "q", batch_of(b"one"))
+            assert (await broker.describe_subscription("q")).ready == 1
 
     asyncio.run(story())

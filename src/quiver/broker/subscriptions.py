@@ -115,6 +115,10 @@ class Subscriptions:
 
     async def describe(self, record: SubscriptionRecord) -> SubscriptionInfo:
         subscription = await self.get(record.name)
+        if subscription.version is None:
+            raise NotLeader(
+                f"partitions of {record.name!r} are being taken up: their depth is unknown"
+            )
         depth = subscription.depth
         return msgspec.structs.replace(
             subscription_info(record),
