@@ -57,6 +57,7 @@ def test_nobody_is_told_that_a_queue_is_empty_which_it_cannot_look_into(tmp_path
                 await broker.describe_subscription("q")
             storage.open = opened
             await publish(broker, "q", batch_of(b"one"))
-            assert (await broker.describe_subscription("q")).ready == 1
+            seen = await broker.describe_subscription("q")
+            assert (seen.ready, seen.unseen) in ((0, 1), (1, 0))
 
     asyncio.run(story())
