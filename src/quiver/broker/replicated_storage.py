@@ -141,7 +141,7 @@ class ReplicatedStorage:
         wanted = {key: len(one.record.replicas) for key, one in state.partitions.items()}
         current = {key: one.record.replicas for key, one in state.partitions.items()}
         new = [partition_id(record, index) for index in range(len(record.first_hashes))]
-        placed = place(wanted | dict.fromkeys(new, replicas), sites, current)
+        placed = place(wanted | dict.fromkeys(new, replicas), sites, current, pinned=current)
         puts = []
         for partition in new:
             first = new_partition(
@@ -219,7 +219,8 @@ class ReplicatedStorage:
         wanted = parent.wanted or len(parent.replicas)
         sizes = {key: len(one.record.replicas) for key, one in state.partitions.items()}
         current = {key: one.record.replicas for key, one in state.partitions.items()}
-        replicas = place(sizes | {child: wanted}, sites_of(state), current)[child]
+        placed = place(sizes | {child: wanted}, sites_of(state), current, pinned=current)
+        replicas = placed[child]
         if len(replicas) < parent.min_in_sync:
             raise NotEnoughReplicas(
                 f"{parent.min_in_sync} replicas must be in sync, and there are {len(replicas)} nodes"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from quiver.errors import NotEnoughReplicas, SubscriptionNotFound, TopicExists, TopicNotFound
@@ -123,3 +125,21 @@ def test_the_number_of_replicas_is_raised_and_lowered(three: Cluster) -> None:
     waited(lambda: placed() == (2, 2, 1), "two replicas")
     client.publish("resized", b"y")
     assert sum(batch.num_rows for batch in client.read("resized", follow=False)) == 11
+
+
+def test_topics_made_one_after_the_other_are_led_evenly(three: Cluster) -> None:
+    client = three.client()
+    names = [f"even-{number}" for number in range(4)]
+    for name in names:
+        client.create_topic(name, partitions=6, replicas=3)
+    first: dict[tuple[str, int], str] = {}
+
+    def are_placed() -> bool:
+        placed = client.describe_cluster().partitions
+        first.update(((one.topic, one.index), one.replicas[0]) for one in placed)
+        return len([place for place in first if place[0] in names]) == 24
+
+    waited(are_placed, "the node that is asked knows of all")
+    led = Counter(node for (topic, _), node in first.items() if topic in names)
+    assert len(led) == 3
+    assert max(led.values()) <= 14, "a third each, but for what other topics left uneven"
