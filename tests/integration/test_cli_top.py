@@ -72,11 +72,11 @@ def test_figures_move_while_it_is_looked_at(top: Terminal, node: Served) -> None
     with quiver.Client(node.url) as client:
         client.publish_many("tickets", [2, 3, 4, 5])
         try:
-            top.wait_for("lag 8")
+            assert "lag 8" in top.wait_for("lag 8")
         finally:
             client.purge("tickets")
             client.publish("tickets", 1)
-    top.wait_for("lag 4")
+    assert "lag 4" in top.wait_for("lag 4")
 
 
 def test_keys_choose_the_table_and_the_order(top: Terminal) -> None:

@@ -131,6 +131,8 @@ async def test_a_node_may_be_stopped_twice_and_before_it_runs(tmp_path: Path) ->
     async with running(tmp_path) as run:
         await run.node.stop()
         await run.node.stop()
+        async with running(tmp_path) as again:
+            assert len(again.connections) == 0, "the folder is free, and a node starts on it"
 
 
 # ---------------------------------------------------------------------- one folder, one node

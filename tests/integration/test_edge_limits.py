@@ -340,6 +340,8 @@ async def test_a_refused_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> N
         await until(lambda: run.closed("protocol_error") == 1 or run.unsent_bytes > 4 * _MIB)
         await clock.advance(30)
         await until(lambda: len(run.connections) == 1)
+        await witness.store("large", batch_of(b"still here"))
+        assert len(run.connections) == 1
         await deaf.reset()
 
 
@@ -459,6 +461,7 @@ async def test_a_client_that_leaves_takes_what_it_waits_for_along(tmp_path: Path
         await until(lambda: all(not session._tasks for session in sessions))
         disk.open()
         await witness.store("orders", batch_of(b"last"))
+        assert (await witness.payloads("orders"))[-1] == b"last"
 
 
 @edge_test

@@ -61,7 +61,8 @@ async def test_a_welcome_tells_the_limits_of_the_connection(tmp_path: Path) -> N
 @edge_test
 async def test_a_ping_is_answered(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
-        await (await run.peer()).ask(wire.Ping(), expect=wire.Done)
+        answer = await (await run.peer()).ask(wire.Ping(), expect=wire.Done)
+        assert isinstance(answer, wire.Done)
 
 
 @edge_test
@@ -444,10 +445,11 @@ async def test_a_topic_created_by_a_client_that_left_can_be_used_by_others(tmp_p
             for _ in range(number):
                 await asyncio.sleep(0)
             await leaving.reset()
-            await other.ask(
+            made = await other.ask(
                 wire.CreateTopic(name=name, settings=TopicSettings(), exist_ok=True),
                 expect=wire.Topic,
             )
+            assert made.topic.name == name
             await other.store(name, batch_of(b"p"))
             await other.ask(wire.DeleteTopic(name=name), expect=wire.Done)
 

@@ -500,16 +500,22 @@ async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -
         assert len(buried) == 1
 
 
+async def used_state(broker: Broker) -> tuple[PartitionState, int]:
+    """The state of a queue's partition, and the number of the subscription that uses it."""
+    await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+    await publish(broker, "jobs", batch_of(b"1"))
+    await received(broker)
+    state = (await broker.partition("jobs", 0)).state
+    assert state is not None
+    (number,) = state.machines
+    return state, number
+
+
 @async_test
 async def test_a_state_that_the_log_refused_once_records_nothing_more(tmp_path: Path) -> None:
     """What it knows is not in the log: what follows from that must not be there either."""
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
-        await publish(broker, "jobs", batch_of(b"1"))
-        await received(broker)
-        state = (await broker.partition("jobs", 0)).state
-        assert state is not None
-        (number,) = state.machines
+        state, number = await used_state(broker)
         log: Any = state._log
         submit = log.submit
 
@@ -529,12 +535,7 @@ async def test_a_state_that_the_log_refused_once_records_nothing_more(tmp_path: 
 @async_test
 async def test_a_state_that_was_closed_records_nothing_more(tmp_path: Path) -> None:
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
-        await publish(broker, "jobs", batch_of(b"1"))
-        await received(broker)
-        state = (await broker.partition("jobs", 0)).state
-        assert state is not None
-        (number,) = state.machines
+        state, number = await used_state(broker)
         log: Any = state._log
 
         async def stays_open() -> None:
