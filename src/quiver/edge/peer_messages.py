@@ -9,14 +9,14 @@ from quiver.model.ids import ProducerEpoch, ProducerId
 from quiver.model.wire import PartitionInfo
 
 
-class StoreBatch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StoreBatch(msgspec.Struct, frozen=True, kw_only=True, tag="StoreBatch"):
     """Store the batch in the body; answered with ``Known`` when that is durable."""
 
     topic: str
     partition: int
 
 
-class LastSequence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class LastSequence(msgspec.Struct, frozen=True, kw_only=True, tag="LastSequence"):
     """A producer was opened: fence whoever had its id before, and say how far that one came."""
 
     topic: str
@@ -25,19 +25,19 @@ class LastSequence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     epoch: ProducerEpoch
 
 
-class CatchUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class CatchUp(msgspec.Struct, frozen=True, kw_only=True, tag="CatchUp"):
     """Answer when this revision of the metadata store is known."""
 
     revision: int
 
 
-class Extents(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Extents(msgspec.Struct, frozen=True, kw_only=True, tag="Extents"):
     """Where the partitions of a topic that the node leads begin and end."""
 
     topic: str
 
 
-class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag="ReadBequest"):
     """What a partition hands down to the one that was split off at an offset, from a byte on."""
 
     topic: str
@@ -46,7 +46,7 @@ class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     begin: int
 
 
-class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
     """Whether a subscription is done with everything before an offset of a partition."""
 
     subscription: str
@@ -55,26 +55,26 @@ class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     offset: int
 
 
-class Bequeathed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Bequeathed(msgspec.Struct, frozen=True, kw_only=True, tag="Bequeathed"):
     """As much of a bequest as fits, and how long it is."""
 
     data: bytes
     size: int
 
 
-class Passed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Passed(msgspec.Struct, frozen=True, kw_only=True, tag="Passed"):
     passed: bool
 
 
-class Sequence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Sequence(msgspec.Struct, frozen=True, kw_only=True, tag="Sequence"):
     last: int | None
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Known(msgspec.Struct, frozen=True, kw_only=True, tag="Known"):
     """It is so."""
 
 
-class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag="Partitions"):
     partitions: list[PartitionInfo]
 
 

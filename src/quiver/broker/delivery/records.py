@@ -14,7 +14,7 @@ from quiver.model.ids import Microseconds, Offset
 NO_LEASE = 0
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, tag="Record"):
     """``offsets`` is a serialised ``BitMap64``."""
 
     offsets: bytes

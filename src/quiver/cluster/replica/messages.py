@@ -13,7 +13,7 @@ from quiver.cluster.replica.epochs import EpochEnd
 from quiver.model.ids import LeaderEpoch, Offset
 
 
-class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag="Fetch"):
     partition: PartitionId
     log: int
     """Which of the partition's logs: 0 has the data, 1 the state of its subscriptions."""
@@ -31,7 +31,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How long the answer may be kept back for something new."""
 
 
-class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="Entries"):
     """The leader's bytes from the fetch's offset on; none if there is nothing new."""
 
     epoch: LeaderEpoch
@@ -41,21 +41,21 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Where the leader's log begins: what is before it may go."""
 
 
-class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag="Diverged"):
     """The follower's log is not a part of the leader's: it must be cut first."""
 
     epoch: LeaderEpoch
     end: EpochEnd
 
 
-class Gone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Gone(msgspec.Struct, frozen=True, kw_only=True, tag="Gone"):
     """Retention has dropped what the follower wants: it must begin anew at ``start``."""
 
     epoch: LeaderEpoch
     start: Offset
 
 
-class NotLeading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class NotLeading(msgspec.Struct, frozen=True, kw_only=True, tag="NotLeading"):
     """The receiver does not lead the partition in that epoch, or does not know the sender."""
 
     epoch: LeaderEpoch

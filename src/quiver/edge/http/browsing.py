@@ -192,6 +192,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/topics/{topic}/messages",
+        id="browse_messages",
         handler=browse_messages,
         summary="Look at stored messages: the newest, or from an offset or a time on, of a key.",
         tag="topics",

@@ -48,15 +48,16 @@ def console_pages() -> tuple[Operation, ...]:
         return Reply(200, file.content, file.media_type, headers=headers)
 
     return (
-        _page("/console", show_console, "The console."),
-        _page("/console/{file}", console_file, "A file of the console."),
+        _page("/console", "show_console", show_console, "The console."),
+        _page("/console/{file}", "console_file", console_file, "A file of the console."),
     )
 
 
-def _page(path: str, handler: Any, summary: str) -> Operation:
+def _page(path: str, id: str, handler: Any, summary: str) -> Operation:
     return Operation(
         method="GET",
         path=path,
+        id=id,
         handler=handler,
         summary=summary,
         tag="node",
@@ -165,5 +166,10 @@ async def _live(call: Call) -> Reply:
 
 
 _LIVE = Operation(
-    method="GET", path="/console/live", handler=_live, summary="Figures as they come.", tag="node"
+    method="GET",
+    path="/console/live",
+    id="live",
+    handler=_live,
+    summary="Figures as they come.",
+    tag="node",
 )

@@ -32,6 +32,7 @@ def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/openapi.json",
+            id="describe_api",
             handler=describe_api,
             summary="This document.",
             tag="node",
@@ -42,6 +43,7 @@ def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/docs",
+            id="show_page",
             handler=show_page,
             summary="A page that lists every path, and sends, receives and deletes messages.",
             tag="node",

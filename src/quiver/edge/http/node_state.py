@@ -42,6 +42,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/healthz",
+        id="is_alive",
         handler=is_alive,
         summary="Whether the process lives.",
         tag="node",
@@ -51,6 +52,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/readyz",
+        id="is_ready",
         handler=is_ready,
         summary="Whether the node takes work: not while it is stopping.",
         tag="node",
@@ -61,6 +63,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/cluster",
+        id="describe_cluster",
         handler=describe_cluster,
         summary="The nodes there are, who holds and leads which partition, and the node that answers.",
         tag="node",

@@ -25,6 +25,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/metrics",
+        id="read_metrics",
         handler=read_metrics,
         summary="The node's figures, as text that Prometheus reads.",
         tag="node",
@@ -34,6 +35,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/alerts",
+        id="list_alerts",
         handler=list_alerts,
         summary="The alerts that fire now, and those that cleared lately.",
         tag="node",

@@ -34,6 +34,8 @@ class Operation(msgspec.Struct, kw_only=True, frozen=True):
 
     method: str
     path: str
+    id: str
+    """The OpenAPI operation id. Generated clients use it as a method name, so it never changes."""
     handler: Handler
     summary: str
     tag: str
@@ -50,7 +52,3 @@ class Operation(msgspec.Struct, kw_only=True, frozen=True):
     """Answered to anybody, without a client."""
     may_cache: bool = False
     """A repeated GET may be answered with 304."""
-
-    @property
-    def id(self) -> str:
-        return self.handler.__name__

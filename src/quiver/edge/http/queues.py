@@ -108,6 +108,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/messages",
+        id="publish_to_queue",
         handler=publish_to_queue,
         summary="Store a message, a list of messages, an Arrow stream or any bytes.",
         tag="queues",
@@ -120,6 +121,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=f"{_PATH}/messages",
+        id="receive_from_queue",
         handler=receive_from_queue,
         summary="Lease messages; waits if there are none and it is asked to.",
         tag="queues",
@@ -130,6 +132,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path=f"{_PATH}/messages/{{receipt_handle}}",
+        id="delete_message",
         handler=delete_message,
         summary="Acknowledge a delivery: the message is done with.",
         tag="queues",
@@ -145,6 +148,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/queues",
+        id="list_queues",
         handler=list_queues,
         summary="Every queue.",
         tag="queues",
@@ -154,6 +158,7 @@ OPERATIONS = (
     Operation(
         method="PUT",
         path=_PATH,
+        id="create_queue",
         handler=create_queue,
         summary="Make a queue; one with the same settings is left as it is.",
         tag="queues",
@@ -165,6 +170,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=_PATH,
+        id="describe_queue",
         handler=describe_queue,
         summary="A queue's settings, and how many messages are in which state.",
         tag="queues",
@@ -175,6 +181,7 @@ OPERATIONS = (
     Operation(
         method="PATCH",
         path=_PATH,
+        id="alter_queue",
         handler=alter_queue,
         summary="Change how a queue delivers; its topic has the settings of storage.",
         tag="queues",
@@ -185,6 +192,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path=_PATH,
+        id="delete_queue",
         handler=delete_queue,
         summary="Remove a queue and everything in it.",
         tag="queues",

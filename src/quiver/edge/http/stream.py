@@ -133,6 +133,7 @@ async def _stream(call: Call) -> Reply:
 _STREAM = Operation(
     method="GET",
     path="/subscriptions/{name}/stream",
+    id="stream",
     handler=_stream,
     summary="Messages as they come.",
     tag="subscriptions",

@@ -134,6 +134,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=f"{_PATH}/messages",
+        id="receive_messages",
         handler=receive_messages,
         summary="Lease messages; waits if there are none and it is asked to.",
         tag="subscriptions",
@@ -144,6 +145,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/ack",
+        id="acknowledge",
         handler=acknowledge,
         summary="Acknowledge deliveries: the messages are done with.",
         tag="subscriptions",
@@ -154,6 +156,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/nack",
+        id="nack",
         handler=give_back,
         summary="Give messages back, to be delivered again.",
         tag="subscriptions",
@@ -164,6 +167,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/extend",
+        id="extend",
         handler=extend,
         summary="Hold messages for longer.",
         tag="subscriptions",
@@ -174,6 +178,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/subscriptions",
+        id="list_subscriptions",
         handler=list_subscriptions,
         summary="Every subscription, those of queues included.",
         tag="subscriptions",
@@ -183,6 +188,7 @@ OPERATIONS = (
     Operation(
         method="PUT",
         path=_PATH,
+        id="create_subscription",
         handler=create_subscription,
         summary="Make a subscription; one with the same settings is left as it is.",
         tag="subscriptions",
@@ -200,6 +206,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=_PATH,
+        id="describe_subscription",
         handler=describe_subscription,
         summary="A subscription's settings, and how many messages are in which state.",
         tag="subscriptions",
@@ -210,6 +217,7 @@ OPERATIONS = (
     Operation(
         method="PATCH",
         path=_PATH,
+        id="alter_subscription",
         handler=alter_subscription,
         summary="Change some of a subscription's settings.",
         tag="subscriptions",
@@ -227,6 +235,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path=_PATH,
+        id="delete_subscription",
         handler=delete_subscription,
         summary="Remove a subscription; the messages stay in their topics.",
         tag="subscriptions",

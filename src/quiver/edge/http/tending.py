@@ -126,6 +126,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/seek",
+        id="seek",
         handler=seek,
         summary="Begin again at another place; receipts given out before are good no more.",
         tag="subscriptions",
@@ -136,6 +137,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=f"{_PATH}/peek",
+        id="peek",
         handler=peek,
         summary="Look at pending messages; nothing changes.",
         tag="subscriptions",
@@ -146,6 +148,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/purge",
+        id="purge",
         handler=purge,
         summary="Finish everything pending, or all that matches a filter.",
         tag="subscriptions",
@@ -157,6 +160,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/redrive",
+        id="redrive",
         handler=redrive,
         summary="Send dead letters back to be tried again, or count them.",
         tag="subscriptions",
@@ -168,6 +172,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/topics/{topic}/messages/{id}",
+        id="find_message",
         handler=find_message,
         summary="A message by its id, and where it stands with each subscription.",
         tag="topics",
@@ -177,6 +182,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/topics/{topic}/messages/{id}",
+        id="cancel_message",
         handler=cancel_message,
         summary="Let a scheduled message never be delivered; 0 if that came too late.",
         tag="topics",

@@ -125,6 +125,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path=f"{_PATH}/messages",
+        id="publish_to_topic",
         handler=publish_to_topic,
         summary="Store a message, a list of messages, an Arrow stream or any bytes.",
         tag="topics",
@@ -137,6 +138,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/topics",
+        id="list_topics",
         handler=list_topics,
         summary="Every topic.",
         tag="topics",
@@ -146,6 +148,7 @@ OPERATIONS = (
     Operation(
         method="PUT",
         path=_PATH,
+        id="create_topic",
         handler=create_topic,
         summary="Make a topic; one with the same settings is left as it is.",
         tag="topics",
@@ -157,6 +160,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=_PATH,
+        id="describe_topic",
         handler=describe_topic,
         summary="A topic's settings and partitions.",
         tag="topics",
@@ -167,6 +171,7 @@ OPERATIONS = (
     Operation(
         method="PATCH",
         path=_PATH,
+        id="alter_topic",
         handler=alter_topic,
         summary="Change some of a topic's settings.",
         tag="topics",
@@ -177,6 +182,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path=_PATH,
+        id="delete_topic",
         handler=delete_topic,
         summary="Remove a topic and everything in it.",
         tag="topics",
