@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import quiver
-from quiver.model.wire import Reply, Request
+from quiver.protocol import Reply, Request
 
 _PAGE = """\
 # Python

@@ -21,7 +21,7 @@ import pytest
 import typer
 
 from quiver.cli import main
-from quiver.cli.exits import run
+from quiver.cli.support.exit_codes import run
 from tests.ports import free_port
 
 app = typer.main.get_command(main.app)

@@ -21,8 +21,8 @@ import uvloop
 from crc32c import crc32c
 
 from benchmarks.harness.child import Child, started
-from quiver.model import wire
-from quiver.model.frames import PREFACE, frame
+from quiver import protocol
+from quiver.protocol.frames import PREFACE, frame
 
 _PREFIX = struct.Struct("<II")
 _SUM = struct.Struct("<I")
@@ -115,7 +115,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def answer(self, request_id: int) -> None:
         if self._transport is not None:
-            self._transport.writelines(frame(wire.encode(wire.Done(id=request_id))))
+            self._transport.writelines(frame(protocol.encode(protocol.Done(id=request_id))))
 
 
 @contextmanager

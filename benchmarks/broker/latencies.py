@@ -15,8 +15,7 @@ from benchmarks.harness.latency import at_rate, latency_rows
 from benchmarks.harness.raw_client import RawConnection
 from benchmarks.harness.row import Row
 from benchmarks.log.subject import ready_batch
-from quiver import AsyncClient, AsyncReader
-from quiver.model import wire
+from quiver import AsyncClient, AsyncReader, protocol
 
 RATE = 500
 _LIMITS_MS = (1.5, 10.0)
@@ -56,7 +55,7 @@ async def _bare(bare: Child, count: int) -> list[float]:
     connection = await RawConnection.connect(bare.address)
     try:
         async with asyncio.timeout(_SECONDS_MAX):
-            request = wire.Publish(topic="", partition=0)
+            request = protocol.Publish(topic="", partition=0)
             return (await at_rate(RATE, count, lambda _: connection.ask(request, batch)))[1]
     finally:
         connection.close()

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 
 from benchmarks.harness.child import Child, running, served
 from quiver import Client
-from quiver.cli.local_cluster.layout import Layout, NodePlace, layout_in
-from quiver.cli.local_cluster.programs import etcd_command, etcd_program
-from quiver.model.wire import ClusterInfo
+from quiver.cli.cluster.layout import Layout, NodePlace, layout_in
+from quiver.cli.cluster.programs import etcd_command, etcd_program
+from quiver.protocol import ClusterInfo
 
 _SECONDS_MAX = 120.0
 

@@ -12,9 +12,9 @@ from typing import cast
 
 import uvloop
 
-from quiver.model import wire
+from quiver import protocol
 from quiver.model.batch import UnstoredBatch
-from quiver.model.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
+from quiver.protocol.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
 
 _SECONDS_MAX = 60.0
 
@@ -24,7 +24,7 @@ class RawConnection(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._frames = FrameAssembler(FRAME_BYTES_MAX)
-        self._waiting: dict[int, asyncio.Future[wire.AnyReply]] = {}
+        self._waiting: dict[int, asyncio.Future[protocol.AnyReply]] = {}
         self._next_id = 0
         self._transport: asyncio.Transport | None = None
 
@@ -33,17 +33,17 @@ class RawConnection(asyncio.BufferedProtocol):
         _, connection = await asyncio.get_running_loop().create_connection(cls, *address)
         assert connection._transport is not None
         connection._transport.write(PREFACE)
-        await connection.ask(wire.Hello(versions=[wire.PROTOCOL_VERSION]))
+        await connection.ask(protocol.Hello(versions=[protocol.PROTOCOL_VERSION]))
         return connection
 
     def ask(
-        self, request: wire.AnyRequest, batch: UnstoredBatch | None = None
-    ) -> asyncio.Future[wire.AnyReply]:
+        self, request: protocol.AnyRequest, batch: UnstoredBatch | None = None
+    ) -> asyncio.Future[protocol.AnyReply]:
         """Send a request; a future of its reply."""
         assert self._transport is not None
         self._next_id = request.id = self._next_id + 1
         body = () if batch is None else (batch.head, batch.body)
-        self._transport.writelines(frame(wire.encode(request), body))
+        self._transport.writelines(frame(protocol.encode(request), body))
         future = asyncio.get_running_loop().create_future()
         self._waiting[request.id] = future
         return future
@@ -65,9 +65,9 @@ class RawConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         for header, _ in self._frames.received(count):
-            reply = wire.decode_reply(header)
+            reply = protocol.decode_reply(header)
             future = self._waiting.pop(reply.id)
-            if isinstance(reply, wire.Failed):
+            if isinstance(reply, protocol.Failed):
                 future.set_exception(RuntimeError(reply.message))
             elif not future.done():
                 future.set_result(reply)
@@ -88,7 +88,7 @@ def publish_pipelined(
     async def publisher(connection: RawConnection, partition: int, left: list[int]) -> None:
         while left:
             batch = batches[left.pop() % len(batches)]
-            await connection.ask(wire.Publish(topic=topic, partition=partition), batch)
+            await connection.ask(protocol.Publish(topic=topic, partition=partition), batch)
 
     async def run() -> float:
         opened = [await RawConnection.connect(address) for _ in range(connections)]

@@ -18,7 +18,7 @@ from benchmarks.log.subject import ready_batch
 from quiver import AsyncClient
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import encode_record_batch
-from quiver.model.wire import SubscriptionInfo
+from quiver.protocol import SubscriptionInfo
 
 _BATCH = 500
 """How many messages are published together, in every queue here: receiving depends on it."""

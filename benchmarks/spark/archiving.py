@@ -7,7 +7,7 @@ import shutil
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, at_least
 from benchmarks.spark.stage import PART, Stage
-from quiver.spark.pipelines.running import BatchFigures, PipelineSettings
+from quiver.spark.pipelines.runner import BatchFigures, PipelineSettings
 from quiver.spark.pipelines.runs import run_archive
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         Reader,
         Tls,
     )
-    from quiver.client.idempotent import idempotent
+    from quiver.client.idempotent.idempotent import idempotent
     from quiver.embedded import open, open_async
     from quiver.model.message import Message
     from quiver.model.topic import Acks, Compression, Durability, Retention, TopicSettings
-    from quiver.model.wire import TopicInfo
+    from quiver.protocol import TopicInfo
 
 __all__ = [
     "Acks",
@@ -63,11 +63,11 @@ _HOMES = {
         "Reader",
         "Tls",
     ),
-    "quiver.client.idempotent": ("idempotent",),
+    "quiver.client.idempotent.idempotent": ("idempotent",),
     "quiver.embedded": ("open", "open_async"),
     "quiver.model.message": ("Message",),
     "quiver.model.topic": ("Acks", "Compression", "Durability", "Retention", "TopicSettings"),
-    "quiver.model.wire": ("TopicInfo",),
+    "quiver.protocol": ("TopicInfo",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

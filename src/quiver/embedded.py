@@ -14,7 +14,7 @@ import structlog
 
 from quiver.client import AsyncClient, Client
 from quiver.config import NodeConfig
-from quiver.edge.access.principal import INTERNAL
+from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.in_process import InProcessChannel
 from quiver.edge.node import Node
 from quiver.model.clock import Clock

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import quiver
 from quiver.errors import QuiverError
-from quiver.model.wire import ClusterInfo, PartitionPlacement
+from quiver.protocol import ClusterInfo, PartitionPlacement
 from tests.chaos.cluster import Cluster
 from tests.chaos.machine import Machine
 from tests.chaos.workload import Seen, Workload, prepare

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import quiver
-from quiver.cluster.etcd.open_etcd import open_etcd
-from quiver.cluster.metadata import Put
+from quiver.cluster.metadata.etcd.open import open_etcd
+from quiver.cluster.metadata.store import Put
 from quiver.config import Metadata
 from quiver.errors import DiskFull, MetadataUnavailable, QuiverError
 from quiver.model.clock import SystemClock

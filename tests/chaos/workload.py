@@ -22,7 +22,7 @@ import msgspec
 import quiver
 from quiver.cluster.records import NodeId, PartitionId
 from quiver.errors import QuiverError, TopicExists
-from quiver.model.wire import PartitionPlacement
+from quiver.protocol import PartitionPlacement
 from quiver.testing.simulator.history import Copy, History, Read, Send
 
 _PATIENCE = "30s"

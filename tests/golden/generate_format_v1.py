@@ -19,7 +19,7 @@ from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import LeaderEpoch, ProducerEpoch, ProducerId, Sequence
 from quiver.model.schema import COLUMN_BIT, schema_of
 from tests.golden.content_v1 import BATCHES, Written
-from tests.unit.small_logs import SetClock
+from tests.unit.log.small_logs import SetClock
 
 FOLDER = Path(__file__).parent / "format-v1"
 SETTINGS = LogSettings(segment_age_s=3600, index_interval_bytes=512)

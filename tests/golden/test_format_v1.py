@@ -30,7 +30,7 @@ from quiver.model.ids import (
 )
 from quiver.model.schema import COLUMNS
 from tests.golden.content_v1 import BATCHES, DAY_US, HOUR_US, SEGMENTS, Written
-from tests.unit.small_logs import SetClock
+from tests.unit.log.small_logs import SetClock
 
 STORED = Path(__file__).parent / "format-v1"
 BASES = [sum(batch.messages for batch in BATCHES[:place]) for place in range(len(BATCHES))]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from quiver.client.channel import Channel
-from quiver.edge.access.credentials import Credentials
+from quiver import protocol
+from quiver.client.transport.channel import Channel
+from quiver.edge.auth.credentials import Credentials
 from quiver.edge.in_process import InProcessChannel
 from quiver.errors import QuiverError
-from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
@@ -27,25 +27,27 @@ NO_SUCH_MESSAGE = "invalid_request"
 REFUSALS = {"unauthenticated", "permission_denied", "quota_exceeded"}
 
 _BATCH = batch_of(b"one")
-Sample = Callable[[], wire.AnyRequest]
+Sample = Callable[[], protocol.AnyRequest]
 SAMPLES: dict[type, Sample] = {
-    wire.Hello: lambda: wire.Hello(versions=[1]),
-    wire.Ping: wire.Ping,
-    wire.Abandon: lambda: wire.Abandon(request=0),
-    wire.DescribeNode: wire.DescribeNode,
-    wire.ReadMetrics: wire.ReadMetrics,
-    wire.ListAlerts: wire.ListAlerts,
-    wire.ListTopics: wire.ListTopics,
-    wire.ListSubscriptions: wire.ListSubscriptions,
-    wire.CreateTopic: lambda: wire.CreateTopic(
+    protocol.Hello: lambda: protocol.Hello(versions=[1]),
+    protocol.Ping: protocol.Ping,
+    protocol.Abandon: lambda: protocol.Abandon(request=0),
+    protocol.DescribeNode: protocol.DescribeNode,
+    protocol.ReadMetrics: protocol.ReadMetrics,
+    protocol.ListAlerts: protocol.ListAlerts,
+    protocol.ListTopics: protocol.ListTopics,
+    protocol.ListSubscriptions: protocol.ListSubscriptions,
+    protocol.CreateTopic: lambda: protocol.CreateTopic(
         name="a.orders", settings=TopicSettings(), exist_ok=True
     ),
-    wire.AlterTopic: lambda: wire.AlterTopic(name="a.orders", changes={}),
-    wire.SplitPartition: lambda: wire.SplitPartition(topic="a.orders", partition=0, layout=1),
-    wire.DescribeTopic: lambda: wire.DescribeTopic(name="a.orders"),
-    wire.OpenProducer: lambda: wire.OpenProducer(topic="a.orders"),
-    wire.Publish: lambda: wire.Publish(topic="a.orders", partition=0),
-    wire.Copy: lambda: wire.Copy(
+    protocol.AlterTopic: lambda: protocol.AlterTopic(name="a.orders", changes={}),
+    protocol.SplitPartition: lambda: protocol.SplitPartition(
+        topic="a.orders", partition=0, layout=1
+    ),
+    protocol.DescribeTopic: lambda: protocol.DescribeTopic(name="a.orders"),
+    protocol.OpenProducer: lambda: protocol.OpenProducer(topic="a.orders"),
+    protocol.Publish: lambda: protocol.Publish(topic="a.orders", partition=0),
+    protocol.Copy: lambda: protocol.Copy(
         topic="a.orders",
         partition=0,
         from_topic="a.orders",
@@ -56,91 +58,95 @@ SAMPLES: dict[type, Sample] = {
         producer_epoch=0,
         sequence=0,
     ),
-    wire.Fetch: lambda: wire.Fetch(topic="a.orders", partition=0, offset=0),
-    wire.FindOffset: lambda: wire.FindOffset(topic="a.orders", partition=0, at="earliest"),
-    wire.CreateSubscription: lambda: wire.CreateSubscription(
+    protocol.Fetch: lambda: protocol.Fetch(topic="a.orders", partition=0, offset=0),
+    protocol.FindOffset: lambda: protocol.FindOffset(topic="a.orders", partition=0, at="earliest"),
+    protocol.CreateSubscription: lambda: protocol.CreateSubscription(
         name="a.billing", settings=SubscriptionSettings(topics=["a.orders"]), exist_ok=True
     ),
-    wire.CreateQueue: lambda: wire.CreateQueue(
+    protocol.CreateQueue: lambda: protocol.CreateQueue(
         name="a.emails", topic=TopicSettings(), exist_ok=True
     ),
-    wire.AlterSubscription: lambda: wire.AlterSubscription(name="a.billing", changes={}),
-    wire.DescribeSubscription: lambda: wire.DescribeSubscription(name="a.billing"),
-    wire.Receive: lambda: wire.Receive(subscription="a.billing"),
-    wire.Ack: lambda: wire.Ack(subscription="a.billing", settlements=[]),
-    wire.Nack: lambda: wire.Nack(subscription="a.billing", settlements=[]),
-    wire.Extend: lambda: wire.Extend(subscription="a.billing", settlements=[], visibility_ms=1),
-    wire.Return: lambda: wire.Return(subscription="a.billing", settlements=[]),
-    wire.Heartbeat: lambda: wire.Heartbeat(subscription="a.group", consumer="c"),
-    wire.Leave: lambda: wire.Leave(subscription="a.group", consumer="c"),
-    wire.Peek: lambda: wire.Peek(subscription="a.billing"),
-    wire.ReadState: lambda: wire.ReadState(subscription="a.billing"),
-    wire.FindMessage: lambda: wire.FindMessage(topic="a.orders", message_id="x"),
-    wire.Cancel: lambda: wire.Cancel(topic="a.orders", ids=[]),
-    wire.Seek: lambda: wire.Seek(subscription="a.billing", at="latest"),
-    wire.Purge: lambda: wire.Purge(subscription="a.billing"),
-    wire.Redrive: lambda: wire.Redrive(subscription="a.billing"),
-    wire.CreateToken: lambda: wire.CreateToken(name="new", grants=["publish:x"]),
-    wire.ListTokens: wire.ListTokens,
-    wire.RevokeToken: lambda: wire.RevokeToken(token_id="0" * 16),
-    wire.DescribeCluster: wire.DescribeCluster,
-    wire.AskPeer: lambda: wire.AskPeer(question=b""),
-    wire.MovePartition: lambda: wire.MovePartition(topic="a.orders", partition=0, nodes=["node-1"]),
-    wire.TransferLead: lambda: wire.TransferLead(topic="a.orders", partition=0),
-    wire.Decommission: lambda: wire.Decommission(node="node-1"),
-    wire.DeleteSubscription: lambda: wire.DeleteSubscription(name="a.spare"),
-    wire.DeleteTopic: lambda: wire.DeleteTopic(name="a.spare-topic"),
+    protocol.AlterSubscription: lambda: protocol.AlterSubscription(name="a.billing", changes={}),
+    protocol.DescribeSubscription: lambda: protocol.DescribeSubscription(name="a.billing"),
+    protocol.Receive: lambda: protocol.Receive(subscription="a.billing"),
+    protocol.Ack: lambda: protocol.Ack(subscription="a.billing", settlements=[]),
+    protocol.Nack: lambda: protocol.Nack(subscription="a.billing", settlements=[]),
+    protocol.Extend: lambda: protocol.Extend(
+        subscription="a.billing", settlements=[], visibility_ms=1
+    ),
+    protocol.Return: lambda: protocol.Return(subscription="a.billing", settlements=[]),
+    protocol.Heartbeat: lambda: protocol.Heartbeat(subscription="a.group", consumer="c"),
+    protocol.Leave: lambda: protocol.Leave(subscription="a.group", consumer="c"),
+    protocol.Peek: lambda: protocol.Peek(subscription="a.billing"),
+    protocol.ReadState: lambda: protocol.ReadState(subscription="a.billing"),
+    protocol.FindMessage: lambda: protocol.FindMessage(topic="a.orders", message_id="x"),
+    protocol.Cancel: lambda: protocol.Cancel(topic="a.orders", ids=[]),
+    protocol.Seek: lambda: protocol.Seek(subscription="a.billing", at="latest"),
+    protocol.Purge: lambda: protocol.Purge(subscription="a.billing"),
+    protocol.Redrive: lambda: protocol.Redrive(subscription="a.billing"),
+    protocol.CreateToken: lambda: protocol.CreateToken(name="new", grants=["publish:x"]),
+    protocol.ListTokens: protocol.ListTokens,
+    protocol.RevokeToken: lambda: protocol.RevokeToken(token_id="0" * 16),
+    protocol.DescribeCluster: protocol.DescribeCluster,
+    protocol.AskPeer: lambda: protocol.AskPeer(question=b""),
+    protocol.MovePartition: lambda: protocol.MovePartition(
+        topic="a.orders", partition=0, nodes=["node-1"]
+    ),
+    protocol.TransferLead: lambda: protocol.TransferLead(topic="a.orders", partition=0),
+    protocol.Decommission: lambda: protocol.Decommission(node="node-1"),
+    protocol.DeleteSubscription: lambda: protocol.DeleteSubscription(name="a.spare"),
+    protocol.DeleteTopic: lambda: protocol.DeleteTopic(name="a.spare-topic"),
 }
 CLUSTER_CHANGES = {
-    wire.MovePartition,
-    wire.TransferLead,
-    wire.Decommission,
+    protocol.MovePartition,
+    protocol.TransferLead,
+    protocol.Decommission,
 }
 OF_THE_CLUSTER = CLUSTER_CHANGES | {
-    wire.AskPeer,
-    wire.CreateToken,
-    wire.ListTokens,
-    wire.RevokeToken,
-    wire.ReadMetrics,
+    protocol.AskPeer,
+    protocol.CreateToken,
+    protocol.ListTokens,
+    protocol.RevokeToken,
+    protocol.ReadMetrics,
 }
 """Calls about what belongs to no team."""
 FOR_ANYBODY_KNOWN = {
-    wire.Hello,
-    wire.Ping,
-    wire.Abandon,
-    wire.DescribeNode,
-    wire.DescribeCluster,
-    wire.ListAlerts,
-    wire.ListTopics,
-    wire.ListSubscriptions,
+    protocol.Hello,
+    protocol.Ping,
+    protocol.Abandon,
+    protocol.DescribeNode,
+    protocol.DescribeCluster,
+    protocol.ListAlerts,
+    protocol.ListTopics,
+    protocol.ListSubscriptions,
 }
 """Calls that need no grant: listings leave out what the caller may not see."""
 FOR_READERS = FOR_ANYBODY_KNOWN | {
-    wire.DescribeTopic,
-    wire.Fetch,
-    wire.FindOffset,
-    wire.DescribeSubscription,
-    wire.Receive,
-    wire.Ack,
-    wire.Nack,
-    wire.Extend,
-    wire.Return,
-    wire.Heartbeat,
-    wire.Leave,
-    wire.Peek,
-    wire.ReadState,
-    wire.FindMessage,
+    protocol.DescribeTopic,
+    protocol.Fetch,
+    protocol.FindOffset,
+    protocol.DescribeSubscription,
+    protocol.Receive,
+    protocol.Ack,
+    protocol.Nack,
+    protocol.Extend,
+    protocol.Return,
+    protocol.Heartbeat,
+    protocol.Leave,
+    protocol.Peek,
+    protocol.ReadState,
+    protocol.FindMessage,
 }
 
 
-def body_of(request: wire.AnyRequest) -> Sequence[Bytes]:
-    return (_BATCH.head, _BATCH.body) if isinstance(request, wire.Publish) else ()
+def body_of(request: protocol.AnyRequest) -> Sequence[Bytes]:
+    return (_BATCH.head, _BATCH.body) if isinstance(request, protocol.Publish) else ()
 
 
-Edge = Callable[[Running, "str | None", wire.AnyRequest], Awaitable[str]]
+Edge = Callable[[Running, "str | None", protocol.AnyRequest], Awaitable[str]]
 
 
-async def over_native(run: Running, token: str | None, request: wire.AnyRequest) -> str:
+async def over_native(run: Running, token: str | None, request: protocol.AnyRequest) -> str:
     """On a connection of its own, whose hello has the token."""
     peer = await run.peer(greet=False)
     try:
@@ -150,10 +156,10 @@ async def over_native(run: Running, token: str | None, request: wire.AnyRequest)
         return error.code
     finally:
         await peer.close()
-    return reply.code if isinstance(reply, wire.Failed) else DONE
+    return reply.code if isinstance(reply, protocol.Failed) else DONE
 
 
-async def in_process(run: Running, token: str | None, request: wire.AnyRequest) -> str:
+async def in_process(run: Running, token: str | None, request: protocol.AnyRequest) -> str:
     """As the edges over HTTP and WebSocket do: authenticated, then in a session of the principal's."""
     services = run.node.services
     assert services is not None

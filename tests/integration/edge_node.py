@@ -20,7 +20,7 @@ import structlog
 import uvloop
 
 from quiver.config import Address, Alerts, Limits, NodeConfig, Quotas, Security
-from quiver.edge.native import NativeConnection
+from quiver.edge.native.server import NativeConnection
 from quiver.edge.node import Node
 from quiver.log.disk import AppendFile, Bytes, Disk
 from quiver.model.clock import Clock

@@ -6,8 +6,8 @@ import os
 import signal
 
 import quiver
-from quiver.client.idempotent import Work
-from quiver.client.received import ReceivedMessage
+from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.idempotent.idempotent import Work
 from tests.killable import report
 
 QUEUE = "payments"

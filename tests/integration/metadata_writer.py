@@ -12,8 +12,8 @@ import asyncio
 
 import uvloop
 
-from quiver.cluster.metadata import Expect, Put
-from quiver.cluster.sqlite_store import SqliteStore
+from quiver.cluster.metadata.sqlite import SqliteStore
+from quiver.cluster.metadata.store import Expect, Put
 from quiver.errors import QuiverError
 from quiver.model.clock import SystemClock
 from tests.killable import report

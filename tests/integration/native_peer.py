@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
+from quiver import protocol
 from quiver.config import Address
 from quiver.errors import QuiverError, error_from
-from quiver.model import wire
 from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
 from quiver.model.builder import BatchBuilder
 from quiver.model.envelope import UNSTAMPED, ProducerStamp, entries_in
-from quiver.model.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
 from quiver.model.topic import Compression, TopicSettings
+from quiver.protocol.frames import FRAME_BYTES_MAX, PREFACE, FrameAssembler, frame
 
 SECONDS_MAX = 50.0
 
-ReplyType = TypeVar("ReplyType", bound=wire.Reply)
+ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
 
 
 class Hangup(Exception):
@@ -42,7 +42,7 @@ class Peer:
         self._reader = reader
         self._writer = writer
         self._frames = FrameAssembler(FRAME_BYTES_MAX)
-        self._replies: deque[tuple[wire.AnyReply, memoryview]] = deque()
+        self._replies: deque[tuple[protocol.AnyReply, memoryview]] = deque()
         self._next_id = 0
         self.alive.add(self)
 
@@ -61,10 +61,10 @@ class Peer:
             await peer.greet(token)
         return peer
 
-    async def greet(self, token: str | None = None) -> wire.Welcome:
+    async def greet(self, token: str | None = None) -> protocol.Welcome:
         self.write(PREFACE)
-        hello = wire.Hello(versions=[wire.PROTOCOL_VERSION], token=token)
-        return await self.ask(hello, expect=wire.Welcome)
+        hello = protocol.Hello(versions=[protocol.PROTOCOL_VERSION], token=token)
+        return await self.ask(hello, expect=protocol.Welcome)
 
     # ------------------------------------------------------------------ sending
 
@@ -77,27 +77,27 @@ class Peer:
         async with asyncio.timeout(SECONDS_MAX):
             await self._writer.drain()
 
-    def request(self, request: wire.AnyRequest, body: Sequence[Bytes] = ()) -> int:
+    def request(self, request: protocol.AnyRequest, body: Sequence[Bytes] = ()) -> int:
         """Send a request under an id of its own, and return that."""
         self._next_id += 1
         request.id = self._next_id
-        self.write(*frame(wire.encode(request), body))
+        self.write(*frame(protocol.encode(request), body))
         return request.id
 
     def publish(self, topic: str, batch: UnstoredBatch, partition: int = 0, **rest: Any) -> int:
-        request = wire.Publish(topic=topic, partition=partition, **rest)
+        request = protocol.Publish(topic=topic, partition=partition, **rest)
         return self.request(request, [batch.head, batch.body])
 
     # ------------------------------------------------------------------ receiving
 
-    async def reply(self) -> tuple[wire.AnyReply, memoryview]:
+    async def reply(self) -> tuple[protocol.AnyReply, memoryview]:
         """The next reply, whichever request it is to; ``Hangup`` if there is none to come."""
         async with asyncio.timeout(SECONDS_MAX):
             while not self._replies:
                 await self._receive()
         return self._replies.popleft()
 
-    async def answer(self, request_id: int) -> tuple[wire.AnyReply, memoryview]:
+    async def answer(self, request_id: int) -> tuple[protocol.AnyReply, memoryview]:
         """The reply to one request; those to others are kept."""
         passed = []
         try:
@@ -130,13 +130,13 @@ class Peer:
             taken, data = data[: len(room)], data[len(room) :]
             room[: len(taken)] = taken
             for header, body in self._frames.received(len(taken)):
-                self._replies.append((wire.decode_reply(header), body))
+                self._replies.append((protocol.decode_reply(header), body))
 
     # ------------------------------------------------------------------ calls
 
     async def ask(
         self,
-        request: wire.AnyRequest,
+        request: protocol.AnyRequest,
         body: Sequence[Bytes] = (),
         *,
         expect: type[ReplyType],
@@ -146,7 +146,7 @@ class Peer:
 
     async def expect(self, request_id: int, kind: type[ReplyType]) -> ReplyType:
         reply, _ = await self.answer(request_id)
-        if isinstance(reply, wire.Failed):
+        if isinstance(reply, protocol.Failed):
             raise error_from(reply.code, reply.message, reply.details)
         assert isinstance(reply, kind), reply
         return reply
@@ -154,24 +154,24 @@ class Peer:
     async def refusal(self, request_id: int) -> QuiverError:
         """The error that a request is answered with."""
         reply, _ = await self.answer(request_id)
-        assert isinstance(reply, wire.Failed), reply
+        assert isinstance(reply, protocol.Failed), reply
         return error_from(reply.code, reply.message, reply.details)
 
-    async def create(self, name: str, **settings: Any) -> wire.TopicInfo:
-        request = wire.CreateTopic(name=name, settings=TopicSettings(**settings))
-        return (await self.ask(request, expect=wire.Topic)).topic
+    async def create(self, name: str, **settings: Any) -> protocol.TopicInfo:
+        request = protocol.CreateTopic(name=name, settings=TopicSettings(**settings))
+        return (await self.ask(request, expect=protocol.Topic)).topic
 
     async def store(
         self, topic: str, batch: UnstoredBatch, partition: int = 0, **rest: Any
-    ) -> wire.Published:
-        return await self.expect(self.publish(topic, batch, partition, **rest), wire.Published)
+    ) -> protocol.Published:
+        return await self.expect(self.publish(topic, batch, partition, **rest), protocol.Published)
 
     async def entries(
         self, topic: str, offset: int = 0, partition: int = 0, **rest: Any
     ) -> list[StoredBatch]:
-        request = wire.Fetch(topic=topic, partition=partition, offset=offset, **rest)
+        request = protocol.Fetch(topic=topic, partition=partition, offset=offset, **rest)
         reply, body = await self.answer(self.request(request))
-        if isinstance(reply, wire.Failed):
+        if isinstance(reply, protocol.Failed):
             raise error_from(reply.code, reply.message, reply.details)
         return entries_in(body)
 
@@ -186,7 +186,7 @@ class Peer:
         return found
 
     async def counters(self) -> dict[str, float]:
-        return (await self.ask(wire.DescribeNode(), expect=wire.Node)).counters
+        return (await self.ask(protocol.DescribeNode(), expect=protocol.Node)).counters
 
     # ------------------------------------------------------------------ endings
 

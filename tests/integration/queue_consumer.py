@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 import quiver
-from quiver.client.received import ReceivedMessage
+from quiver.client.consumer.received import ReceivedMessage
 from quiver.errors import QuiverError
 from tests.killable import report
 

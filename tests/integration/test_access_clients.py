@@ -12,7 +12,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from quiver.config import Quotas, Security
-from quiver.edge.access.clients import ForwarderClients, NodeClients, bearer_token
+from quiver.edge.principal_clients import ForwarderClients, NodeClients, bearer_token
 from quiver.errors import (
     Overloaded,
     PermissionDenied,

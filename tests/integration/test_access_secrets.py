@@ -12,12 +12,11 @@ import msgspec
 import pytest
 import structlog
 
-from quiver import AsyncClient
-from quiver.client.access import Access
+from quiver import AsyncClient, protocol
+from quiver.client.transport.access import Access
 from quiver.config import Security
-from quiver.edge.access.credentials import Credentials
+from quiver.edge.auth.credentials import Credentials
 from quiver.errors import QuiverError
-from quiver.model import wire
 from tests.integration.access_calls import SAMPLES, in_process, over_native
 from tests.integration.edge_node import edge_test, running
 
@@ -52,8 +51,8 @@ async def test_a_token_is_in_no_log_line_error_metric_or_file(
             assert run.node.services is not None
             said.append(run.node.services.metrics.values())
             said += [repr(Credentials(token=text)), repr(Access(token=text))]
-            said += [repr(wire.Hello(versions=[1], token=text))]
-            said += [repr(wire.TokenCreated(info=info, token=text))]
+            said += [repr(protocol.Hello(versions=[1], token=text))]
+            said += [repr(protocol.TokenCreated(info=info, token=text))]
     finally:
         structlog.configure(**before)
     said += [caplog.text, *capfd.readouterr()]
@@ -99,6 +98,6 @@ def test_a_frame_with_a_broken_hello_does_not_repeat_its_token() -> None:
     header = msgspec.msgpack.encode(
         {"call": "hello", "id": 1, "versions": "x", "token": "qv_secret"}
     )
-    with pytest.raises(wire.BadRequest) as caught:
-        wire.decode_request(memoryview(header))
+    with pytest.raises(protocol.BadRequest) as caught:
+        protocol.decode_request(memoryview(header))
     assert "qv_secret" not in repr(caught.value.reply) + str(caught.value)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quiver import AsyncClient
+from quiver import AsyncClient, protocol
 from quiver.config import Quotas, Security
-from quiver.edge.access.attempts import BURST
-from quiver.edge.access.tokens import TokenStore
+from quiver.edge.auth.tokens import TokenStore
+from quiver.edge.limits.failed_logins import BURST
 from quiver.errors import (
     InvalidReceipt,
     InvalidRequest,
@@ -18,7 +18,6 @@ from quiver.errors import (
     QuotaExceeded,
     Unauthenticated,
 )
-from quiver.model import wire
 from tests.integration.edge_node import Running, edge_test, running, until
 from tests.integration.native_peer import Hangup, batch_of
 
@@ -87,7 +86,7 @@ class TestQuotas:
             began = asyncio.get_running_loop().time()
             sent = [peer.publish("orders", batch_of(b"%d" % number)) for number in range(99)]
             for request_id in sent:
-                await peer.expect(request_id, wire.Published)
+                await peer.expect(request_id, protocol.Published)
             assert asyncio.get_running_loop().time() - began > 0.7, "a second for the fifty over"
             assert len(await peer.payloads("orders")) == 99
 
@@ -165,7 +164,7 @@ async def _refused(mine: AsyncClient, queue: str) -> QuotaExceeded:
     """How a receive is refused that is not tried again."""
     _, channel = await mine._read_cluster.pool.any_channel()
     with pytest.raises(QuotaExceeded) as refused:
-        await channel.call(wire.Receive(subscription=queue))
+        await channel.call(protocol.Receive(subscription=queue))
     return refused.value
 
 
@@ -194,9 +193,9 @@ class TestOthers:
             async with client(run, await token(run, "a")) as mine:
                 producer = mine.producer("orders", name="nightly")
                 await (await producer.send(b"1", sequence=1))
-                await two.ask(wire.OpenProducer(name="nightly"), expect=wire.ProducerOpened)
+                await two.ask(protocol.OpenProducer(name="nightly"), expect=protocol.ProducerOpened)
                 await (await producer.send(b"2", sequence=2))
-                await one.ask(wire.OpenProducer(name="nightly"), expect=wire.ProducerOpened)
+                await one.ask(protocol.OpenProducer(name="nightly"), expect=protocol.ProducerOpened)
                 with pytest.raises(ProducerFenced):
                     await (await producer.send(b"3", sequence=3))
                 await producer.abort()

@@ -11,7 +11,7 @@ import pytest
 
 from quiver import AsyncClient
 from quiver.config import Security
-from quiver.edge.access.tls import ServerTls
+from quiver.edge.auth.tls import ServerTls
 from quiver.errors import ConnectionLost, InvalidSetting, PermissionDenied, Unauthenticated
 from tests.integration.certificates import Authority
 from tests.integration.edge_node import Running, edge_test, running

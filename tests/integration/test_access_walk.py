@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from quiver import protocol
 from quiver.config import Security
-from quiver.edge.access.principal import INTERNAL
-from quiver.edge.access.tokens import TokenStore
+from quiver.edge.auth.principal import INTERNAL
+from quiver.edge.auth.tokens import TokenStore
 from quiver.edge.in_process import InProcessChannel
-from quiver.model import wire
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.testing.clock import ManualClock
@@ -31,7 +31,7 @@ from tests.integration.access_calls import (
 )
 from tests.integration.edge_node import Running, edge_test, running
 
-CALLS = typing.get_args(wire.AnyRequest)
+CALLS = typing.get_args(protocol.AnyRequest)
 
 
 def tokens_of(run: Running) -> TokenStore:
@@ -52,13 +52,13 @@ async def guarded(folder: Path) -> AsyncIterator[Running]:
         assert run.node.services is not None
         inside = InProcessChannel(run.node.services, INTERNAL)
         for name in ("a.orders", "a.spare-topic"):
-            await inside.call(wire.CreateTopic(name=name, settings=TopicSettings()))
-        await inside.call(wire.CreateQueue(name="a.emails", topic=TopicSettings()))
+            await inside.call(protocol.CreateTopic(name=name, settings=TopicSettings()))
+        await inside.call(protocol.CreateQueue(name="a.emails", topic=TopicSettings()))
         for name in ("a.billing", "a.spare"):
             settings = SubscriptionSettings(topics=["a.orders"])
-            await inside.call(wire.CreateSubscription(name=name, settings=settings))
+            await inside.call(protocol.CreateSubscription(name=name, settings=settings))
         settings = SubscriptionSettings(topics=["a.orders"], ordering="partition")
-        await inside.call(wire.CreateSubscription(name="a.group", settings=settings))
+        await inside.call(protocol.CreateSubscription(name="a.group", settings=settings))
         await inside.close()
         yield run
 
@@ -99,7 +99,7 @@ class TestEveryCall:
     async def test_a_revoked_token_is_as_good_as_none(self, edge: Edge, tmp_path: Path) -> None:
         async with guarded(tmp_path) as run:
             info, text = await tokens_of(run).create("a", ["admin:*", "publish:*", "consume:*"])
-            assert await edge(run, text, SAMPLES[wire.ListTokens]()) == DONE
+            assert await edge(run, text, SAMPLES[protocol.ListTokens]()) == DONE
             await tokens_of(run).revoke(info.id)
             assert set((await walk(run, edge, text)).values()) == {"unauthenticated"}
 
@@ -133,9 +133,9 @@ class TestEveryCall:
     async def test_an_administrator_manages_tokens(self, edge: Edge, tmp_path: Path) -> None:
         async with guarded(tmp_path) as run:
             answers = await walk(run, edge, await token(run, "admin:*"))
-            assert answers[wire.CreateToken] == answers[wire.ListTokens] == DONE
-            assert answers[wire.RevokeToken] == "token_not_found"
-            assert answers[wire.Publish] == answers[wire.Receive] == "permission_denied"
+            assert answers[protocol.CreateToken] == answers[protocol.ListTokens] == DONE
+            assert answers[protocol.RevokeToken] == "token_not_found"
+            assert answers[protocol.Publish] == answers[protocol.Receive] == "permission_denied"
 
     @edge_test
     async def test_an_administrator_of_a_node_on_its_own_is_told_so(
@@ -143,7 +143,7 @@ class TestEveryCall:
     ) -> None:
         async with guarded(tmp_path) as run:
             answers = await walk(run, edge, await token(run, "admin:*"))
-            assert answers[wire.DescribeCluster] == DONE
+            assert answers[protocol.DescribeCluster] == DONE
             assert {answers[call] for call in CLUSTER_CHANGES} == {"not_a_cluster"}
 
     @edge_test
@@ -153,5 +153,5 @@ class TestEveryCall:
         async with guarded(tmp_path) as run:
             theirs = await token(run, "consume:b.*")
             for name in ("a.orders", "a.nothing"):
-                request = wire.DescribeTopic(name=name)
+                request = protocol.DescribeTopic(name=name)
                 assert await edge(run, theirs, request) == "permission_denied"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pages.command_line import Command, commands
 
-from quiver.cli.exits import ExitCode, run
+from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, Served, app, command, environment, served, unused_address
 from tests.terminal import terminal
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiver.cli.exits import ExitCode, run
+from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, Served, app, served
 
 Capture = pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiver.cli.exits import ExitCode, run
+from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, app, served
 
 Capture = pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiver.cli.exits import run
+from quiver.cli.support.exit_codes import run
 from tests.serving import Commands, Served, app, served, unused_address
 
 

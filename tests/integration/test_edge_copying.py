@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from quiver import protocol
 from quiver.errors import (
     InvalidRequest,
     MessageTooLarge,
@@ -17,19 +18,18 @@ from quiver.errors import (
     SequenceGap,
     TopicNotFound,
 )
-from quiver.model import wire
 from tests.integration.edge_node import edge_test, running
 from tests.integration.native_peer import Peer, batch_of
 
 
-async def _staged(peer: Peer, **target: Any) -> wire.Copy:
+async def _staged(peer: Peer, **target: Any) -> protocol.Copy:
     """Three entries in one topic, and the request that copies the first and the last of them."""
     staging = await peer.create("staging", partitions=2)
     await peer.create("orders", **target)
     for some in ([b"a", b"b"], [b"left out"], [b"c"]):
         await peer.store("staging", batch_of(*some), partition=1)
-    opened = await peer.ask(wire.OpenProducer(), expect=wire.ProducerOpened)
-    return wire.Copy(
+    opened = await peer.ask(protocol.OpenProducer(), expect=protocol.ProducerOpened)
+    return protocol.Copy(
         topic="orders",
         partition=0,
         from_topic="staging",
@@ -48,7 +48,7 @@ async def test_entries_are_copied_in_the_order_asked_for_under_the_producers_seq
 ) -> None:
     async with running(tmp_path) as run:
         peer = await run.peer()
-        copied = await peer.ask(await _staged(peer), expect=wire.Copied)
+        copied = await peer.ask(await _staged(peer), expect=protocol.Copied)
         assert (copied.entries, copied.messages) == (2, 3)
         entries = await peer.entries("orders")
         assert [(one.base_offset, one.sequence, one.count) for one in entries] == [
@@ -68,9 +68,9 @@ async def test_a_copy_that_is_repeated_adds_nothing(tmp_path: Path) -> None:
         peer = await run.peer()
         request = await _staged(peer)
         half = msgspec.structs.replace(request, offsets=[0])
-        await peer.ask(half, expect=wire.Copied)
+        await peer.ask(half, expect=protocol.Copied)
         for _ in range(2):
-            copied = await peer.ask(request, expect=wire.Copied)
+            copied = await peer.ask(request, expect=protocol.Copied)
             assert copied.entries == 2
         assert await peer.payloads("orders") == [b"a", b"b", b"c"]
 

@@ -15,20 +15,20 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from quiver import protocol
 from quiver.config import Address
 from quiver.errors import InvalidBatch, ProtocolError, UnknownCall, UnsupportedProtocol
-from quiver.model import wire
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import encode_record_batch
 from quiver.model.envelope import BATCH_BYTES_MAX, ProducerStamp, seal_batch
-from quiver.model.frames import FRAME_BYTES_MAX, HEADER_BYTES_MAX, PREFACE, frame
 from quiver.model.ids import ProducerId, Sequence
 from quiver.model.schema import PAYLOAD
 from quiver.model.topic import Compression
+from quiver.protocol.frames import FRAME_BYTES_MAX, HEADER_BYTES_MAX, PREFACE, frame
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import Running, edge_test, running, until
 from tests.integration.native_peer import Hangup, Peer, batch_of
-from tests.unit.hostile_bodies import mutants
+from tests.unit.model.hostile_bodies import mutants
 
 GARBAGE = [
     b"GET / HTTP/1.1\r\nHost: quiver\r\n\r\n",
@@ -43,7 +43,7 @@ GARBAGE = [
 
 async def _is_unharmed(run: Running, witness: Peer) -> None:
     """Whoever was connected all the while is served as before, and nothing went wrong inside."""
-    await witness.ask(wire.Ping(), expect=wire.Done)
+    await witness.ask(protocol.Ping(), expect=protocol.Done)
     await witness.store("witness", batch_of(b"still here"))
     assert run.errors("unavailable") == 0
 
@@ -71,7 +71,7 @@ async def test_the_last_thing_a_stranger_hears_is_what_was_wrong(tmp_path: Path)
         stranger = await run.peer(greet=False)
         stranger.write(b"EHLO there\r\n"[:8])
         reply, _ = await stranger.reply()
-        assert isinstance(reply, wire.Failed)
+        assert isinstance(reply, protocol.Failed)
         assert (reply.id, reply.code) == (0, ProtocolError.code)
         await stranger.hangup()
 
@@ -100,8 +100,8 @@ def test_half_a_frame_is_counted_as_cut(left: int, tmp_path: Path) -> None:
             await witness.create("witness")
             cutter = await run.peer()
             batch = batch_of(b"x" * 100)
-            request = wire.Publish(topic="witness", partition=0, id=2)
-            data = b"".join(frame(wire.encode(request), [batch.head, batch.body]))
+            request = protocol.Publish(topic="witness", partition=0, id=2)
+            data = b"".join(frame(protocol.encode(request), [batch.head, batch.body]))
             cutter.write(data[:left])
             await cutter.drain()
             await cutter.close()
@@ -175,7 +175,7 @@ async def test_an_unknown_call_is_answered_and_the_conversation_goes_on(tmp_path
         peer = await run.peer()
         peer.write(*frame(msgspec.msgpack.encode({"call": "fly", "id": 77})))
         assert type(await peer.refusal(77)) is UnknownCall
-        await peer.ask(wire.Ping(), expect=wire.Done)
+        await peer.ask(protocol.Ping(), expect=protocol.Done)
         assert run.errors(UnknownCall.code) == 1
 
 
@@ -188,7 +188,7 @@ def test_a_version_that_is_not_spoken_is_refused_under_the_hello_s_id(
         async with running(tmp_path) as run:
             peer = await run.peer(greet=False)
             peer.write(PREFACE)
-            error = await peer.refusal(peer.request(wire.Hello(versions=versions)))
+            error = await peer.refusal(peer.request(protocol.Hello(versions=versions)))
             assert type(error) is UnsupportedProtocol
             assert len(error.message) < 200
             await peer.hangup()
@@ -200,8 +200,8 @@ def test_a_version_that_is_not_spoken_is_refused_under_the_hello_s_id(
 @pytest.mark.parametrize(
     "header",
     [
-        wire.encode(wire.Ping(id=1)),
-        wire.encode(wire.ListTopics(id=1)),
+        protocol.encode(protocol.Ping(id=1)),
+        protocol.encode(protocol.ListTopics(id=1)),
         msgspec.msgpack.encode({"call": "fly", "id": 1}),
         msgspec.msgpack.encode({"call": "hello", "id": 1}),
         b"\xc1",
@@ -215,7 +215,7 @@ def test_who_does_not_greet_first_is_closed(header: bytes, tmp_path: Path) -> No
             peer = await run.peer(greet=False)
             peer.write(PREFACE, *frame(header))
             reply, _ = await peer.reply()
-            assert isinstance(reply, wire.Failed)
+            assert isinstance(reply, protocol.Failed)
             await peer.hangup()
 
     check()
@@ -226,8 +226,8 @@ async def test_an_id_that_is_still_unanswered_may_not_be_used_again(tmp_path: Pa
     async with running(tmp_path) as run:
         peer = await run.peer()
         await peer.create("orders")
-        waiting = wire.encode(
-            wire.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000, id=9)
+        waiting = protocol.encode(
+            protocol.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000, id=9)
         )
         peer.write(*frame(waiting), *frame(waiting))
         await peer.hangup()
@@ -246,7 +246,7 @@ async def test_a_publish_with_a_huge_header_does_not_stay_in_memory(tmp_path: Pa
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(200):
             peer.write(*frame(publish, [batch.head, batch.body]))
-            await peer.expect(7, wire.Published)
+            await peer.expect(7, protocol.Published)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 100 << 10, f"{grown} KiB"
 
@@ -287,7 +287,7 @@ async def test_hostile_batches_are_refused_and_the_conversation_goes_on(tmp_path
             error = await peer.refusal(peer.publish("witness", batch))
             assert type(error) is InvalidBatch, name
         torn = batch_of(b"torn")
-        request = wire.Publish(topic="witness", partition=0)
+        request = protocol.Publish(topic="witness", partition=0)
         for body in (
             b"",
             b"\0" * 35,
@@ -386,7 +386,7 @@ class Fuzzer:
         return bytes(changed)
 
 
-_CALLS = [*sorted(wire.CALLS - {"delete_topic", "create_topic"}), "describe_topic", "fly", ""]
+_CALLS = [*sorted(protocol.CALLS - {"delete_topic", "create_topic"}), "describe_topic", "fly", ""]
 _NAMES = ["topic", "name", "partition", "offset", "bytes_max", "at", "time_us", "changes"]
 _VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 7, 1 << 31, 1 << 63, (1 << 64) - 1, -(1 << 63), 1.5, float("nan")),
@@ -459,7 +459,7 @@ async def test_calls_that_change_topics_stand_chance_too(tmp_path: Path) -> None
             peer.write(*frame(msgspec.msgpack.encode({**fields, "id": 1000 + number})))
             sent.append(1000 + number)
         replies = [(await peer.answer(request_id))[0] for request_id in sent]
-        codes = {reply.code for reply in replies if isinstance(reply, wire.Failed)}
+        codes = {reply.code for reply in replies if isinstance(reply, protocol.Failed)}
         assert codes <= {"topic_exists", "topic_not_found", "invalid_setting"}
         await _is_unharmed(run, witness)
 
@@ -497,7 +497,7 @@ async def test_twenty_thousand_connections_opened_and_dropped_leave_nothing_behi
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         storm = asyncio.create_task(_open_and_drop(run.address, 19_000))
         while not storm.done():
-            await witness.ask(wire.Ping(), expect=wire.Done)
+            await witness.ask(protocol.Ping(), expect=protocol.Done)
             await asyncio.sleep(0.01)
         await storm
         await until(lambda: len(run.connections) == 1)

@@ -16,14 +16,14 @@ from random import Random
 import msgspec
 import pytest
 
+from quiver import protocol
 from quiver.config import parse_address
 from quiver.edge.node import Node
 from quiver.errors import DiskFull, FolderInUse, PartitionUnavailable, ShuttingDown
-from quiver.model import wire
 from quiver.model.envelope import ProducerStamp
-from quiver.model.frames import PREFACE
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.model.topic import Durability
+from quiver.protocol.frames import PREFACE
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import GatedDisk, config, edge_test, running, until
@@ -44,11 +44,11 @@ async def test_a_stopping_node_finishes_the_publishes_under_way(tmp_path: Path) 
         sent = [peer.publish("orders", batch_of(b"%d" % number)) for number in range(20)]
         await until(lambda: run.counter("quiver_requests_total{call=publish}") == 21)
         stopping = asyncio.create_task(run.node.stop())
-        await peer.answer(peer.request(wire.ListTopics()))
+        await peer.answer(peer.request(protocol.ListTopics()))
         assert not stopping.done()
         disk.open()
         for request_id in sent:
-            await peer.expect(request_id, wire.Published)
+            await peer.expect(request_id, protocol.Published)
         await stopping
         await peer.hangup()
     async with running(tmp_path, disk=disk) as run:
@@ -65,19 +65,21 @@ async def test_a_stopping_node_answers_those_who_wait_and_takes_nothing_new(
         peer, idle = await run.peer(), await run.peer()
         await peer.create("orders")
         await peer.store("orders", batch_of(b"first"))
-        waiting = peer.request(wire.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000))
+        waiting = peer.request(
+            protocol.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000)
+        )
         disk.shut()
         under_way = peer.publish("orders", batch_of(b"under way"))
         await until(lambda: run.counter("quiver_requests_total{call=publish}") == 2)
         stopping = asyncio.create_task(run.node.stop())
         assert type(await peer.refusal(waiting)) is ShuttingDown
-        for late in (wire.ListTopics(), wire.Fetch(topic="orders", partition=0, offset=0)):
+        for late in (protocol.ListTopics(), protocol.Fetch(topic="orders", partition=0, offset=0)):
             assert type(await peer.refusal(peer.request(late))) is ShuttingDown
         assert type(await peer.refusal(peer.publish("orders", batch_of(b"late")))) is ShuttingDown
         with pytest.raises(OSError):  # noqa: PT011 - refused or reset, as the system likes
             await Peer.connect(run.address)
         disk.open()
-        await peer.expect(under_way, wire.Published)
+        await peer.expect(under_way, protocol.Published)
         await stopping
         await idle.hangup()
 
@@ -93,7 +95,7 @@ async def test_a_client_that_does_not_read_does_not_keep_the_node_from_stopping(
             await deaf.store("large", batch_of(bytes(1_000_000)))
         deaf.stop_reading()
         for _ in range(20):
-            deaf.request(wire.Fetch(topic="large", partition=0, offset=0, bytes_max=8 << 20))
+            deaf.request(protocol.Fetch(topic="large", partition=0, offset=0, bytes_max=8 << 20))
         await until(lambda: run.unsent_bytes > 4 << 20)
         began = time.monotonic()
         await run.node.stop()
@@ -183,7 +185,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         assert type(error) is DiskFull
         assert error.retryable
         await peer.create("other")
-        await peer.ask(wire.DeleteTopic(name="other"), expect=wire.Done)
+        await peer.ask(protocol.DeleteTopic(name="other"), expect=protocol.Done)
         assert await peer.payloads("orders") == [b"before"]
         disk.capacity_bytes = 8 << 20
         await clock.advance(1.5)
@@ -204,7 +206,7 @@ async def test_a_disk_that_fills_in_a_write_is_told_as_full_and_comes_back_by_it
         for number in range(200):
             payload = b"%04d" % number * 2500
             reply, _ = await peer.answer(peer.publish("orders", batch_of(payload)))
-            if isinstance(reply, wire.Failed):
+            if isinstance(reply, protocol.Failed):
                 assert reply.code == DiskFull.code
                 break
             acknowledged.append(payload)
@@ -213,7 +215,7 @@ async def test_a_disk_that_fills_in_a_write_is_told_as_full_and_comes_back_by_it
         deadline = time.monotonic() + 20
         while True:
             reply, _ = await peer.answer(peer.publish("orders", batch_of(b"space again")))
-            if isinstance(reply, wire.Published):
+            if isinstance(reply, protocol.Published):
                 break
             assert reply.code in (DiskFull.code, PartitionUnavailable.code)  # type: ignore[union-attr]
             assert time.monotonic() < deadline
@@ -235,7 +237,7 @@ class Sender:
     async def run(self, peer: Peer) -> None:
         """Go on where the last connection broke, until this one does."""
         if self._identity == (0, 0):
-            opened = await peer.ask(wire.OpenProducer(), expect=wire.ProducerOpened)
+            opened = await peer.ask(protocol.OpenProducer(), expect=protocol.ProducerOpened)
             self._identity = (opened.producer_id, opened.producer_epoch)
         while True:
             sequence = len(self.acknowledged)
@@ -256,8 +258,10 @@ def test_a_killed_node_has_every_acknowledged_message_once_when_it_starts_again(
         peer = await Peer.connect(parse_address(url.removeprefix("quiver://")))
         if not sender.acknowledged:
             await peer.ask(
-                wire.CreateTopic(name="orders", settings=wire.TopicSettings(), exist_ok=True),
-                expect=wire.Topic,
+                protocol.CreateTopic(
+                    name="orders", settings=protocol.TopicSettings(), exist_ok=True
+                ),
+                expect=protocol.Topic,
             )
         asyncio.get_running_loop().call_later(seconds, os.kill, pid, signal.SIGKILL)
         with pytest.raises(Hangup):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from quiver import protocol
 from quiver.errors import Overloaded, RequestTimeout
-from quiver.model import wire
-from quiver.model.frames import PREFACE, frame
 from quiver.model.topic import Acks
+from quiver.protocol.frames import PREFACE, frame
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import GatedDisk, Running, edge_test, running, until
@@ -57,14 +57,14 @@ async def test_one_byte_a_second_is_too_slow_for_a_frame(tmp_path: Path) -> None
     async with running(tmp_path, clock=clock, frame_timeout_s=10) as run:
         witness, slow = await run.peer(), await run.peer()
         await witness.create("witness")
-        data = b"".join(frame(wire.encode(wire.ListTopics(id=5)), [bytes(100)]))
+        data = b"".join(frame(protocol.encode(protocol.ListTopics(id=5)), [bytes(100)]))
         seconds = 0
         while run.closed("slow_frame") == 0:
             slow.write(data[seconds : seconds + 1])
             await slow.drain()
             await until(lambda: run.unsent_bytes == 0)
             await clock.advance(1)
-            await witness.ask(wire.Ping(), expect=wire.Done)
+            await witness.ask(protocol.Ping(), expect=protocol.Done)
             seconds += 1
             assert seconds < 20
         assert seconds >= 10
@@ -99,7 +99,7 @@ async def test_a_frame_may_take_its_time_while_the_node_does_not_read(tmp_path: 
         second = batch_of(b"b" * 500_000)
         data = b"".join(
             frame(
-                wire.encode(wire.Publish(topic="orders", partition=0, id=900)),
+                protocol.encode(protocol.Publish(topic="orders", partition=0, id=900)),
                 [second.head, second.body],
             )
         )
@@ -107,10 +107,10 @@ async def test_a_frame_may_take_its_time_while_the_node_does_not_read(tmp_path: 
         await _settled(run, "publish", 2)
         await clock.advance(60)
         disk.open()
-        await peer.expect(first, wire.Published)
+        await peer.expect(first, protocol.Published)
         await clock.advance(3)
         peer.write(data[-10:])
-        await peer.expect(900, wire.Published)
+        await peer.expect(900, protocol.Published)
         assert run.closed("slow_frame") == 0
 
 
@@ -121,10 +121,10 @@ async def test_a_connection_that_asks_nothing_is_closed_in_the_end(tmp_path: Pat
         idle, busy = await run.peer(), await run.peer()
         for _ in range(4):
             await clock.advance(30)
-            await busy.ask(wire.Ping(), expect=wire.Done)
+            await busy.ask(protocol.Ping(), expect=protocol.Done)
         await idle.hangup()
         assert run.closed("idle") == 1
-        await busy.ask(wire.Ping(), expect=wire.Done)
+        await busy.ask(protocol.Ping(), expect=protocol.Done)
 
 
 @edge_test
@@ -134,13 +134,13 @@ async def test_a_connection_whose_fetch_waits_is_not_idle(tmp_path: Path) -> Non
         peer = await run.peer()
         await peer.create("orders")
         await peer.store("orders", batch_of(b"p"))
-        fetch = wire.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000)
+        fetch = protocol.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000)
         waiting = peer.request(fetch)
         await _settled(run, "fetch", 1)
         await clock.advance(15)
         assert run.closed("idle") == 0
         await clock.advance(10)
-        await peer.expect(waiting, wire.Fetched)
+        await peer.expect(waiting, protocol.Fetched)
 
 
 @edge_test
@@ -152,7 +152,7 @@ async def test_an_idle_connection_holds_no_memory_for_receiving(tmp_path: Path) 
         assert len(connection._frames._shared) > 0
         await clock.advance(3)
         assert len(connection._frames._shared) == 0
-        await peer.ask(wire.Ping(), expect=wire.Done)
+        await peer.ask(protocol.Ping(), expect=protocol.Done)
 
 
 # ---------------------------------------------------------------------- how many
@@ -165,15 +165,15 @@ async def test_connections_beyond_the_limit_are_told_so_and_closed(tmp_path: Pat
         for _ in range(5):
             late = await run.peer(greet=False)
             reply, _ = await late.reply()
-            assert isinstance(reply, wire.Failed)
+            assert isinstance(reply, protocol.Failed)
             assert (reply.code, reply.retryable) == (Overloaded.code, True)
             await late.hangup()
         assert run.closed(Overloaded.code) == 5
         for peer in peers:
-            await peer.ask(wire.Ping(), expect=wire.Done)
+            await peer.ask(protocol.Ping(), expect=protocol.Done)
         await peers[0].close()
         await until(lambda: len(run.connections) == 2)
-        await (await run.peer()).ask(wire.Ping(), expect=wire.Done)
+        await (await run.peer()).ask(protocol.Ping(), expect=protocol.Done)
 
 
 @edge_test
@@ -187,9 +187,9 @@ async def test_no_more_requests_are_taken_than_may_be_unanswered(tmp_path: Path)
         disk.shut()
         sent = [peer.publish("orders", batch_of(b"%d" % number)) for number in range(50)]
         await _settled(run, "publish", 1 + 3)
-        await other.ask(wire.ListTopics(), expect=wire.Topics)
+        await other.ask(protocol.ListTopics(), expect=protocol.Topics)
         disk.open()
-        stored = [await peer.expect(request_id, wire.Published) for request_id in sent]
+        stored = [await peer.expect(request_id, protocol.Published) for request_id in sent]
         assert [place.base_offset for place in stored] == list(range(1, 51))
 
 
@@ -205,7 +205,7 @@ async def test_no_more_bytes_are_taken_than_may_be_unanswered(tmp_path: Path) ->
         await _settled(run, "publish", 1 + 6)
         disk.open()
         for request_id in sent:
-            await peer.expect(request_id, wire.Published)
+            await peer.expect(request_id, protocol.Published)
 
 
 @edge_test
@@ -222,11 +222,11 @@ async def test_large_headers_count_as_bytes_that_are_unanswered(tmp_path: Path) 
         }
         for number in range(10):
             junk = header | {"id": 100 + number, "junk": b"j" * 300_000}
-            peer.write(*frame(wire.encode(junk)))
+            peer.write(*frame(protocol.encode(junk)))
         await _settled(run, "fetch", 4)
         await (await run.peer()).store("orders", batch_of(b"p"))
         for number in range(10):
-            await peer.expect(100 + number, wire.Fetched)
+            await peer.expect(100 + number, protocol.Fetched)
 
 
 @edge_test
@@ -235,14 +235,14 @@ async def test_requests_that_came_in_one_piece_are_taken_no_faster(tmp_path: Pat
         peer = await run.peer()
         await peer.create("orders")
         fetches = [
-            wire.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000, id=1000 + number)
+            protocol.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000, id=1000 + number)
             for number in range(500)
         ]
-        peer.write(b"".join(b"".join(frame(wire.encode(fetch))) for fetch in fetches))
+        peer.write(b"".join(b"".join(frame(protocol.encode(fetch))) for fetch in fetches))
         await _settled(run, "fetch", 10)
         await (await run.peer()).store("orders", batch_of(b"p"))
         for fetch in fetches:
-            await peer.expect(fetch.id, wire.Fetched)
+            await peer.expect(fetch.id, protocol.Fetched)
 
 
 # ---------------------------------------------------------------------- replies that nobody reads
@@ -284,7 +284,7 @@ def test_replies_that_nobody_reads_cost_bounded_memory_and_end_the_connection(
             count, fields = FLOODS[call]
             deaf.write(
                 b"".join(
-                    b"".join(frame(wire.encode({"call": call, "id": 1000 + number, **fields})))
+                    b"".join(frame(protocol.encode({"call": call, "id": 1000 + number, **fields})))
                     for number in range(count)
                 )
             )
@@ -314,13 +314,13 @@ async def test_a_reader_that_comes_back_gets_everything(tmp_path: Path) -> None:
             await writer.store("orders", batch_of(bytes(900_000)))
         reader.stop_reading()
         sent = [
-            reader.request(wire.Fetch(topic="orders", partition=0, offset=offset % 8))
+            reader.request(protocol.Fetch(topic="orders", partition=0, offset=offset % 8))
             for offset in range(40)
         ]
         await until(lambda: run.unsent_bytes > 4 * _MIB)
         reader._writer.transport.resume_reading()
         for request_id in sent:
-            await reader.expect(request_id, wire.Fetched)
+            await reader.expect(request_id, protocol.Fetched)
 
 
 @edge_test
@@ -334,7 +334,7 @@ async def test_a_refused_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> N
             await witness.store("large", batch_of(bytes(900_000)))
         deaf = await _deaf(run)
         for _ in range(3):
-            deaf.request(wire.Fetch(topic="large", partition=0, offset=0, bytes_max=3 * _MIB))
+            deaf.request(protocol.Fetch(topic="large", partition=0, offset=0, bytes_max=3 * _MIB))
         await until(lambda: run.unsent_bytes > _MIB)
         deaf.write(b"\xff" * 8)
         await until(lambda: run.closed("protocol_error") == 1 or run.unsent_bytes > 4 * _MIB)
@@ -363,8 +363,8 @@ async def test_a_publish_that_the_disk_holds_up_times_out(tmp_path: Path) -> Non
         error = await peer.refusal(short)
         assert type(error) is RequestTimeout
         disk.open()
-        assert (await peer.expect(long, wire.Published)).base_offset == 2
-        await peer.ask(wire.Ping(), expect=wire.Done)
+        assert (await peer.expect(long, protocol.Published)).base_offset == 2
+        await peer.ask(protocol.Ping(), expect=protocol.Done)
         assert run.errors(RequestTimeout.code) == 1
 
 
@@ -395,18 +395,18 @@ async def test_other_calls_that_the_disk_holds_up_time_out_too(tmp_path: Path) -
         await peer.create("orders", partitions=8)
         disk.shut()
         sent = [
-            peer.request(wire.DescribeTopic(name="orders")),
-            peer.request(wire.FindOffset(topic="orders", partition=0, at="latest")),
-            peer.request(wire.Fetch(topic="orders", partition=1, offset=0, wait_ms=1 << 62)),
+            peer.request(protocol.DescribeTopic(name="orders")),
+            peer.request(protocol.FindOffset(topic="orders", partition=0, at="latest")),
+            peer.request(protocol.Fetch(topic="orders", partition=1, offset=0, wait_ms=1 << 62)),
         ]
         await _settled(run, "fetch", 1)
-        await other.ask(wire.ListTopics(), expect=wire.Topics)
+        await other.ask(protocol.ListTopics(), expect=protocol.Topics)
         await clock.advance(65)
         for request_id in sent:
             assert type(await peer.refusal(request_id)) is RequestTimeout
         assert all(not connection._session._tasks for connection in run.connections)
         disk.open()
-        await peer.ask(wire.DescribeTopic(name="orders"), expect=wire.Topic)
+        await peer.ask(protocol.DescribeTopic(name="orders"), expect=protocol.Topic)
 
 
 @edge_test
@@ -434,10 +434,11 @@ async def test_publishes_that_timed_out_in_the_queue_are_forgotten_and_not_store
         assert len(session._backlog) == 0
         disk.open()
         for request_id in queued:
-            await peer.expect(request_id, wire.Published)
+            await peer.expect(request_id, protocol.Published)
         await peer.store("orders", batch_of(b"last"))
         stored = await peer.ask(
-            wire.FindOffset(topic="orders", partition=0, at="latest"), expect=wire.OffsetFound
+            protocol.FindOffset(topic="orders", partition=0, at="latest"),
+            expect=protocol.OffsetFound,
         )
         assert stored.offset == 5
 
@@ -453,7 +454,7 @@ async def test_a_client_that_leaves_takes_what_it_waits_for_along(tmp_path: Path
         for _ in range(20):
             leaving.publish("orders", batch_of(b"x"))
             leaving.publish("orders", batch_of(b"x"), acks=Acks.NONE)
-            leaving.request(wire.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000))
+            leaving.request(protocol.Fetch(topic="orders", partition=0, offset=1, wait_ms=20_000))
         await _settled(run, "fetch", 20)
         sessions = [connection._session for connection in run.connections]
         await leaving.reset()
@@ -469,7 +470,7 @@ async def test_a_hangup_is_not_mistaken_for_an_error(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         peer = await run.peer()
         await peer.create("orders")
-        peer.request(wire.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000))
+        peer.request(protocol.Fetch(topic="orders", partition=0, offset=0, wait_ms=20_000))
         await _settled(run, "fetch", 1)
         await peer.close()
         await until(lambda: not run.connections)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from quiver import protocol
 from quiver.edge.node import Node
 from quiver.edge.session import Session
-from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.topic import TopicSettings
 from tests.aio import async_test
@@ -23,9 +23,9 @@ class Heard:
     """The replies that a session has sent."""
 
     def __init__(self) -> None:
-        self.replies: list[wire.AnyReply] = []
+        self.replies: list[protocol.AnyReply] = []
 
-    def __call__(self, reply: wire.AnyReply, _: Sequence[Bytes] = ()) -> None:
+    def __call__(self, reply: protocol.AnyReply, _: Sequence[Bytes] = ()) -> None:
         self.replies.append(reply)
 
     @property
@@ -33,7 +33,7 @@ class Heard:
         return [reply.id for reply in self.replies]
 
     def codes(self) -> list[str]:
-        return [reply.code for reply in self.replies if isinstance(reply, wire.Failed)]
+        return [reply.code for reply in self.replies if isinstance(reply, protocol.Failed)]
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ async def conversation(folder: Path, disk: GatedDisk) -> AsyncIterator[tuple[Ses
 def _publish(session: Session, request_id: int, payload: bytes = b"p") -> None:
     batch = batch_of(payload)
     body = memoryview(batch.head + bytes(batch.body))
-    session.receive(wire.Publish(topic="orders", partition=0, id=request_id), body)
+    session.receive(protocol.Publish(topic="orders", partition=0, id=request_id), body)
 
 
 NOTHING = memoryview(b"")
@@ -67,8 +67,8 @@ async def test_a_shutdown_in_the_same_moment_answers_what_has_not_even_begun(
     tmp_path: Path,
 ) -> None:
     async with conversation(tmp_path, GatedDisk()) as (session, heard):
-        session.receive(wire.Fetch(topic="orders", partition=0, offset=0, id=1), NOTHING)
-        session.receive(wire.ListTopics(id=2), NOTHING)
+        session.receive(protocol.Fetch(topic="orders", partition=0, offset=0, id=1), NOTHING)
+        session.receive(protocol.ListTopics(id=2), NOTHING)
         _publish(session, 3)  # the partition is not open yet
         _publish(session, 4)
         session.drain()
@@ -118,8 +118,8 @@ def test_nothing_is_sent_after_the_client_is_gone(turns: int, tmp_path: Path) ->
         disk = GatedDisk()
         async with conversation(tmp_path, disk) as (session, heard):
             _publish(session, 1)
-            session.receive(wire.DescribeTopic(name="orders", id=2), NOTHING)
-            session.receive(wire.Fetch(topic="orders", partition=0, offset=0, id=3), NOTHING)
+            session.receive(protocol.DescribeTopic(name="orders", id=2), NOTHING)
+            session.receive(protocol.Fetch(topic="orders", partition=0, offset=0, id=3), NOTHING)
             for _ in range(turns):
                 await asyncio.sleep(0)
             session.close()
@@ -139,5 +139,5 @@ async def test_publishes_keep_their_order_while_the_partition_opens(tmp_path: Pa
             if request_id % 7 == 0:
                 await asyncio.sleep(0)
         await until(lambda: len(heard.ids) == 100)
-        offsets = {r.id: r.base_offset for r in heard.replies if isinstance(r, wire.Published)}
+        offsets = {r.id: r.base_offset for r in heard.replies if isinstance(r, protocol.Published)}
         assert offsets == {request_id: request_id - 1 for request_id in range(1, 101)}

@@ -15,15 +15,15 @@ from typing import TypeVar
 
 import pytest
 
-from quiver.cluster.etcd.gateway import EtcdSettings
-from quiver.cluster.etcd.store import EtcdStore
-from quiver.cluster.metadata import Expect, MetadataStore, Put
+from quiver.cluster.metadata.etcd.gateway import EtcdSettings
+from quiver.cluster.metadata.etcd.store import EtcdStore
+from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.errors import MetadataError, MetadataUnavailable
 from quiver.model.clock import SystemClock
 from tests.aio import async_test
 from tests.etcd_server import EtcdServer
 from tests.ports import free_port
-from tests.unit.metadata_conformance import MetadataConformance
+from tests.unit.cluster.metadata.metadata_conformance import MetadataConformance
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiver.cluster.metadata import Listing
-from quiver.cluster.sqlite_store import SqliteStore
+from quiver.cluster.metadata.sqlite import SqliteStore
+from quiver.cluster.metadata.store import Listing
 from quiver.model.clock import SystemClock
 from tests.aio import run
 from tests.integration.metadata_writer import SIDES, WRITERS, key_of, number_in

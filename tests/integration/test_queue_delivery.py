@@ -13,18 +13,18 @@ import pytest
 
 import quiver
 from quiver.client import AsyncClient
-from quiver.client.cluster import expect
-from quiver.client.received import ReceivedMessage, messages_in
+from quiver.client.consumer.received import ReceivedMessage, messages_in
+from quiver.client.transport.cluster import expect
 from quiver.config import NodeConfig
 from quiver.embedded import EmbeddedDialer
 from quiver.errors import InvalidRequest, StaleReceipt, SubscriptionNotFound
 from quiver.model.clock import SystemClock
 from quiver.model.subscription import Backoff
-from quiver.model.wire import Receive, Received
+from quiver.protocol import Receive, Received
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 from tests.integration.queue_node import clocked
-from tests.unit.broker_doubles import until
+from tests.unit.broker.broker_doubles import until
 
 
 def numbers(messages: list[ReceivedMessage]) -> list[int]:

@@ -22,7 +22,7 @@ from quiver.errors import (
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 from tests.integration.queue_node import clocked
-from tests.unit.broker_doubles import turns, until
+from tests.unit.broker.broker_doubles import turns, until
 
 
 def payloads(q: quiver.Client, subscription: str) -> list[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiver.client import AsyncClient
-from quiver.client.received import ReceivedMessage
+from quiver.client.consumer.received import ReceivedMessage
 from quiver.errors import InvalidRequest, PartitionNotFound, QuiverError, TopicNotFound
 from quiver.model.clock import SystemClock
 from quiver.model.key_hash import KeyRouter

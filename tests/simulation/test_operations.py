@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from quiver.cluster.metadata import Delete, Put
-from quiver.cluster.operations import deletion
+from quiver.cluster.control.operations import deletion
+from quiver.cluster.metadata.store import Delete, Put
 from quiver.cluster.records import (
     CONTROLLER,
     DRAINING,

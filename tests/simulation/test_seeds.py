@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiver.broker.snapshots import LoggedSnapshots
+from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.testing.simulator.search import shortest, told
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 

@@ -14,14 +14,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from quiver.spark.decisions import Decision
 from quiver.spark.options import read_options, write_options
-from quiver.spark.publishing import publish_staged
+from quiver.spark.read.stream_reader import StreamReader
 from quiver.spark.session import session
-from quiver.spark.sink import StreamWriter
 from quiver.spark.source import QuiverDataSource
-from quiver.spark.staging import staging_topic
-from quiver.spark.stream_reader import StreamReader
+from quiver.spark.write.decisions import Decision
+from quiver.spark.write.publish import publish_staged
+from quiver.spark.write.sink import StreamWriter
+from quiver.spark.write.staging import staging_topic
 
 BATCH = 100
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"

@@ -13,14 +13,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 import quiver
 from quiver.client import AsyncClient
 from quiver.errors import ProducerError
-from quiver.spark.carrying import Lane
 from quiver.spark.connections import Nodes
-from quiver.spark.decisions import Decisions
-from quiver.spark.leftovers import remove_sinks, sinks
 from quiver.spark.options import WriteOptions
-from quiver.spark.publishing import pieces_of, publish_staged
-from quiver.spark.sink import StreamWriter
-from quiver.spark.staging import StagedRows, Staging, sink_name, staging_topic
+from quiver.spark.write.cleanup import remove_sinks, sinks
+from quiver.spark.write.decisions import Decisions
+from quiver.spark.write.publish import pieces_of, publish_staged
+from quiver.spark.write.sink import StreamWriter
+from quiver.spark.write.staging import StagedRows, Staging, sink_name, staging_topic
+from quiver.spark.write.transfer import Lane
 from tests.serving import Commands, Served, served, unused_address
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])

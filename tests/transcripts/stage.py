@@ -31,9 +31,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.arrival import NEVER, Arrival
-from quiver.broker.delivery.machine import DeliveryMachine
-from quiver.broker.delivery.records import (
+from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.records import (
     AnyRecord,
     Condemned,
     DeadLettered,
@@ -43,7 +43,7 @@ from quiver.broker.delivery.records import (
     Returned,
     Sought,
 )
-from quiver.broker.delivery.snapshot import decode_snapshot, encode_snapshot
+from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snapshot
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from quiver.model.units import microseconds

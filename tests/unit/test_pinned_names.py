@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 import typing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quiver.broker.delivery.records import AnyRecord
+from quiver.broker.delivery.machine.records import AnyRecord
 from quiver.edge.http.app import OPERATIONS
-from quiver.edge.http.description import description_of
 from quiver.edge.http.openapi import openapi_document
-from quiver.edge.peer_messages import PeerReply, Question
-from quiver.model.wire import AnyReply, AnyRequest
+from quiver.edge.http.routes.description import description_of
+from quiver.edge.peers.messages import PeerReply, Question
+from quiver.protocol import AnyReply, AnyRequest
+from tests.paths import REPOSITORY
 
-PINNED: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "golden" / "names" / "names.json").read_text()
-)
+PINNED: dict[str, Any] = json.loads((REPOSITORY / "tests/golden/names/names.json").read_text())
 EVERY = (*OPERATIONS, *description_of(OPERATIONS))
 
 

@@ -16,29 +16,29 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from quiver.broker.anywhere import Anywhere, Elsewhere
-from quiver.broker.catalog import Catalog, TopicRecord
-from quiver.broker.dead_letters import DeadLetters
-from quiver.broker.follower_log import FollowerLog
-from quiver.broker.following import Following
-from quiver.broker.internal_topics import SETTINGS as INTERNAL_TOPICS
-from quiver.broker.lease_token import TokenSigner, lease_ids, receipt_secret
-from quiver.broker.lookup import Lookup
-from quiver.broker.partition import Partition, Placed
-from quiver.broker.partitions import Partitions
-from quiver.broker.producer_ids import Identity, ProducerIds
-from quiver.broker.redrive import Redrive, Redriven
-from quiver.broker.registry import changed_settings
-from quiver.broker.sampler import Sampler
-from quiver.broker.splitting import Splitting
-from quiver.broker.storage import OwnStorage, Storage
-from quiver.broker.subscription_catalog import (
+from quiver.broker.delivery.lease_token import TokenSigner, lease_ids, receipt_secret
+from quiver.broker.maintenance import Upkeep, UpkeepLimits
+from quiver.broker.metadata_listener import Following
+from quiver.broker.observe.sampler import Sampler
+from quiver.broker.partition.follower_log import FollowerLog
+from quiver.broker.partition.partition import Partition, Placed
+from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.producer_ids import Identity, ProducerIds
+from quiver.broker.partition.split import Splitting
+from quiver.broker.partition.storage import OwnStorage, Storage
+from quiver.broker.remote.partition_router import Anywhere, Elsewhere
+from quiver.broker.subscription.catalog import (
     SubscriptionCatalog,
     dead_letter_topic,
 )
-from quiver.broker.subscriptions import Subscriptions, subscription_info
-from quiver.broker.upkeep import Upkeep, UpkeepLimits
-from quiver.cluster.metadata import MetadataStore
+from quiver.broker.subscription.dead_letters import DeadLetters
+from quiver.broker.subscription.directory import Subscriptions, subscription_info
+from quiver.broker.subscription.lookup import Lookup
+from quiver.broker.subscription.redrive import Redrive, Redriven
+from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.topics.internal_topics import SETTINGS as INTERNAL_TOPICS
+from quiver.broker.topics.registry import changed_settings
+from quiver.cluster.metadata.store import MetadataStore
 from quiver.errors import (
     DiskFull,
     InvalidRequest,
@@ -64,7 +64,7 @@ from quiver.model.guard import OpenedBatch, check_batch, check_message, open_mes
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import Acks, TopicSettings, is_internal
-from quiver.model.wire import PartitionInfo, SubscriptionInfo, TopicInfo
+from quiver.protocol import PartitionInfo, SubscriptionInfo, TopicInfo
 
 FETCH_BYTES_MAX = 32 << 20
 FETCH_WAIT_S_MAX = 30.0

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from quiver.cli import (
+from quiver.cli.commands import (
     bench,
     cancel,
     cluster,
@@ -33,10 +33,10 @@ from quiver.cli import (
     top,
     topic,
 )
-from quiver.cli.exits import run
-from quiver.cli.noun import add_noun
-from quiver.cli.output import Json, print_json, print_line
-from quiver.cli.session import DEFAULT_URL
+from quiver.cli.support.exit_codes import run
+from quiver.cli.support.lazy_group import add_noun
+from quiver.cli.support.output import Json, print_json, print_line
+from quiver.cli.support.session import DEFAULT_URL
 from quiver.version import __version__
 
 app = typer.Typer(

@@ -19,28 +19,28 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from quiver.client.access import Tls, access_from_environment
-from quiver.client.addresses import DEFAULT_URL, addresses_in, is_secure
-from quiver.client.administering import Administering
-from quiver.client.channel import Dialer
-from quiver.client.cluster import Cluster, expect
-from quiver.client.consuming import Consuming
-from quiver.client.delivery import Delivery, Published, outcomes
-from quiver.client.dialer import SocketDialer
-from quiver.client.outgoing import MessageOptions, outgoing, parts_of
-from quiver.client.pool import Pool
-from quiver.client.producer import AsyncProducer
-from quiver.client.read_range import Position
-from quiver.client.reader import AsyncReader, ReadRequest
-from quiver.client.room import BufferFull
-from quiver.client.settings import duration_s, producer_settings, topic_changes, topic_settings
-from quiver.client.shared_producers import SharedProducers
-from quiver.client.tending import Tending
+from quiver.client.api.cluster_admin import Administering
+from quiver.client.api.settings import duration_s, producer_settings, topic_changes, topic_settings
+from quiver.client.api.subscription_admin import Tending
+from quiver.client.api.subscriptions import Consuming
+from quiver.client.producer.buffer_budget import BufferFull
+from quiver.client.producer.delivery import Delivery, Published, outcomes
+from quiver.client.producer.outgoing import MessageOptions, outgoing, parts_of
+from quiver.client.producer.producer import AsyncProducer
+from quiver.client.producer.shared_producers import SharedProducers
+from quiver.client.reader.range import Position
+from quiver.client.reader.reader import AsyncReader, ReadRequest
+from quiver.client.transport.access import Tls, access_from_environment
+from quiver.client.transport.addresses import DEFAULT_URL, addresses_in, is_secure
+from quiver.client.transport.channel import Dialer
+from quiver.client.transport.cluster import Cluster, expect
+from quiver.client.transport.dialer import SocketDialer
+from quiver.client.transport.pool import Pool
 from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.topic import topic_name
 from quiver.model.units import Duration, Size
-from quiver.model.wire import (
+from quiver.protocol import (
     AlterTopic,
     AnyReply,
     AnyRequest,

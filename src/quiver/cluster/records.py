@@ -16,7 +16,7 @@ from typing import Literal, NewType, TypeVar
 
 import msgspec
 
-from quiver.cluster.metadata import LeaseId
+from quiver.cluster.metadata.store import LeaseId
 from quiver.errors import MetadataError
 from quiver.model.ids import LeaderEpoch
 

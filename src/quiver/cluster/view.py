@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from quiver.cluster.controller import ClusterState
-from quiver.cluster.metadata import Delete, Entry, MetadataStore
+from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.records import (
     CONTROLLER,
     DELETED,
@@ -31,6 +30,7 @@ from quiver.cluster.records import (
     decode,
 )
 from quiver.cluster.signal import Signal
+from quiver.cluster.state import ClusterState
 from quiver.cluster.unexpected import tell_unexpected
 from quiver.errors import MetadataError, WatchCompacted
 from quiver.model.clock import Clock

@@ -4,7 +4,7 @@ from quiver.config.address import Address, parse_address
 from quiver.config.alert_rule import AlertRule
 from quiver.config.load import Given, LoadedConfig, load_config
 from quiver.config.node import Limits, Logging, Metadata, NodeConfig, Web
-from quiver.config.observing import Alerts, Metrics
+from quiver.config.observability import Alerts, Metrics
 from quiver.config.security import Quotas, Security
 
 __all__ = [

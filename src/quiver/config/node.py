@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from quiver.config.address import Address
 from quiver.config.alert_rule import AlertRule
-from quiver.config.observing import Alerts, Metrics
+from quiver.config.observability import Alerts, Metrics
 from quiver.config.security import Quotas, Security
 from quiver.config.setting import check_fields
 

@@ -25,7 +25,7 @@ from quiver.console.snapshot import (
 )
 from quiver.errors import AccessRefused, QuiverError
 from quiver.model.clock import Clock
-from quiver.model.wire import SubscriptionInfo, TopicInfo
+from quiver.protocol import SubscriptionInfo, TopicInfo
 
 ROWS_MAX = 500
 """How many topics, and how many subscriptions, are watched."""

@@ -9,10 +9,10 @@ import asyncio
 
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import require_safe
-from quiver.edge.access.clients import ForwarderClients
-from quiver.edge.access.tls import ServerTls
+from quiver.edge.auth.tls import ServerTls
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
+from quiver.edge.principal_clients import ForwarderClients
 from quiver.errors import InvalidSetting
 from quiver.model.clock import SystemClock
 

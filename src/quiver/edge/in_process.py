@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from itertools import count
 from weakref import WeakSet
 
-from quiver.client.channel import CALL_TIMEOUT_S, Answer, Channel
-from quiver.edge.access.caller import Caller
-from quiver.edge.access.principal import Principal
+from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel
+from quiver.edge.auth.caller import Caller
+from quiver.edge.auth.principal import Principal
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
 from quiver.model.batch import Bytes
-from quiver.model.wire import AnyReply, AnyRequest, Failed, raise_failure
+from quiver.protocol import AnyReply, AnyRequest, Failed, raise_failure
 
 _PATIENCE_S = 1.0
 """How far ahead of its rates a caller may run before it is refused."""

@@ -22,29 +22,29 @@ import structlog
 
 from quiver.broker.alerts.service import Tell
 from quiver.broker.broker import Broker, BrokerLimits
-from quiver.broker.replicated_storage import ReplicatedStorage
+from quiver.broker.partition.replicated_storage import ReplicatedStorage
 from quiver.client import AsyncClient
-from quiver.cluster.admin import Administration
-from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
-from quiver.cluster.metadata import Delete, Entry, MetadataStore
-from quiver.cluster.open_store import open_store
+from quiver.cluster.control.admin import Administration
+from quiver.cluster.metadata.open import open_store
+from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
+from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
-from quiver.edge.access.authority import Authority
-from quiver.edge.access.clients import NodeClients
-from quiver.edge.access.first_token import make_first_token
-from quiver.edge.access.principal import INTERNAL
-from quiver.edge.access.tls import ServerTls
-from quiver.edge.access.tokens import TokenStore
-from quiver.edge.elsewhere import OtherNodes
+from quiver.edge.auth.authority import Authority
+from quiver.edge.auth.bootstrap_token import make_first_token
+from quiver.edge.auth.principal import INTERNAL
+from quiver.edge.auth.tls import ServerTls
+from quiver.edge.auth.tokens import TokenStore
 from quiver.edge.forwarder import Forwarder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
-from quiver.edge.native import NativeServer
-from quiver.edge.observing import Observing
-from quiver.edge.peers import Peers, peer_secret
+from quiver.edge.native.server import NativeServer
+from quiver.edge.observability import Observing
+from quiver.edge.peers.peer_broker import OtherNodes
+from quiver.edge.peers.peers import Peers, peer_secret
+from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
 from quiver.errors import LeaseLost, MetadataConflict, MetadataUnavailable

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
 from quiver.broker.broker import Broker
-from quiver.cluster.cluster_node import ClusterNode
+from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
-from quiver.edge.access.authority import Authority
-from quiver.edge.cluster_calls import ClusterAdmin
-from quiver.edge.observing import Observing
-from quiver.edge.peers import Peers
+from quiver.edge.auth.authority import Authority
+from quiver.edge.observability import Observing
+from quiver.edge.peers.peers import Peers
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
-from quiver.model.wire import ClusterInfo
+from quiver.protocol import ClusterInfo
+
+
+class ClusterAdmin(Protocol):
+    """What an operator can see of a cluster and have done to it, from any of its nodes.
+
+    Whatever changes something returns once the cluster has agreed on it; carrying it out may take
+    longer, and ``describe`` shows how far it is.
+    """
+
+    def describe(self) -> ClusterInfo: ...
+
+    async def move(self, topic: str, partition: int, nodes: Sequence[str]) -> None: ...
+
+    async def transfer(self, topic: str, partition: int, node: str | None) -> None: ...
+
+    async def decommission(self, node: str, *, cancel: bool) -> None: ...
 
 
 class NodeServices(msgspec.Struct, kw_only=True):

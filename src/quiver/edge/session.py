@@ -16,17 +16,18 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from quiver import protocol
 from quiver.broker.broker import FETCH_WAIT_S_MAX, Offer
-from quiver.broker.copying import copy_entries
-from quiver.broker.partition import Partition, Placed, StoredOnce, unavailable
-from quiver.broker.producers import StoredRange
-from quiver.edge.access.caller import Caller
-from quiver.edge.access.principal import PEER
-from quiver.edge.calls import PEER_REQUESTS_MAX, Calls
-from quiver.edge.peer_calls import answer_peer
-from quiver.edge.scatter import Scatter
+from quiver.broker.partition.partition import Partition, Placed, StoredOnce, unavailable
+from quiver.broker.partition.producer_sessions import StoredRange
+from quiver.broker.publish.copy import copy_entries
+from quiver.edge.auth.caller import Caller
+from quiver.edge.auth.principal import PEER
+from quiver.edge.calls.calls import PEER_REQUESTS_MAX, Calls
+from quiver.edge.calls.fan_out import Scatter
+from quiver.edge.calls.peers import answer_peer
+from quiver.edge.calls.subscriptions import Receiving, acknowledge, settle
 from quiver.edge.services import NodeServices
-from quiver.edge.subscription_calls import Receiving, acknowledge, settle
 from quiver.errors import (
     LogClosed,
     LogFailed,
@@ -36,7 +37,6 @@ from quiver.errors import (
     ShuttingDown,
     Unavailable,
 )
-from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.model.topic import Acks
 
@@ -49,7 +49,7 @@ logger = structlog.get_logger()
 
 
 class Send(Protocol):
-    def __call__(self, reply: wire.AnyReply, body: Sequence[Bytes] = (), /) -> None: ...
+    def __call__(self, reply: protocol.AnyReply, body: Sequence[Bytes] = (), /) -> None: ...
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -80,7 +80,7 @@ class Session:
         )
         self._unanswered: dict[int, _Waiting] = {}
         self._unanswered_bytes = 0
-        self._backlog: deque[tuple[_Waiting, wire.Publish, memoryview]] = deque()
+        self._backlog: deque[tuple[_Waiting, protocol.Publish, memoryview]] = deque()
         self._backlog_worker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetch_turn = asyncio.Lock()
@@ -118,7 +118,9 @@ class Session:
         self._writable.set()
         self.on_progress()
 
-    def receive(self, request: wire.AnyRequest, body: memoryview, header_bytes: int = 0) -> None:
+    def receive(
+        self, request: protocol.AnyRequest, body: memoryview, header_bytes: int = 0
+    ) -> None:
         if request.id in self._unanswered:
             raise ProtocolError(f"request {request.id} is still unanswered")
         self._services.metrics.requests_of(request.__struct_config__.tag).inc()
@@ -130,19 +132,19 @@ class Session:
             self._fail(waiting, ShuttingDown())
         elif not self._admit(waiting, request):
             return
-        elif isinstance(request, wire.Publish):
+        elif isinstance(request, protocol.Publish):
             self._publish(waiting, request, body)
-        elif isinstance(request, wire.Ping):
-            self._answer(waiting, wire.Done())
-        elif isinstance(request, wire.Abandon):
+        elif isinstance(request, protocol.Ping):
+            self._answer(waiting, protocol.Done())
+        elif isinstance(request, protocol.Abandon):
             self.abandon(request.request)
-            self._answer(waiting, wire.Done())
+            self._answer(waiting, protocol.Done())
         else:
-            waits = isinstance(request, wire.Fetch | wire.Receive | wire.AskPeer)
+            waits = isinstance(request, protocol.Fetch | protocol.Receive | protocol.AskPeer)
             waiting.is_under_way = not waits
             waiting.task = self._start(self._carry_out(waiting, request, body))
 
-    def _admit(self, waiting: _Waiting, request: wire.AnyRequest) -> bool:
+    def _admit(self, waiting: _Waiting, request: protocol.AnyRequest) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""
         try:
             rest_s = self.caller.admit(request, waiting.size)
@@ -214,7 +216,9 @@ class Session:
     def _waits(self, waiting: _Waiting) -> bool:
         return self._unanswered.get(waiting.id) is waiting
 
-    def _answer(self, waiting: _Waiting, reply: wire.AnyReply, body: Sequence[Bytes] = ()) -> None:
+    def _answer(
+        self, waiting: _Waiting, reply: protocol.AnyReply, body: Sequence[Bytes] = ()
+    ) -> None:
         if not self._waits(waiting):
             return
         del self._unanswered[waiting.id]
@@ -229,11 +233,11 @@ class Session:
         if isinstance(error, LogFailed | LogClosed):
             error = unavailable(error)
         self._services.metrics.errors.labels(error.code).inc()
-        self._answer(waiting, wire.failure(waiting.id, error))
+        self._answer(waiting, protocol.failure(waiting.id, error))
 
     # ------------------------------------------------------------------ publishing
 
-    def _publish(self, waiting: _Waiting, request: wire.Publish, body: memoryview) -> None:
+    def _publish(self, waiting: _Waiting, request: protocol.Publish, body: memoryview) -> None:
         """Store at once if possible, else in turn behind what waits already."""
         self._services.metrics.published_bytes.inc(len(body))
         if self._backlog_worker is None:
@@ -276,7 +280,7 @@ class Session:
         placed, number = self._broker.store(partition, offer, acks)
         waiting.is_under_way = True
         if acks is Acks.NONE:
-            self._answer(waiting, wire.Done())
+            self._answer(waiting, protocol.Done())
         placed.add_done_callback(partial(self._stored, waiting, offer.topic, number))
 
     def _stored(
@@ -292,13 +296,13 @@ class Session:
         metrics.traffic.topics.of(topic).latency.add(now - waiting.began)
         self._answer(
             waiting,
-            wire.Published(
+            protocol.Published(
                 base_offset=place.base_offset,
                 append_time=place.append_time,
                 topic_number=number,
                 duplicate=isinstance(place, StoredRange),
                 repeats={
-                    row: wire.Repeat(seen.offset, seen.append_time)
+                    row: protocol.Repeat(seen.offset, seen.append_time)
                     for row, seen in place.repeats.items()
                 }
                 if isinstance(place, StoredOnce)
@@ -309,22 +313,24 @@ class Session:
     # ------------------------------------------------------------------ everything else
 
     async def _carry_out(
-        self, waiting: _Waiting, request: wire.AnyRequest, body: memoryview
+        self, waiting: _Waiting, request: protocol.AnyRequest, body: memoryview
     ) -> None:
         try:
-            if isinstance(request, wire.AskPeer):
+            if isinstance(request, protocol.AskPeer):
                 self._answer(
                     waiting, *await answer_peer(self._services, self.caller, request, body)
                 )
-            elif isinstance(request, wire.Fetch):
+            elif isinstance(request, protocol.Fetch):
                 await self._fetch(waiting, request)
-            elif isinstance(request, wire.Receive):
+            elif isinstance(request, protocol.Receive):
                 await self._receive(waiting, request)
-            elif isinstance(request, wire.Copy):
+            elif isinstance(request, protocol.Copy):
                 await self._copy(waiting, request)
-            elif isinstance(request, wire.Ack) and not self._scatter.is_needed(self.caller):
+            elif isinstance(request, protocol.Ack) and not self._scatter.is_needed(self.caller):
                 await self._ack(waiting, request)
-            elif isinstance(request, wire.Ack | wire.Nack | wire.Extend | wire.Return):
+            elif isinstance(
+                request, protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
+            ):
                 if self._scatter.is_needed(self.caller):
                     settled = await self._scatter.settle(request)
                 else:
@@ -336,14 +342,14 @@ class Session:
         except Exception as error:
             self._fail(waiting, _explained(error))
 
-    async def _copy(self, waiting: _Waiting, request: wire.Copy) -> None:
+    async def _copy(self, waiting: _Waiting, request: protocol.Copy) -> None:
         copied = await copy_entries(self._broker, request)
         self._services.metrics.published_bytes.inc(copied.bytes)
         self._services.metrics.published_batches.inc(copied.entries)
         self.caller.sent(copied.bytes)
         self._answer(waiting, copied)
 
-    async def _ack(self, waiting: _Waiting, request: wire.Ack) -> None:
+    async def _ack(self, waiting: _Waiting, request: protocol.Ack) -> None:
         """Answer when it is durable, whatever becomes of the task: it was carried out."""
         settled, stored = await acknowledge(self._broker, request)
 
@@ -361,7 +367,7 @@ class Session:
         else:
             asyncio.gather(*stored).add_done_callback(answer)
 
-    async def _call(self, waiting: _Waiting, request: wire.AnyRequest) -> None:
+    async def _call(self, waiting: _Waiting, request: protocol.AnyRequest) -> None:
         """Carry out calls one after the other, and only while the client reads: some answer much."""
         async with self._call_turn:
             await self._writable.wait()
@@ -373,7 +379,7 @@ class Session:
             self.caller.did(request, None)
             self._answer(waiting, reply, body)
 
-    async def _fetch(self, waiting: _Waiting, request: wire.Fetch) -> None:
+    async def _fetch(self, waiting: _Waiting, request: protocol.Fetch) -> None:
         """Wait for data without holding anybody up, then read and send in turn with other fetches.
 
         Only one reply is in the making at a time, and only while the client reads: a client that
@@ -389,7 +395,7 @@ class Session:
             )
             buffers = [buffer for entry in read.entries for buffer in entry.buffers()]
             self._services.metrics.fetched_bytes.inc(sum(map(len, buffers)))
-            reply = wire.Fetched(
+            reply = protocol.Fetched(
                 start_offset=read.start_offset,
                 next_offset=read.next_offset,
                 topic_number=read.topic_number,
@@ -397,7 +403,7 @@ class Session:
             )
             self._answer(waiting, reply, buffers)
 
-    async def _receive(self, waiting: _Waiting, request: wire.Receive) -> None:
+    async def _receive(self, waiting: _Waiting, request: protocol.Receive) -> None:
         """Like ``_fetch``: waiting holds nobody up, and one reply is in the making at a time."""
         if self._scatter.is_needed(self.caller):
             await self._receive_anywhere(waiting, request)
@@ -419,7 +425,7 @@ class Session:
                     return
             await receiving.wait()
 
-    async def _receive_anywhere(self, waiting: _Waiting, request: wire.Receive) -> None:
+    async def _receive_anywhere(self, waiting: _Waiting, request: protocol.Receive) -> None:
         """The same from all nodes that lead partitions of the subscription."""
         await self._writable.wait()
         request.messages_max = self.caller.room_for_messages(request.messages_max)
@@ -434,10 +440,10 @@ class Session:
         self._answer(waiting, reply, body)
 
 
-def _timeout_s(request: wire.AnyRequest) -> float:
-    if isinstance(request, wire.Publish | wire.Copy):
+def _timeout_s(request: protocol.AnyRequest) -> float:
+    if isinstance(request, protocol.Publish | protocol.Copy):
         return min(max(request.timeout_ms, 1) / 1000, _PUBLISH_TIMEOUT_S_MAX)
-    if isinstance(request, wire.Fetch | wire.Receive):
+    if isinstance(request, protocol.Fetch | protocol.Receive):
         return _REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
     return _REQUEST_TIMEOUT_S
 

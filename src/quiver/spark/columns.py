@@ -24,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quiver.client.read_ahead import Chunk
-from quiver.client.read_columns import rows_in
+from quiver.client.reader.columns import rows_in
+from quiver.client.reader.read_ahead import Chunk
 from quiver.errors import InvalidSetting
 from quiver.model.batch import StoredBatch
 

@@ -14,7 +14,7 @@ import time
 import msgspec
 
 from quiver.client import Client, Tls
-from quiver.client.addresses import DEFAULT_URL
+from quiver.client.transport.addresses import DEFAULT_URL
 from quiver.errors import ConnectionLost
 from quiver.model.units import seconds
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from quiver.client import Tls
-from quiver.client.addresses import DEFAULT_URL, addresses_in
+from quiver.client.transport.addresses import DEFAULT_URL, addresses_in
 from quiver.errors import InvalidSetting
 from quiver.model.topic import checked_name
 from quiver.model.units import seconds, size_bytes

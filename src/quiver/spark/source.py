@@ -19,12 +19,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from quiver.errors import InvalidSetting
-from quiver.spark.batch_reader import BatchReader, FilteringBatchReader
 from quiver.spark.columns import spark_schema
 from quiver.spark.options import read_options, state_options, write_options
-from quiver.spark.sink import BatchWriter, StreamWriter
-from quiver.spark.state_reader import StateReader, state_schema
-from quiver.spark.stream_reader import StreamReader
+from quiver.spark.read.batch_reader import BatchReader, FilteringBatchReader
+from quiver.spark.read.state_reader import StateReader, state_schema
+from quiver.spark.read.stream_reader import StreamReader
+from quiver.spark.write.sink import BatchWriter, StreamWriter
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

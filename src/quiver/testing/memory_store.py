@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from quiver.cluster.metadata import (
+from quiver.cluster.metadata.store import (
     Delete,
     Entry,
     Expect,

@@ -20,7 +20,8 @@ import msgspec
 import uvloop
 
 import quiver
-from quiver.broker import partition, partition_state, replicated_storage
+from quiver.broker.delivery import state_log
+from quiver.broker.partition import partition, replicated_storage
 from quiver.config import Address, Limits, Metadata, NodeConfig
 from quiver.edge.node import run_node
 from quiver.errors import QuiverError
@@ -38,8 +39,8 @@ T = TypeVar("T")
 def _serve(config: NodeConfig, ready: str, log: str) -> None:
     """What a node's process does. Snapshots are taken often, so that every test depends on some."""
     partition._SNAPSHOT_BYTES = 64 << 10
-    partition_state._SNAPSHOT_BYTES = 2 << 10
-    small = msgspec.structs.replace(partition_state.STATE_SETTINGS, segment_bytes=4 << 10)
+    state_log._SNAPSHOT_BYTES = 2 << 10
+    small = msgspec.structs.replace(state_log.STATE_SETTINGS, segment_bytes=4 << 10)
     replicated_storage.STATE_SETTINGS = small
     descriptor = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     os.dup2(descriptor, sys.stdout.fileno())

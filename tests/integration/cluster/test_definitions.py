@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from quiver.errors import NotEnoughReplicas, SubscriptionNotFound, TopicExists, TopicNotFound
-from quiver.model.wire import PartitionPlacement
+from quiver.protocol import PartitionPlacement
 from tests.integration.cluster.nodes import Cluster, waited
 
 

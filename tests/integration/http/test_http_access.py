@@ -14,8 +14,8 @@ from quiver import AsyncClient
 from quiver.config import NodeConfig, Security
 from quiver.edge.forwarder import Forwarder
 from quiver.edge.http.app import OPERATIONS
-from quiver.edge.http.examples import EXAMPLES
 from quiver.edge.http.operation import JSON, Operation
+from quiver.edge.http.schemas.examples import EXAMPLES
 from tests.integration.certificates import Authority
 from tests.integration.edge_node import edge_test
 from tests.integration.http.http_node import LOOPBACK, HttpNode, http_node, problem

@@ -13,8 +13,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from quiver.config import Security
-from quiver.edge.http import browsing
-from quiver.edge.http.console import PROTOCOL
+from quiver.edge.http.routes import browse
+from quiver.edge.http.routes.console import PROTOCOL
 from tests.integration.edge_node import edge_test
 from tests.integration.http.http_node import HttpNode, http_node, problem
 from tests.integration.http.test_http_access import admin_token, made_token
@@ -162,7 +162,7 @@ async def test_messages_are_found_by_key_offset_and_time(tmp_path: Path) -> None
 async def test_a_look_that_is_cut_short_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browsing, "EXAMINED_MAX", 6)
+    monkeypatch.setattr(browse, "EXAMINED_MAX", 6)
     async with http_node(tmp_path) as node:
         await filled(node)
         found = await looked(node, key="k3")

@@ -15,8 +15,8 @@ import jsonschema_rs
 import pytest
 
 from quiver.edge.http.app import OPERATIONS
-from quiver.edge.http.description import description_of
 from quiver.edge.http.openapi import openapi_document
+from quiver.edge.http.routes.description import description_of
 from tests.serving import Served, environment, served
 
 DOCUMENT = json.loads(json.dumps(openapi_document((*OPERATIONS, *description_of(OPERATIONS)))))

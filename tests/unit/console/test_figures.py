@@ -18,7 +18,7 @@ from quiver.console.figures import Figures, Turns
 from quiver.console.live import LiveFigures
 from quiver.console.pages import POLICY, Pages
 from quiver.console.snapshot import Snapshot
-from quiver.edge.access.principal import INTERNAL
+from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.node import Node
 from quiver.errors import PathNotFound

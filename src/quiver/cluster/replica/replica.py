@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from quiver.cluster.controller import ClusterState
 from quiver.cluster.election import resigned
-from quiver.cluster.metadata import Expect, MetadataStore, Put
-from quiver.cluster.network import Network
+from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
     NOBODY,
     NodeId,
@@ -29,12 +27,14 @@ from quiver.cluster.records import (
 )
 from quiver.cluster.replica.epochs import NO_EPOCH
 from quiver.cluster.replica.follower import Follower
-from quiver.cluster.replica.following import Following, followed
-from quiver.cluster.replica.held_log import HeldLog
-from quiver.cluster.replica.leading import Leading
+from quiver.cluster.replica.follower_driver import Following, followed
+from quiver.cluster.replica.leader_driver import Leading
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.network import Network
+from quiver.cluster.replica.replica_log import HeldLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.signal import Signal
+from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from quiver.config import NodeConfig
-from quiver.edge.http import (
-    browsing,
+from quiver.edge.http.clients import Clients
+from quiver.edge.http.edge import Edge
+from quiver.edge.http.routes import (
+    browse,
     node_state,
-    observing,
+    observability,
     queues,
+    subscription_admin,
     subscriptions,
-    tending,
     topics,
 )
-from quiver.edge.http.clients import Clients
-from quiver.edge.http.console import LiveEndpoint, console_pages
-from quiver.edge.http.description import description_of
-from quiver.edge.http.edge import Edge
-from quiver.edge.http.stream import StreamEndpoint
+from quiver.edge.http.routes.console import LiveEndpoint, console_pages
+from quiver.edge.http.routes.description import description_of
+from quiver.edge.http.stream.endpoint import StreamEndpoint
 
 OPERATIONS = (
     *queues.OPERATIONS,
     *topics.OPERATIONS,
-    *browsing.OPERATIONS,
+    *browse.OPERATIONS,
     *subscriptions.OPERATIONS,
-    *tending.OPERATIONS,
+    *subscription_admin.OPERATIONS,
     *node_state.OPERATIONS,
-    *observing.OPERATIONS,
+    *observability.OPERATIONS,
 )
 
 

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope
 
 from quiver.client import AsyncClient
 from quiver.edge.http.clients import Credentials
+from quiver.edge.http.compression import unpacked
 from quiver.edge.http.json_text import decode
 from quiver.edge.http.operation import JSON, Operation
-from quiver.edge.http.packing import unpacked
 from quiver.edge.http.problems import invalid
 from quiver.errors import (
     AccessRefused,

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from quiver.config import Limits
 from quiver.edge.http.call import Call, ClientGone
 from quiver.edge.http.clients import Clients
+from quiver.edge.http.compression import WORTH_PACKING_BYTES, codec_for, packed
 from quiver.edge.http.operation import Operation, Reply
-from quiver.edge.http.packing import WORTH_PACKING_BYTES, codec_for, packed
 from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.errors import (
     BodyTimeout,

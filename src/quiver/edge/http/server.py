@@ -10,9 +10,9 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from quiver.config import Address
-from quiver.edge.access.listener import Listener, listen
 from quiver.edge.http.connection import EdgeConfig
 from quiver.edge.http.edge import Edge
+from quiver.edge.listener import Listener, listen
 
 
 class HttpServer:

@@ -10,7 +10,7 @@ import aiohttp
 import structlog
 
 from quiver.broker.alerts.alert import Alert
-from quiver.edge.observing import alert_json
+from quiver.edge.observability import alert_json
 from quiver.edge.webhooks.guarded import guarded_session
 from quiver.edge.webhooks.targets import Targets
 from quiver.errors import Unavailable

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from quiver.client import Client
 from quiver.errors import TopicNotFound
-from quiver.spark.pipelines.running import PipelineSettings
+from quiver.spark.pipelines.runner import PipelineSettings
 from quiver.spark.tables.table import Table, open_table
 from quiver.spark.tables.views import register_view, write_duckdb_view
 

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
-from quiver.spark.pipelines.running import BatchFigures
+from quiver.spark.pipelines.runner import BatchFigures
 
 _STYLE = (
     "body{font-family:system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"

@@ -13,7 +13,7 @@ from quiver.client import Client
 from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, replay
 from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
-from quiver.spark.pipelines.running import (
+from quiver.spark.pipelines.runner import (
     BatchFigures,
     PipelineSettings,
     followed,

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import msgspec
 
 from quiver.client import Client, OutgoingMessage
-from quiver.client.addresses import addresses_in
+from quiver.client.transport.addresses import addresses_in
 from quiver.errors import QuiverError
 from quiver.model.topic import Retention
 from quiver.spark.pipelines.samples import Look, Sample, added_up, look_in

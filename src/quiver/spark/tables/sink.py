@@ -24,9 +24,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quiver.errors import InvalidSetting
-from quiver.spark.sink import query_and_batch
 from quiver.spark.tables.files import FileSet, WrittenFile, remove_files
 from quiver.spark.tables.table import FORMATS, open_table
+from quiver.spark.write.sink import query_and_batch
 
 REASON, RAW = "reason", "raw"
 BAD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", RAW, REASON)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from quiver import protocol
 from quiver.cluster.records import NodeId, PartitionId
 from quiver.errors import NotLeader
-from quiver.model import wire
 from quiver.model.batch import StoredBatch
 from quiver.model.builder import BatchBuilder
 from quiver.model.envelope import UNSTAMPED, ProducerStamp, entries_in
@@ -43,7 +43,7 @@ class BrokerClient(Client):
         ask = request if isinstance(request, Ask) else Ask(request)
         return await asked(self._network, self.name, node, ask, timeout_s)
 
-    async def ask_any(self, request: wire.AnyRequest, timeout_s: float = 1.5) -> Answer:
+    async def ask_any(self, request: protocol.AnyRequest, timeout_s: float = 1.5) -> Answer:
         return await self.ask(self.rng.choice(self._nodes), request, timeout_s)
 
     async def publish(
@@ -61,34 +61,34 @@ class BrokerClient(Client):
             dedup_id = value if by_id else None
             builder.add(value.encode(), key_of(value).encode(), dedup_id=dedup_id)
         batch = builder.build(stamp=UNSTAMPED if by_id else stamp)
-        publish = wire.Publish(topic=topic, partition=index, layout=layout)
+        publish = protocol.Publish(topic=topic, partition=index, layout=layout)
         request = Ask(publish, batch.head + bytes(batch.body))
         answer: Answer = await self.ask_leader(partition, request)
         published = answer.reply
-        assert isinstance(published, wire.Published)
+        assert isinstance(published, protocol.Published)
         repeats = {row: repeat.offset for row, repeat in published.repeats.items()}
         return Stored(published.base_offset, answer.epoch, repeats)
 
     async def read(self, partition: PartitionId, offset: int) -> Found:
         topic, index = place_of(partition)
-        request = wire.Fetch(topic=topic, partition=index, offset=offset, bytes_max=_READ_BYTES)
+        request = protocol.Fetch(topic=topic, partition=index, offset=offset, bytes_max=_READ_BYTES)
         answer: Answer = await self.ask_leader(partition, Ask(request))
-        assert isinstance(answer.reply, wire.Fetched)
+        assert isinstance(answer.reply, protocol.Fetched)
         values = tuple(
             (place, value) for entry in entries_in(answer.body) for place, value in values_of(entry)
         )
         return Found(epoch=answer.epoch, watermark=answer.reply.next_offset, values=values)
 
-    async def topic(self, name: str) -> wire.TopicInfo:
+    async def topic(self, name: str) -> protocol.TopicInfo:
         """A topic as some node knows it."""
-        answer = await self.ask_any(wire.DescribeTopic(name=name, extents=False))
-        assert isinstance(answer.reply, wire.Topic)
+        answer = await self.ask_any(protocol.DescribeTopic(name=name, extents=False))
+        assert isinstance(answer.reply, protocol.Topic)
         return answer.reply.topic
 
     async def split(self, partition: PartitionId, layout: int) -> None:
         """Have a partition give half of its keys to a new one."""
         topic, index = place_of(partition)
-        request = wire.SplitPartition(topic=topic, partition=index, layout=layout)
+        request = protocol.SplitPartition(topic=topic, partition=index, layout=layout)
         await self.ask_leader(partition, Ask(request))
 
     async def _find_leader(self, partition: PartitionId) -> NodeId:

@@ -14,21 +14,21 @@ from typing import Any
 
 import msgspec
 
+from quiver import protocol
 from quiver.broker.broker import Broker, BrokerLimits
-from quiver.broker.partition import Partition, StoredOnce, unavailable
-from quiver.broker.producers import StoredRange
-from quiver.broker.replicated_storage import ReplicatedStorage
-from quiver.cluster.cluster_node import ClusterNode
+from quiver.broker.partition.partition import Partition, StoredOnce, unavailable
+from quiver.broker.partition.producer_sessions import StoredRange
+from quiver.broker.partition.replicated_storage import ReplicatedStorage
+from quiver.cluster.node import ClusterNode
+from quiver.cluster.replica.leader_log import ReplicatedLog
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.replica.replicated_log import ReplicatedLog
-from quiver.edge.access.principal import PEER
-from quiver.edge.elsewhere import OtherNodes
-from quiver.edge.peer_calls import answer_peer
-from quiver.edge.scatter import Scatter
-from quiver.edge.subscription_calls import Receiving, manage, settle
+from quiver.edge.auth.principal import PEER
+from quiver.edge.calls.fan_out import Scatter
+from quiver.edge.calls.peers import answer_peer
+from quiver.edge.calls.subscriptions import Receiving, manage, settle
+from quiver.edge.peers.peer_broker import OtherNodes
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
-from quiver.model import wire
 from quiver.model.batch import Bytes
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.messages import Answer, Ask
@@ -116,9 +116,9 @@ class BrokerNode(SimulatedNode):
         assert isinstance(request, Ask)
         asked = msgspec.structs.replace(request.request)
         try:
-            if isinstance(asked, wire.Publish):
+            if isinstance(asked, protocol.Publish):
                 return await self._store_batch(asked, request.body)
-            if isinstance(asked, wire.Fetch):
+            if isinstance(asked, protocol.Fetch):
                 return await self._read_from(asked)
             reply, body = await self._carry_out(asked, request)
         except (LogFailed, LogClosed) as error:
@@ -126,49 +126,51 @@ class BrokerNode(SimulatedNode):
         return Answer(reply, b"".join(map(bytes, body)))
 
     async def _carry_out(
-        self, request: wire.AnyRequest, ask: Ask
-    ) -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        self, request: protocol.AnyRequest, ask: Ask
+    ) -> tuple[protocol.AnyReply, Sequence[Bytes]]:
         broker = self.broker
         match request:
-            case wire.AskPeer():
+            case protocol.AskPeer():
                 caller: Any = SimpleNamespace(principal=PEER)
                 return await answer_peer(self._services, caller, request, memoryview(ask.body))
-            case wire.Receive() if ask.is_peer:
+            case protocol.Receive() if ask.is_peer:
                 return await self._receive_here(request)
-            case wire.Receive():
+            case protocol.Receive():
                 deadline = self.clock.monotonic() + request.wait_ms / 1000
                 return await self._scatter.receive(request, deadline)
-            case wire.Ack() | wire.Nack() | wire.Extend() | wire.Return():
+            case protocol.Ack() | protocol.Nack() | protocol.Extend() | protocol.Return():
                 whose = settle(broker, request) if ask.is_peer else self._scatter.settle(request)
                 return await whose, ()
-            case wire.CreateTopic() | wire.DescribeTopic() | wire.SplitPartition():
-                return wire.Topic(topic=await self._topic(request)), ()
+            case protocol.CreateTopic() | protocol.DescribeTopic() | protocol.SplitPartition():
+                return protocol.Topic(topic=await self._topic(request)), ()
 
-        async def local() -> tuple[wire.AnyReply, Sequence[Bytes]]:
+        async def local() -> tuple[protocol.AnyReply, Sequence[Bytes]]:
             return await manage(broker, request), ()
 
         return await (local() if ask.is_peer else self._scatter.reply_to(request, local))
 
     async def _topic(
-        self, request: wire.CreateTopic | wire.DescribeTopic | wire.SplitPartition
-    ) -> wire.TopicInfo:
-        if isinstance(request, wire.SplitPartition):
+        self, request: protocol.CreateTopic | protocol.DescribeTopic | protocol.SplitPartition
+    ) -> protocol.TopicInfo:
+        if isinstance(request, protocol.SplitPartition):
             return await self.broker.split_partition(
                 request.topic, request.partition, request.layout
             )
-        if isinstance(request, wire.DescribeTopic):
+        if isinstance(request, protocol.DescribeTopic):
             return await self.broker.describe_topic(request.name, extents=False)
         return await self.broker.create_topic(
             request.name, request.settings, exist_ok=request.exist_ok
         )
 
-    async def _receive_here(self, request: wire.Receive) -> tuple[wire.Received, Sequence[Bytes]]:
+    async def _receive_here(
+        self, request: protocol.Receive
+    ) -> tuple[protocol.Received, Sequence[Bytes]]:
         receiving = Receiving(self.broker, self.clock, request)
         while (received := await receiving.attempt()) is None:
             await receiving.wait()
         return received
 
-    async def _store_batch(self, request: wire.Publish, body: bytes) -> Answer:
+    async def _store_batch(self, request: protocol.Publish, body: bytes) -> Answer:
         """As a session does it."""
         broker = self.broker
         offer = broker.offer(request.topic, body, request.layout, request.partition)
@@ -179,25 +181,25 @@ class BrokerNode(SimulatedNode):
         placed, number = broker.store(partition, offer, request.acks)
         place = await placed
         repeats = place.repeats if isinstance(place, StoredOnce) else {}
-        published = wire.Published(
+        published = protocol.Published(
             base_offset=place.base_offset,
             append_time=place.append_time,
             topic_number=number,
             duplicate=isinstance(place, StoredRange),
             repeats={
-                row: wire.Repeat(seen.offset, seen.append_time) for row, seen in repeats.items()
+                row: protocol.Repeat(seen.offset, seen.append_time) for row, seen in repeats.items()
             },
         )
         return Answer(published, b"", epoch)
 
-    async def _read_from(self, request: wire.Fetch) -> Answer:
+    async def _read_from(self, request: protocol.Fetch) -> Answer:
         partition = await self.broker.partition(request.topic, request.partition)
         read = await self.broker.fetch(
             request.topic, request.partition, request.offset, bytes_max=request.bytes_max
         )
         if self.broker.ready_partition(request.topic, request.partition) is not partition:
             raise PartitionUnavailable("the leader has changed meanwhile")
-        fetched = wire.Fetched(
+        fetched = protocol.Fetched(
             start_offset=read.start_offset,
             next_offset=read.next_offset,
             topic_number=read.topic_number,

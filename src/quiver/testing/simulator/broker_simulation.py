@@ -17,18 +17,18 @@ from zlib import crc32
 
 import msgspec
 
-from quiver.broker import partition as partition_module
-from quiver.broker import partition_state
-from quiver.broker.lease_token import SECRET
-from quiver.broker.replicated_storage import DATA, REPLICAS, STATE
-from quiver.broker.subscription_catalog import covers
-from quiver.cluster.admin import Administration, place_of
-from quiver.cluster.metadata import Entry, Put
+from quiver import protocol
+from quiver.broker.delivery import state_log
+from quiver.broker.delivery.lease_token import SECRET
+from quiver.broker.partition import partition as partition_module
+from quiver.broker.partition.replicated_storage import DATA, REPLICAS, STATE
+from quiver.broker.subscription.catalog import covers
+from quiver.cluster.control.admin import Administration, place_of
+from quiver.cluster.metadata.secret import SECRET_BYTES
+from quiver.cluster.metadata.store import Entry, Put
 from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
-from quiver.cluster.secret import SECRET_BYTES
 from quiver.errors import QuiverError
 from quiver.log.partition_log import PartitionLog
-from quiver.model import wire
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.testing.simulator import simulation
@@ -73,7 +73,7 @@ _NODES = msgspec.structs.replace(
 @contextmanager
 def small_snapshots() -> Iterator[None]:
     """Let snapshots be due after a few messages."""
-    modules: tuple[Any, ...] = (partition_module, partition_state)
+    modules: tuple[Any, ...] = (partition_module, state_log)
     sizes = [module._SNAPSHOT_BYTES for module in modules]
     try:
         for module in modules:
@@ -160,12 +160,12 @@ class BrokerSimulation(_Simulation):
         if self._divides:
             await self._insist(client, _topic(_DIVIDED, 1))
         for name, settings in self._queues.items():
-            request = wire.CreateSubscription(
+            request = protocol.CreateSubscription(
                 name=name, settings=settings, start="earliest", exist_ok=True
             )
             await self._insist(client, request)
 
-    async def _insist(self, client: BrokerClient, request: wire.AnyRequest) -> None:
+    async def _insist(self, client: BrokerClient, request: protocol.AnyRequest) -> None:
         while True:
             try:
                 await client.ask_any(request, timeout_s=5.0)
@@ -390,9 +390,9 @@ _ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "origin_subscrip
 _TOPICS = (TOPIC, _LATER, _DIVIDED)
 
 
-def _topic(name: str, partitions: int) -> wire.CreateTopic:
+def _topic(name: str, partitions: int) -> protocol.CreateTopic:
     settings = TopicSettings(partitions=partitions, replicas=REPLICAS)
-    return wire.CreateTopic(name=name, settings=settings, exist_ok=True)
+    return protocol.CreateTopic(name=name, settings=settings, exist_ok=True)
 
 
 def _logical(partition: PartitionId) -> PartitionId:

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from quiver import protocol
 from quiver.cluster.records import NodeId, PartitionId
 from quiver.errors import QuiverError
-from quiver.model import wire
 from quiver.model.envelope import entries_in
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 from quiver.testing.simulator.broker_clients import BrokerClient, is_poison, key_of, values_of
@@ -21,7 +21,7 @@ _WAIT_MS = 300
 _RECEIVE_SECONDS = 2.0
 _ATTEMPTS = 3
 
-Settle = type[wire.Ack] | type[wire.Nack] | type[wire.Extend]
+Settle = type[protocol.Ack] | type[protocol.Nack] | type[protocol.Extend]
 
 
 class Consumer:
@@ -65,7 +65,7 @@ class Consumer:
     async def _receive(self) -> list[list[Delivery]]:
         """What was received, lease by lease."""
         client, invoked = self._client, self._client.loop.time()
-        request = wire.Receive(
+        request = protocol.Receive(
             subscription=self._queue,
             messages_max=20 if self.is_hasty else client.rng.choice((1, 3, 8)),
             wait_ms=_WAIT_MS,
@@ -76,14 +76,14 @@ class Consumer:
         except QuiverError:
             await client.rest()
             return []
-        assert isinstance(answer.reply, wire.Received)
+        assert isinstance(answer.reply, protocol.Received)
         body, portions = memoryview(answer.body), []
         for info in answer.reply.portions:
             portions.append(self._portion(info, bytes(body[: info.size]), invoked))
             body = body[info.size :]
         return portions
 
-    def _portion(self, info: wire.PortionInfo, body: bytes, invoked: float) -> list[Delivery]:
+    def _portion(self, info: protocol.PortionInfo, body: bytes, invoked: float) -> list[Delivery]:
         self._leases.append(info.lease)
         values = [value for entry in entries_in(body) for _, value in values_of(entry)]
         offsets = list(BitMap64.deserialize(info.offsets))
@@ -123,7 +123,7 @@ class Consumer:
             await asyncio.sleep(visibility_s * rng.uniform(1.0, 1.5))  # too long
         elif mood < 0.35:
             await asyncio.sleep(visibility_s * rng.uniform(0.3, 0.8))
-            await self._settle(wire.Extend, portion)
+            await self._settle(protocol.Extend, portion)
             await asyncio.sleep(visibility_s * rng.uniform(0.3, 0.9))
         elif not self.is_hasty:
             await asyncio.sleep(rng.uniform(0.0, 0.1))
@@ -133,7 +133,7 @@ class Consumer:
         elif bad and self._settings.ordering is not Ordering.NONE:
             bad = [one for one in portion if one.offset >= bad[0].offset]
         good = [one for one in portion if one not in bad]
-        for kind, some in ((wire.Ack, good), (wire.Nack, bad)):
+        for kind, some in ((protocol.Ack, good), (protocol.Nack, bad)):
             for _ in range(_ATTEMPTS):
                 if not some or await self._settle(kind, some):
                     break
@@ -153,9 +153,9 @@ class Consumer:
             visibility_s=float(self._settings.visibility),
         )
         self._history.settlings.append(settling)
-        given = [wire.Settlement(self._leases[first.lease], BitMap64(offsets).serialize())]
+        given = [protocol.Settlement(self._leases[first.lease], BitMap64(offsets).serialize())]
         rest: dict[str, Any] = {}
-        if kind is wire.Extend:
+        if kind is protocol.Extend:
             rest = {"visibility_ms": round(settling.visibility_s * 1000)}
         try:
             answer = await self._ask(
@@ -164,7 +164,7 @@ class Consumer:
         except QuiverError:
             settling.ended = self._client.loop.time()
             return False
-        assert isinstance(answer.reply, wire.Settled)
+        assert isinstance(answer.reply, protocol.Settled)
         settling.outcome, settling.ended = "done", self._client.loop.time()
         settling.stale = tuple(
             offset for one in answer.reply.stale for offset in BitMap64.deserialize(one.offsets)
@@ -177,10 +177,12 @@ class Consumer:
         self._history.departures.append(Departure(queue=self._queue, consumer=name, at=now))
         self._lives += 1  # it comes back as another: the request may be carried out much later
         with contextlib.suppress(QuiverError):
-            await self._ask(wire.Leave(subscription=self._queue, consumer=name), _RECEIVE_SECONDS)
+            await self._ask(
+                protocol.Leave(subscription=self._queue, consumer=name), _RECEIVE_SECONDS
+            )
         await asyncio.sleep(self._client.rng.uniform(0.1, 1.0))
 
-    async def _ask(self, request: wire.AnyRequest, timeout_s: float) -> Any:
+    async def _ask(self, request: protocol.AnyRequest, timeout_s: float) -> Any:
         """Stay with one node as long as it answers."""
         if self._node is None:
             self._node = self._client.rng.choice(self._client._nodes)

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Sequence
 from random import Random
 
-from quiver.cluster.metadata import Delete, Entry, Put
+from quiver.cluster.metadata.store import Delete, Entry, Put
 from quiver.cluster.records import DRAINING, PARTITIONS, PartitionRecord, decode
 from quiver.testing.memory_store import MemoryStore
 from quiver.testing.simulator.loop import VirtualLoop

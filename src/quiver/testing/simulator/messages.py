@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from quiver import protocol
 from quiver.cluster.records import NodeId, PartitionId
-from quiver.model import wire
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +51,13 @@ class Leads(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True):
     """A request of the native protocol, of a client or of another node."""
 
-    request: wire.AnyRequest
+    request: protocol.AnyRequest
     body: bytes = b""
     is_peer: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
-    reply: wire.AnyReply
+    reply: protocol.AnyReply
     body: bytes = b""
     epoch: int = -1
     """Of whoever leads the partition that was asked about, if it was one."""

@@ -153,7 +153,7 @@ def _give_up(reply: asyncio.Future[Any]) -> None:
 
 
 class NodeNetwork:
-    """The network as one process sees it: it fits ``quiver.cluster.network.Network``."""
+    """The network as one process sees it: it fits ``quiver.cluster.replica.network.Network``."""
 
     def __init__(self, network: SimulatedNetwork, name: str) -> None:
         self._network = network

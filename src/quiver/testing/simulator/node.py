@@ -11,10 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from quiver.broker.producers import ProducerSessions
-from quiver.cluster.cluster_node import ClusterNode, ClusterSettings
+from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
-from quiver.cluster.replica.leading import Leading
+from quiver.cluster.replica.leader_driver import Leading
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogError, NotLeader, PartitionUnavailable, QuiverError

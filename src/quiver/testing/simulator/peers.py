@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from quiver import protocol
 from quiver.cluster.records import NodeId, NodeRecord
-from quiver.edge.peer_messages import PeerReply, Question, decode_answer, encode
-from quiver.model import wire
+from quiver.edge.peers.messages import PeerReply, Question, decode_answer, encode
 from quiver.model.batch import Bytes
 from quiver.testing.simulator.messages import Answer, Ask
 from quiver.testing.simulator.network import SimulatedNetwork
@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 class SimulatedPeers:
-    """What the edge uses of ``quiver.edge.peers.Peers``. A node's address is its name."""
+    """What the edge uses of ``quiver.edge.peers.peers.Peers``. A node's address is its name."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class SimulatedPeers:
         timeout_s: float = _TIMEOUT_SECONDS,
     ) -> PeerReply:
         channel = await self.channel(address)
-        reply, _ = await channel.call(wire.AskPeer(question=encode(question)), body, timeout_s)
-        assert isinstance(reply, wire.PeerAnswer)
+        reply, _ = await channel.call(protocol.AskPeer(question=encode(question)), body, timeout_s)
+        assert isinstance(reply, protocol.PeerAnswer)
         answer = decode_answer(reply.answer)
         assert isinstance(answer, kind)
         return answer
@@ -60,10 +60,10 @@ class PeerChannel:
 
     async def call(
         self,
-        request: wire.AnyRequest,
+        request: protocol.AnyRequest,
         body: Sequence[Bytes] = (),
         timeout_s: float = _TIMEOUT_SECONDS,
-    ) -> tuple[wire.AnyReply, bytes]:
+    ) -> tuple[protocol.AnyReply, bytes]:
         ask = Ask(request, b"".join(map(bytes, body)), is_peer=True)
         answer = await asked(self._network, self._name, self._address, ask, timeout_s)
         return answer.reply, answer.body
@@ -79,9 +79,9 @@ async def asked(
         if done.cancelled() or done.exception() is not None:
             return
         reply = done.result().reply
-        if isinstance(ask.request, wire.Receive) and reply.portions:
-            taken = [wire.Settlement(one.lease, one.offsets) for one in reply.portions]
-            request = wire.Return(subscription=ask.request.subscription, settlements=taken)
+        if isinstance(ask.request, protocol.Receive) and reply.portions:
+            taken = [protocol.Settlement(one.lease, one.offsets) for one in reply.portions]
+            request = protocol.Return(subscription=ask.request.subscription, settlements=taken)
             again = Ask(request, is_peer=ask.is_peer)
             returning = asyncio.ensure_future(network.call(source, target, again, timeout_s))
             returning.add_done_callback(_ignore)

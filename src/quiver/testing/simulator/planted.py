@@ -16,17 +16,18 @@ import msgspec
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from quiver.broker import partition
-from quiver.broker.delivery.leases import LeaseTable
-from quiver.broker.delivery.machine import DeliveryMachine
-from quiver.broker.gate import Gate
-from quiver.broker.partition import Partition
-from quiver.broker.partition_state import PartitionState
-from quiver.broker.producers import ProducerSessions
-from quiver.broker.snapshots import LoggedSnapshots
-from quiver.cluster import controller, election
-from quiver.cluster.cluster_node import ClusterNode
-from quiver.cluster.metadata import Put
+from quiver.broker.delivery.machine.leases import LeaseTable
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.snapshots import LoggedSnapshots
+from quiver.broker.delivery.split_barrier import Gate
+from quiver.broker.delivery.state_log import PartitionState
+from quiver.broker.partition import partition
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.cluster import election
+from quiver.cluster.control import controller
+from quiver.cluster.metadata.store import Put
+from quiver.cluster.node import ClusterNode
 from quiver.cluster.records import (
     NodeId,
     PartitionRecord,
@@ -35,12 +36,12 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
-from quiver.cluster.replica.following import Following, followed
-from quiver.cluster.replica.held_log import HeldLog
+from quiver.cluster.replica.follower_driver import Following, followed
 from quiver.cluster.replica.leader import Leader, Proposal
-from quiver.cluster.replica.leading import Leading
+from quiver.cluster.replica.leader_driver import Leading
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica import Replica
+from quiver.cluster.replica.replica_log import HeldLog
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset

@@ -7,7 +7,7 @@ import asyncio
 from quiver.cluster.records import PartitionId
 from quiver.errors import ProducerError, QuiverError, StaleLayout
 from quiver.model.key_hash import KeyRouter
-from quiver.model.wire import TopicInfo
+from quiver.protocol import TopicInfo
 from quiver.testing.simulator.broker_clients import BrokerClient, key_of, place_of
 from quiver.testing.simulator.clients import REFUSALS_MAX, REFUSED_SECONDS, Producer
 from quiver.testing.simulator.history import Send

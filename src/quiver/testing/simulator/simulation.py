@@ -15,11 +15,10 @@ from random import Random
 import msgspec
 import structlog
 
-from quiver.cluster.cluster_node import ClusterSettings
-from quiver.cluster.controller import ControllerSettings, new_partition
-from quiver.cluster.holdings import HoldingSettings
-from quiver.cluster.metadata import Entry, Put
-from quiver.cluster.placement import Site, place
+from quiver.cluster.control.controller import ControllerSettings, new_partition
+from quiver.cluster.control.placement import Site, place
+from quiver.cluster.metadata.store import Entry, Put
+from quiver.cluster.node import ClusterSettings
 from quiver.cluster.records import (
     NODES,
     NodeId,
@@ -31,6 +30,7 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.leader import LeaderSettings
+from quiver.cluster.replica.manager import HoldingSettings
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog
 from quiver.log.partition_log import PartitionLog

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from quiver.cluster.metadata import (
+from quiver.cluster.metadata.store import (
     Delete,
     Entry,
     Expect,

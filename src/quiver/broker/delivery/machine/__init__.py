@@ -1,0 +1,1 @@
+"""The delivery state of one subscription in one partition: pure machines over sets of offsets."""

@@ -1,0 +1,431 @@
+"""The state log of one partition, and what each subscription has done with its messages.
+
+One log holds the state of all subscriptions of a partition, so that their acknowledgements share one
+sync. Opening reads the newest snapshot and the records since. ``commit`` returns a future that is
+done when the records are as durable as the messages are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine.arrival import arrival_of
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.offset_sets import Numbers
+from quiver.broker.delivery.machine.records import (
+    AnyRecord,
+    Sought,
+    StateEntry,
+    decode_entries,
+    encode_entries,
+)
+from quiver.broker.delivery.machine.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quiver.broker.delivery.slice_cache import Excerpts
+from quiver.broker.delivery.snapshots import SNAPSHOT_ENTRY, Snapshots
+from quiver.errors import LogClosed, LogFailed, QuiverError
+from quiver.log.log import Log
+from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import seal_batch
+from quiver.model.filter import parse_filter
+from quiver.model.ids import Offset
+from quiver.model.schema import COLUMN_BIT
+from quiver.model.subscription import SubscriptionSettings
+
+STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
+STATE = "state"
+"""The sub-folder of a partition that holds its state log."""
+SNAPSHOT = "snapshot"
+_SNAPSHOT = f"{STATE}/{SNAPSHOT}"
+_SNAPSHOT_BYTES = 4 << 20
+"""After this many bytes of records a snapshot is due: opening reads no more of them than this."""
+_READ_BYTES = 4 << 20
+_CATCH_UP_BYTES = 1 << 20
+"""So little that it is still at hand when the messages are delivered."""
+_LEISURE_S = 0.005
+"""How long records that nobody waits for may wait for others, to share their sync."""
+_LOOK_AHEAD = 1_000_000
+"""How many pending messages a subscription looks at in advance, as they are published."""
+
+logger = structlog.get_logger()
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """Every subscription's state when the records below ``offset`` had been applied."""
+
+    offset: Offset
+    machines: dict[int, bytes]
+
+
+class _Batch:
+    """Records on their way into the state log together."""
+
+    def __init__(self) -> None:
+        self.entries: list[StateEntry] = []
+        self.is_due = False
+        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stored.add_done_callback(_consume)
+
+
+class PartitionState:
+    """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
+
+    def __init__(self, folder: str, data: Log, log: Log, snapshots: Snapshots) -> None:
+        self.data = data
+        self._folder = folder
+        self.machines: dict[int, DeliveryMachine] = {}
+        self._log = log
+        self._snapshots = snapshots
+        self._batch: _Batch | None = None
+        self._newest: asyncio.Future[None] | None = None
+        """Of what was given to the log last; what was given before is durable no later."""
+        self._leisure: asyncio.TimerHandle | None = None
+        self._unsnapshotted_bytes = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._looking = False
+        self._excerpts = Excerpts()
+        self.is_open = True
+        self._is_ahead = False
+        self._is_sealed = False
+        self._is_closed = False
+        self.on_messages: dict[int, Callable[[], None]] = {}
+        """By subscription: called when it may have something to deliver."""
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self._log.failure
+
+    def require_current(self) -> None:
+        """A retryable error if a change could not be made durable now."""
+        self._log.require_current()
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        data: Log,
+        log: Log,
+        snapshots: Snapshots,
+        blank: dict[int, DeliveryMachine],
+    ) -> PartitionState:
+        """What the state log says. ``blank`` are the subscriptions there are, as they began."""
+        state = cls(folder, data, log, snapshots)
+        state.machines = blank
+        try:
+            await state._recover()
+        except BaseException:
+            await log.close()
+            raise
+        data.on_growth = state._data_grew
+        return state
+
+    # ------------------------------------------------------------------ changing the state
+
+    def commit(
+        self, subscription: int, records: list[AnyRecord], *, at_leisure: bool = False
+    ) -> asyncio.Future[None]:
+        """Write records to the state log, together with all that are given in this moment.
+
+        ``at_leisure``: nobody waits for these; they go with the next that somebody waits for.
+        """
+        if self._batch is None:
+            self._batch = _Batch()
+        batch = self._batch
+        batch.entries.append(StateEntry(subscription, records))
+        if not at_leisure and not batch.is_due:
+            batch.is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        elif not batch.is_due and self._leisure is None:
+            self._leisure = asyncio.get_running_loop().call_later(_LEISURE_S, self._flush)
+        return batch.stored
+
+    def underway(self) -> asyncio.Future[None] | None:
+        """Done when everything that was committed so far is durable; ``None`` if it is already."""
+        if self._batch is not None:
+            self._flush()
+        newest = self._newest
+        if newest is None or (newest.done() and newest.exception() is None):
+            return None
+        return newest
+
+    def _flush(self) -> None:
+        if self._leisure is not None:
+            self._leisure.cancel()
+            self._leisure = None
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        self._newest = batch.stored
+        if self._is_sealed:
+            # Whoever still works on this state knows what the log does not, or not what came later.
+            batch.stored.set_exception(LogClosed(f"the state of {self._folder} is closed"))
+            return
+        body = encode_entries(batch.entries)
+        try:
+            entry, stored = self._log.submit(seal_batch(body, 1, 0))
+        except QuiverError as error:
+            # What the machines say now is in no log: they are of no use any more.
+            self.is_open = False
+            self._is_ahead = self._is_sealed = True
+            batch.stored.set_exception(error)
+            return
+        stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
+        self._unsnapshotted_bytes += entry.size()
+        if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
+            self._snapshotting = asyncio.create_task(self._try_to_snapshot())
+
+    # ------------------------------------------------------------------ learning of messages
+
+    def add(self, blank: dict[int, DeliveryMachine]) -> None:
+        """Subscriptions that were made meanwhile join as they began."""
+        for number, machine in blank.items():
+            self.machines.setdefault(number, machine)
+
+    def reconfigure(self, subscription: int, settings: SubscriptionSettings) -> None:
+        """A subscription was altered."""
+        machine = self.machines.get(subscription)
+        if machine is not None:
+            machine.reconfigure(settings)
+
+    def forget(self, subscription: int) -> None:
+        """A subscription was deleted."""
+        self.machines.pop(subscription, None)
+        self.on_messages.pop(subscription, None)
+
+    def pass_over_lost(self, subscription: int) -> int:
+        """Go on where the data begins now; how many pending messages were before that."""
+        machine, start = self.machines[subscription], self.data.start_offset
+        if machine.floor >= start:
+            return 0
+        lost = machine.pending_below(start) + max(0, start - machine.observed_to)
+        records = machine.skip_to(start)
+        if records:
+            self.commit(subscription, records)
+        return lost
+
+    def _data_grew(self) -> None:
+        if not self._looking and self.is_open:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self.is_open:
+            self.look_ahead()
+            for notify in self.on_messages.values():
+                notify()
+
+    def look_ahead(self) -> None:
+        """Tell every subscription that follows the tail of what was published; touches no disk."""
+        for machine in self.machines.values():
+            while (
+                machine.pending_count < _LOOK_AHEAD and machine.observed_to < self.data.next_offset
+            ):
+                entries = self.data.read_tail(machine.observed_to, _READ_BYTES)
+                if not entries:
+                    break
+                _observe(machine, entries)
+
+    async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
+        """Let a subscription that is behind learn of enough messages to deliver some."""
+        while (
+            machine.ready_count < wanted
+            and machine.waiting_count < _LOOK_AHEAD
+            and machine.observed_to < self.data.next_offset
+        ):
+            await self._observe_more(machine, _CATCH_UP_BYTES)
+
+    async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
+        """Let a subscription learn of all messages below ``end``."""
+        while machine.observed_to < min(end, self.data.next_offset):
+            await self._observe_more(machine, _READ_BYTES)
+            await asyncio.sleep(0)  # others have their turn
+
+    async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
+        if machine.observed_to < self.data.start_offset:
+            machine.skip_to(self.data.start_offset)
+        _observe(machine, await self.data.read(machine.observed_to, bytes_max))
+
+    def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
+        """The entry, or an excerpt of it if these offsets are not all that it has."""
+        if len(offsets) == entry.count:
+            return entry
+        return self._excerpts.of(entry, offsets, keep=len(self.machines) > 1)
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def _recover(self) -> None:
+        """From the snapshot, then from the records since."""
+        snapshot = _decode_snapshot(await self._snapshots.load(_SNAPSHOT))
+        if (
+            snapshot is None
+            or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
+        ):
+            snapshot = _Saved(self._log.start_offset, {})
+        lost = False
+        for number, machine in self.machines.items():
+            saved = decode_snapshot(snapshot.machines.get(number, b""))
+            if saved is not None:
+                machine.restore(saved)
+            if machine.observed_to > self.data.next_offset:
+                machine.forget_from(self.data.next_offset)
+                lost = True
+            await self._learn_keys(machine)
+        lost |= await self._replay(snapshot.offset)
+        if lost:
+            # Messages that a crash lost: their offsets go to others, which no old record may touch.
+            await self._snapshot()
+
+    async def _learn_keys(self, machine: DeliveryMachine) -> None:
+        """Keys are not in a snapshot; they are read from the messages that are still pending."""
+        while machine.keys_from is not None:
+            if machine.keys_from < self.data.start_offset:
+                machine.skip_to(self.data.start_offset)
+                continue
+            for entry in await self.data.read(machine.keys_from, _READ_BYTES):
+                if machine.keys_from is not None:
+                    machine.learn(arrival_of(entry, with_keys=True))
+
+    async def _replay(self, offset: Offset) -> bool:
+        """Apply the records from ``offset`` on; whether some spoke of messages that are lost."""
+        lost = False
+        end = self.data.next_offset
+        while offset < self._log.next_offset:
+            for entry in await self._log.read(offset, _READ_BYTES):
+                offset = entry.next_offset
+                if entry.columns == SNAPSHOT_ENTRY:
+                    continue
+                for change in decode_entries(bytes(entry.body)):
+                    machine = self.machines.get(change.subscription)
+                    for record in change.records if machine is not None else ():
+                        assert machine is not None
+                        lost |= await self._apply(machine, record, end)
+        return lost
+
+    async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
+        if isinstance(record, Sought):
+            machine.apply(msgspec.structs.replace(record, start=min(record.start, end)))
+            return record.start > end
+        offsets = record.bitmap
+        lost = bool(offsets) and offsets.max() >= end
+        if lost:
+            offsets.remove_range(end, offsets.max() + 1)
+            record = msgspec.structs.replace(record, offsets=offsets.serialize())
+        if not offsets:
+            return lost
+        while machine.observed_to <= offsets.max():
+            if machine.observed_to < self.data.start_offset:
+                machine.skip_to(self.data.start_offset)
+                continue
+            _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
+        machine.apply(record)
+        return lost
+
+    async def _try_to_snapshot(self) -> None:
+        try:
+            await self._snapshot()
+        except (QuiverError, OSError) as error:
+            logger.warning("snapshot failed", folder=self._folder, error=str(error))
+        finally:
+            self._snapshotting = None
+
+    async def _snapshot(self) -> None:
+        """Save the state, once every record in it is stored, and drop the records before it."""
+        self._flush()
+        if self._is_ahead:
+            return
+        offset = self._log.staged_offset
+        machines = {number: machine.snapshot() for number, machine in self.machines.items()}
+        self._unsnapshotted_bytes = 0
+        while self._log.next_offset < offset:
+            if self._log.failure is not None:
+                return
+            await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
+        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines))
+        needed_from = await self._snapshots.needed_from(offset)
+        await self._log.retain(RetentionLimits(before=needed_from))
+
+    async def close(self) -> None:
+        """Let go of the state log. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed, self.is_open = True, False
+        self._flush()
+        self._is_sealed = True
+        if self._snapshotting is not None:
+            await self._snapshotting
+        if self._log.failure is None:
+            await self._try_to_snapshot()
+        await self._log.close()
+
+
+def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
+    for entry in entries:
+        if entry.base_offset <= machine.observed_to < entry.next_offset:
+            arrival = arrival_of(
+                entry, with_keys=machine.wants_keys, fairness=machine.settings.fairness
+            )
+            passed = _passed(machine, entry)
+            if passed is not None:
+                arrival = msgspec.structs.replace(arrival, passed=passed)
+            machine.observe(arrival)
+
+
+def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
+    """Which of the messages are for this subscription; ``None``: all."""
+    passed: Numbers | None = None
+    if machine.settings.filter is not None:
+        passed = _parsed(machine.settings.filter).mask(entry.record_batch())
+    if entry.columns & _TARGETED == _SUBSCRIPTION:
+        target = entry.record_batch().column("origin_subscription")
+        mine = pc.equal(target, pa.scalar(machine.name, pa.string())).fill_null(True)
+        meant = mine.to_numpy(zero_copy_only=False)
+        passed = meant if passed is None else passed & meant
+    return passed
+
+
+_parsed = lru_cache(1000)(parse_filter)
+_SUBSCRIPTION = COLUMN_BIT["origin_subscription"]
+_TARGETED = _SUBSCRIPTION | COLUMN_BIT["origin_topic"]
+"""Of these two, a dead letter has both; one on its way back is for the subscription it names."""
+
+
+def _encode_snapshot(offset: Offset, machines: dict[int, Snapshot]) -> bytes:
+    saved = {number: encode_snapshot(machine) for number, machine in machines.items()}
+    return _encode(_Saved(offset, saved))
+
+
+def _decode_snapshot(data: bytes) -> _Saved | None:
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _pass_on(done: asyncio.Future[StoredBatch], stored: asyncio.Future[None]) -> None:
+    if stored.done():
+        return
+    error = done.exception() if not done.cancelled() else None
+    if error is not None:
+        stored.set_exception(error)
+    else:
+        stored.set_result(None)
+
+
+def _consume(done: asyncio.Future[None]) -> None:
+    """A commit that nobody waits for may fail without a word: the log itself refuses what follows."""
+    if not done.cancelled():
+        done.exception()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[_Saved] = msgspec.msgpack.Decoder(_Saved)

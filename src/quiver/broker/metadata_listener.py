@@ -1,0 +1,107 @@
+"""What changes in the cluster and concerns a broker: definitions, and which partitions it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.producer_ids import ProducerIds
+from quiver.broker.partition.replicated_storage import log_settings
+from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord
+from quiver.broker.subscription.directory import Subscriptions
+from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.cluster.metadata.store import Delete, Entry
+from quiver.cluster.records import PartitionId
+from quiver.errors import QuiverError
+from quiver.log.settings import LogSettings
+from quiver.metrics.traffic import Traffic
+from quiver.model.topic import TopicSettings
+
+logger = structlog.get_logger()
+
+
+class Following:
+    def __init__(
+        self,
+        topics: Catalog,
+        subscription_catalog: SubscriptionCatalog,
+        producer_ids: ProducerIds,
+        partitions: Partitions,
+        subscriptions: Subscriptions,
+        traffic: Traffic,
+    ) -> None:
+        self._topics = topics
+        self._subscription_catalog = subscription_catalog
+        self._producer_ids = producer_ids
+        self._partitions = partitions
+        self._subscriptions = subscriptions
+        self._traffic = traffic
+        self._opening: set[asyncio.Task[None]] = set()
+        topics.registry.on_change = self._topic_changed
+        subscription_catalog.registry.on_change = self._subscription_changed
+
+    async def close(self) -> None:
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    # ------------------------------------------------------------------ definitions
+
+    def reload(self, entries: Sequence[Entry], revision: int) -> None:
+        """Everything that is in the metadata store now."""
+        self._topics.registry.reload(entries, revision)
+        self._subscription_catalog.registry.reload(entries, revision)
+        self._producer_ids.reload(entries)
+
+    def apply(self, changes: Sequence[Entry | Delete], revision: int) -> None:
+        """What one commit has changed in the metadata store, this node's or another's."""
+        for change in changes:
+            self._topics.registry.apply(change, revision)
+            self._subscription_catalog.registry.apply(change, revision)
+            self._producer_ids.apply(change)
+
+    def _topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:
+        if new is not None:
+            self._partitions.reconfigure(new)
+        elif old is not None:
+            self._traffic.topics.forget(old.name)
+
+    def _subscription_changed(
+        self, old: SubscriptionRecord | None, new: SubscriptionRecord | None
+    ) -> None:
+        if old is not None and (new is None or new.number != old.number):
+            self._subscriptions.forget(old)
+        elif new is not None:
+            self._subscriptions.altered(new)
+
+    # ------------------------------------------------------------------ partitions
+
+    def _placed(self, partition: PartitionId) -> tuple[TopicRecord | None, int]:
+        """The topic and the index of a partition that the cluster knows."""
+        folder, _, index = partition.rpartition("/")
+        topic, _, number = folder.rpartition("@")
+        record = self._topics.numbered(int(number))
+        return (record if record is not None and record.name == topic else None), int(index)
+
+    def logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+        """The logs of a replica that this node is to hold, and their settings."""
+        record, _ = self._placed(partition)
+        settings = TopicSettings() if record is None else record.settings
+        return log_settings(self._partitions.log_settings(settings))
+
+    def leads_now(self, partition: PartitionId) -> None:
+        """This node has begun to lead a partition: have it ready for whoever comes."""
+        record, index = self._placed(partition)
+        if record is not None:
+            opening = asyncio.create_task(self._open(record, index))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, record: TopicRecord, index: int) -> None:
+        try:
+            await self._partitions.get(record, index)
+            self._subscriptions.look_again()
+        except QuiverError as error:  # whoever needs it will try again
+            logger.debug("partition is not open yet", topic=record.name, error=error.message)

@@ -1,0 +1,1 @@
+"""Samples of the broker, for metrics and alerts."""

@@ -1,0 +1,173 @@
+"""Looks at a whole broker, now and then: how deep its queues are, how old what is in them.
+
+It asks what is open already and reads no disk, but for the age of messages that nobody has looked
+at since a restart, which it remembers. A sample is kept for a moment, so that however many ask, the
+work is done once; and it is done in slices, between which others have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.partitions import Partitions
+from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
+from quiver.broker.topics.catalog import Catalog
+from quiver.errors import QuiverError
+from quiver.log.log import Log
+from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+
+FRESH_S = 1.0
+_SLICE = 200
+"""After so many partitions others have their turn: that takes about 5 ms."""
+_READS_MAX = 100
+"""How many messages a sample reads to learn their age; the others are read for the next ones."""
+
+
+class _Figures:
+    """One subscription, added up over its partitions."""
+
+    __slots__ = ("condemned", "dead", "delayed", "leased", "oldest_us", "ready")
+
+    def __init__(self) -> None:
+        self.ready = self.delayed = self.leased = self.condemned = self.dead = 0
+        self.oldest_us: int | None = None
+
+    def saw(self, time_us: int | None) -> None:
+        """One of its messages that is not finished is of this time."""
+        if time_us is not None and (self.oldest_us is None or time_us < self.oldest_us):
+            self.oldest_us = time_us
+
+    def sample(self, name: str, now: int, *, holds_dead_letters: bool) -> SubscriptionSample:
+        return SubscriptionSample(
+            name=name,
+            ready=self.ready,
+            delayed=self.delayed,
+            leased=self.leased,
+            condemned=self.condemned,
+            dead=self.dead,
+            oldest_age_s=0.0 if self.oldest_us is None else max(0, now - self.oldest_us) / 1e6,
+            holds_dead_letters=holds_dead_letters,
+        )
+
+
+class Sampler:
+    def __init__(
+        self,
+        topics: Catalog,
+        subscriptions: SubscriptionCatalog,
+        partitions: Partitions,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._partitions = partitions
+        self._clock = clock
+        self._last: Sample | None = None
+        self._fresh_until = 0.0
+        self._taking: asyncio.Task[Sample] | None = None
+        self._unseen_times: dict[tuple[Log, int], tuple[Offset, int]] = {}
+        """By partition and subscription: its first message that was not looked at, and its time."""
+        self._reads_left = 0
+
+    async def take(self) -> Sample:
+        """A sample that is not older than a second."""
+        if self._last is not None and self._clock.monotonic() < self._fresh_until:
+            return self._last
+        if self._taking is None:
+            self._taking = asyncio.create_task(self._take())
+            self._taking.add_done_callback(self._taken)
+        return await asyncio.shield(self._taking)
+
+    def _taken(self, task: asyncio.Task[Sample]) -> None:
+        self._taking = None
+        if not task.cancelled() and task.exception() is None:
+            self._last = task.result()
+            self._fresh_until = self._clock.monotonic() + FRESH_S
+
+    async def _take(self) -> Sample:
+        partitions = self._partitions.opened()
+        sizes: dict[int, int] = {}
+        figures: dict[int, _Figures] = {}
+        self._reads_left, failed = _READS_MAX, 0
+        for count, ((topic, _), partition) in enumerate(partitions, 1):
+            sizes[topic] = sizes.get(topic, 0) + partition.log.size
+            failed += partition.failure is not None
+            for number, offset in self._add_up(partition, figures):
+                time = await self._unseen_time(partition.log, number, offset)
+                figures[number].saw(time)
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+        self._forget_closed({partition.log for _, partition in partitions})
+        now, records = self._clock.time_us(), self._subscriptions.all()
+        dead_letters = {dead_letter_topic(one.name, one.settings) for one in records}
+        return Sample(
+            time_us=now,
+            topics=self._topic_samples(sizes),
+            subscriptions=[
+                (figures.get(record.number) or _Figures()).sample(
+                    record.name, now, holds_dead_letters=record.name in dead_letters
+                )
+                for record in records
+            ],
+            partitions=len(partitions),
+            partitions_failed=failed,
+        )
+
+    def _topic_samples(self, sizes: dict[int, int]) -> list[TopicSample]:
+        replication = self._partitions.storage.replication
+        lags = {} if replication is None else replication.lags()
+        return [
+            TopicSample(
+                name=record.name,
+                size=sizes.get(record.number, 0),
+                replication_lag=lags.get(record.name),
+            )
+            for record in self._topics.topics()
+        ]
+
+    def _add_up(
+        self, partition: Partition, figures: dict[int, _Figures]
+    ) -> Iterator[tuple[int, Offset]]:
+        """Add one partition; yields each subscription whose oldest message was not looked at."""
+        if partition.state is None:
+            return
+        end = partition.log.next_offset
+        for number, machine in list(partition.state.machines.items()):
+            one = figures.setdefault(number, _Figures())
+            depth = machine.depth
+            begin = max(machine.observed_to, partition.log.start_offset)
+            unseen = max(0, end - begin)
+            one.ready += depth.ready + unseen
+            one.delayed += depth.delayed
+            one.leased += depth.leased
+            one.condemned += depth.condemned
+            one.dead += depth.dead
+            oldest = machine.oldest_time
+            one.saw(oldest)
+            if oldest is None and unseen:
+                yield number, begin
+
+    async def _unseen_time(self, log: Log, subscription: int, offset: Offset) -> int | None:
+        """When a message that the subscription has not looked at was published, if that is known."""
+        known = self._unseen_times.get((log, subscription))
+        if known is not None and known[0] == offset:
+            return known[1]
+        try:
+            entries = log.read_tail(offset, 1)
+            if entries is None and self._reads_left:
+                self._reads_left -= 1
+                entries = await log.read(offset, 1)
+        except QuiverError:
+            return None  # retention or a deletion was quicker
+        if not entries:
+            return None
+        self._unseen_times[log, subscription] = offset, entries[0].append_time
+        return entries[0].append_time
+
+    def _forget_closed(self, opened: set[Log]) -> None:
+        for place in [place for place in self._unseen_times if place[0] not in opened]:
+            del self._unseen_times[place]

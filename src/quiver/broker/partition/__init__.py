@@ -1,0 +1,1 @@
+"""Partitions on the node that leads them: the log, producers, deduplication, splits."""

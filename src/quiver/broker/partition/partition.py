@@ -1,0 +1,481 @@
+"""One partition on its leader: the log, and who has published to it.
+
+Publishing judges a batch against its producer's session, stages it and returns a future that is
+done when the log has acknowledged it: nothing waits in between, so batches keep the order in which
+they were given. A repeat of a batch is acknowledged when the original is, never sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
+from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, PartitionState
+from quiver.broker.partition.dedup import DedupWindow, Seen
+from quiver.broker.partition.producer_sessions import (
+    ProducerSessions,
+    Snapshot,
+    StoredRange,
+    decode_snapshot,
+    encode_snapshot,
+)
+from quiver.broker.partition.split_handover import (
+    INHERITED,
+    Bequest,
+    bequest_at,
+    bequest_of,
+    decoded_bequest,
+    encoded_bequest,
+)
+from quiver.errors import (
+    DiskFull,
+    LogClosed,
+    LogFailed,
+    NotEnoughReplicas,
+    PartitionUnavailable,
+    QuiverError,
+)
+from quiver.log.disk import Disk
+from quiver.log.log import Log
+from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.builder import encode_record_batch
+from quiver.model.clock import Clock
+from quiver.model.envelope import ProducerStamp
+from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId, Sequence
+from quiver.model.schema import COLUMN_BIT
+from quiver.model.topic import Acks
+
+PRODUCERS = "producers"
+"""The file beside the segments that holds a snapshot of producer sessions."""
+_SNAPSHOT_BYTES = 64 << 20
+"""After this many bytes a snapshot is due: opening reads no more of the log than this."""
+_READ_BYTES = 4 << 20
+_SETTLE_S = 5.0
+"""How long a split waits for what was published before it."""
+_SEQUENCE = COLUMN_BIT["sequence"]
+_DEDUP_ID = COLUMN_BIT["dedup_id"]
+UNKNOWN_OFFSET = Offset(-1)
+"""Of a repeat so old that where it was stored is forgotten."""
+
+logger = structlog.get_logger()
+
+
+class StoredOnce(msgspec.Struct, frozen=True):
+    """Where a publish is stored of which some messages were stored before."""
+
+    base_offset: Offset
+    """Of the first that was stored now; the others follow. Below zero if none was."""
+    append_time: Microseconds
+    repeats: dict[int, Seen]
+    """By its place in the batch: where each message is that was stored before."""
+
+
+Placed = StoredBatch | StoredRange | StoredOnce
+"""Where a publish is stored; a ``StoredRange`` if it was a repeat."""
+
+
+class Partition:
+    """Open between ``open`` and ``close``; after a failed write, until the broker opens it again."""
+
+    def __init__(
+        self,
+        folder: str,
+        log: Log,
+        sessions: ProducerSessions,
+        window: DedupWindow,
+        *,
+        snapshots: Snapshots,
+        open_state_log: Callable[[], Awaitable[Log]],
+        clock: Clock,
+        has_inherited: bool = False,
+    ) -> None:
+        self.log = log
+        self.folder = folder
+        self.has_inherited = has_inherited
+        """Whether what the partition that it was split from handed down is here."""
+        self._sessions = sessions
+        self.window = window
+        self._clock = clock
+        self._snapshots = snapshots
+        self._open_state_log = open_state_log
+        self._underway: dict[Offset, asyncio.Future[Placed]] = {}
+        self._unsnapshotted_bytes = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._snapshot_turn = asyncio.Lock()
+        self._state_turn = asyncio.Lock()
+        self._closed = False
+        self.state: PartitionState | None = None
+        """What subscriptions have done with the messages, once one of them is used."""
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self.log.failure or (self.state.failure if self.state is not None else None)
+
+    async def open_state(self, blank: dict[int, DeliveryMachine]) -> PartitionState:
+        """The state of the subscriptions; ``blank`` are those there are, as they began."""
+        async with self._state_turn:
+            if self._closed:
+                raise LogClosed(f"{self.folder} is closed")
+            if self.state is None or (not self.state.is_open and self.log.failure is None):
+                try:
+                    if self.state is not None:
+                        await self.state.close()
+                    log = await self._open_state_log()
+                    log.on_sync = self.log.on_sync
+                    self.state = await PartitionState.open(
+                        self.folder, self.log, log, self._snapshots, blank
+                    )
+                except OSError as error:
+                    raise _unopened(self.folder, error) from error
+            self.state.add(blank)
+            return self.state
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        settings: LogSettings,
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        dedup_window_us: int = 0,
+    ) -> Partition:
+        """A partition that this node keeps alone."""
+        open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
+        log = await open_log(folder, settings=settings)
+        if log.recovery_cut_bytes:
+            logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
+        try:
+            return await cls.over(
+                folder,
+                log,
+                snapshots=FileSnapshots(folder, disk, run_blocking),
+                open_state_log=lambda: open_log(f"{folder}/{STATE}", settings=STATE_SETTINGS),
+                clock=clock,
+                dedup_window_us=dedup_window_us,
+            )
+        except BaseException as error:
+            await log.close()
+            if isinstance(error, OSError):
+                raise _unopened(folder, error) from error
+            raise
+
+    @classmethod
+    async def over(
+        cls,
+        folder: str,
+        log: Log,
+        *,
+        snapshots: Snapshots,
+        open_state_log: Callable[[], Awaitable[Log]],
+        clock: Clock,
+        dedup_window_us: int = 0,
+    ) -> Partition:
+        """A partition over logs that are open."""
+        data = await snapshots.load(PRODUCERS)
+        snapshot = decode_snapshot(data)
+        usable = snapshot is not None and snapshot.offset <= log.next_offset
+        if snapshot is None or not usable:
+            snapshot = Snapshot(log.start_offset, {})
+        window = DedupWindow(dedup_window_us)
+        inherited = await snapshots.load(INHERITED)
+        bequest = decoded_bequest(inherited)
+        _inherit_ids(window, bequest)
+        sessions = await _rebuild_sessions(log, snapshot, window)
+        _inherit_producers(sessions, bequest)
+        window.expire(clock.time_us())
+        partition = cls(
+            folder,
+            log,
+            sessions,
+            window,
+            snapshots=snapshots,
+            open_state_log=open_state_log,
+            clock=clock,
+            has_inherited=bool(inherited),
+        )
+        if data and not usable:
+            # It may speak of batches that a crash lost, whose offsets others will get.
+            await partition._snapshot()
+        return partition
+
+    # ------------------------------------------------------------------ publishing
+
+    def publish(
+        self,
+        batch: UnstoredBatch,
+        rows: pa.RecordBatch,
+        acks: Acks = Acks.QUORUM,
+        *,
+        refusal: QuiverError | None = None,
+    ) -> asyncio.Future[Placed]:
+        """Store a checked batch. The offset is taken now; the future is done when it is safe.
+
+        With a ``refusal`` it is acknowledged if it was stored before, and not stored else.
+        """
+        self.log.require_current()
+        repeat = self._sessions.judge(batch)
+        if repeat is None and refusal is not None:
+            raise refusal
+        if batch.columns & _DEDUP_ID and self.window.window_us:
+            return self._publish_once(batch, rows, acks, is_repeat=repeat is not None)
+        if repeat is not None:
+            return self._acknowledge_again(repeat.stored)
+        return self._stage(batch, rows, acks)[1]
+
+    def _publish_once(
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks, *, is_repeat: bool
+    ) -> asyncio.Future[Placed]:
+        """Store those messages of a batch whose ids are new; ``is_repeat``: none of them is."""
+        self.window.expire(self._clock.time_us())
+        ids = rows.column("dedup_id").to_pylist()
+        repeated = list(range(len(ids))) if is_repeat else self.window.repeats(ids)
+        if not repeated:
+            entry, placed = self._stage(batch, rows, acks)
+            self.window.record(ids, entry.base_offset, entry.append_time)
+            return placed
+        if len(repeated) == len(ids):
+            if not is_repeat:
+                self._sessions.skip(batch)
+            return self._repeats_only(ids, must_save=batch.producer_id != NO_PRODUCER)
+        left = np.delete(np.arange(len(ids)), repeated)
+        new = rows.take(pa.array(left))
+        # What is left counts as the end of the batch, so that the producer's next one follows it.
+        sequence = Sequence(batch.sequence + len(repeated))
+        stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, sequence)
+        entry, placed = self._stage(encode_record_batch(new, stamp=stamp), new, acks)
+        self.window.record([ids[row] for row in left], entry.base_offset, entry.append_time)
+        once = StoredOnce(entry.base_offset, entry.append_time, self._places(ids, repeated))
+        return self._then(placed, once)
+
+    def _repeats_only(self, ids: list[str | None], *, must_save: bool) -> asyncio.Future[Placed]:
+        """Done when the originals are stored and, of a producer, that it has sent these again."""
+        places = self._places(ids, range(len(ids)))
+        once = StoredOnce(UNKNOWN_OFFSET, Microseconds(0), places)
+        return self._then(asyncio.ensure_future(self._settled(must_save)), once)
+
+    async def _settled(self, must_save: bool) -> None:
+        await self._settle()
+        if must_save:
+            await asyncio.shield(self._save_soon())
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
+
+    def _save_soon(self) -> asyncio.Task[None]:
+        """A snapshot that begins from now on; all who ask before it begins share it."""
+        if self._saving is None:
+            self._saving = asyncio.create_task(self._save())
+        return self._saving
+
+    async def _save(self) -> None:
+        async with self._snapshot_turn:
+            self._saving = None
+            try:
+                await self._snapshot()
+            except OSError as error:
+                raise _unopened(self.folder, error) from error
+
+    def _places(self, ids: list[str | None], rows: Iterable[int]) -> dict[int, Seen]:
+        """Where the messages in these rows are, as far as that is still known."""
+        found = {row: self.window.find(ids[row]) for row in rows}
+        return {row: seen for row, seen in found.items() if seen is not None}
+
+    def _then(self, done: asyncio.Future[Any], once: StoredOnce) -> asyncio.Future[Placed]:
+        """``once``, when it is done."""
+        placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(partial(_pass_on, placed, once))
+        return placed
+
+    def _stage(
+        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks
+    ) -> tuple[StoredBatch, asyncio.Future[Placed]]:
+        try:
+            entry, stored = self.log.submit(batch, acks=acks)
+        except (LogFailed, LogClosed) as error:
+            raise unavailable(error) from error
+        placed = cast(asyncio.Future[Placed], stored)
+        self._underway[entry.base_offset] = placed
+        placed.add_done_callback(lambda _: self._underway.pop(entry.base_offset, None))
+        self._sessions.record(entry, _last_user_sequence(batch.columns, rows))
+        self._unsnapshotted_bytes += entry.size()
+        if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
+            self._snapshotting = asyncio.create_task(self._snapshot_later())
+        return entry, placed
+
+    def _acknowledge_again(self, stored: StoredRange | None) -> asyncio.Future[Placed]:
+        """Done when the original is; when everything is, if which it was is forgotten."""
+        again: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        place = stored or StoredRange(0, 0, UNKNOWN_OFFSET, Microseconds(0))
+        last = Offset(self.log.staged_offset - 1) if stored is None else stored.base_offset
+        if last < self.log.next_offset:
+            again.set_result(place)
+        elif original := self._underway.get(last) or self._newest_underway():
+            original.add_done_callback(partial(_pass_on, again, place))
+        elif self.log.failure is not None:
+            again.set_exception(unavailable(self.log.failure))
+        else:
+            again.set_result(place)  # whoever published it asked for no more than it has
+        return again
+
+    def _newest_underway(self) -> asyncio.Future[Placed] | None:
+        """Done when everything published so far is acknowledged: that goes in order."""
+        return next(reversed(self._underway.values()), None)
+
+    async def _settle(self) -> None:
+        """Wait until it is known of everything published so far whether it is stored."""
+        newest = self._newest_underway()
+        if newest is not None:
+            await asyncio.wait([newest])
+
+    async def last_user_sequence(self, producer_id: ProducerId) -> int | None:
+        """The highest value of the ``sequence`` column that is stored for a producer."""
+        await self._settle()
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
+        return self._sessions.last_user_sequence(producer_id)
+
+    # ------------------------------------------------------------------ splitting
+
+    async def bequeath(self) -> Offset:
+        """Write down what a partition needs that is split off here and now; the offset of the split.
+
+        Everything before it is committed, and stays so.
+        """
+        offset = self.log.staged_offset
+        bequest = bequest_of(self._sessions, self.window)
+        await self._settle()
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
+        if not await self.log.wait_beyond(Offset(offset - 1), _SETTLE_S):
+            raise NotEnoughReplicas("what was published last is not on enough replicas yet")
+        try:
+            await self._snapshots.save(bequest_at(offset), lambda: encoded_bequest(bequest))
+        except OSError as error:
+            raise _unopened(self.folder, error) from error
+        return offset
+
+    async def bequest(self, offset: Offset) -> bytes:
+        """What was written down for the partition that was split off at an offset."""
+        return await self._snapshots.load(bequest_at(offset))
+
+    async def inherit(self, data: bytes) -> None:
+        """Keep what was handed down to this partition, before anything is published to it."""
+        bequest = decoded_bequest(data)
+        _inherit_ids(self.window, bequest)
+        _inherit_producers(self._sessions, bequest)
+        await self._snapshots.save(INHERITED, lambda: data)
+        self.has_inherited = True
+
+    # ------------------------------------------------------------------ upkeep
+
+    async def close(self) -> None:
+        """Finish what is under way, and leave the log and the sessions for a quick start."""
+        self._closed = True
+        await self.close_state()
+        if self._snapshotting is not None:
+            await self._snapshotting
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        await self.log.close()
+        if self.log.failure is None:
+            await self._snapshot()
+
+    async def close_state(self) -> None:
+        """Let go of the state log, so that another may open it."""
+        async with self._state_turn:
+            if self.state is not None:
+                await self.state.close()
+
+    async def _snapshot_later(self) -> None:
+        try:
+            async with self._snapshot_turn:
+                await self._snapshot()
+        except (QuiverError, OSError) as error:
+            logger.warning("producer snapshot failed", folder=self.folder, error=str(error))
+        finally:
+            self._snapshotting = None
+
+    async def _snapshot(self) -> None:
+        """Save the sessions, once everything that they speak of is stored."""
+        offset = self.log.staged_offset
+        data = encode_snapshot(self._sessions, offset, self.window.first_offset)
+        self._unsnapshotted_bytes = 0
+        await self._settle()
+        if self.log.failure is None and self.log.next_offset >= offset:
+            await self._snapshots.save(PRODUCERS, lambda: data)
+
+
+async def _rebuild_sessions(log: Log, snapshot: Snapshot, window: DedupWindow) -> ProducerSessions:
+    """The sessions: from the snapshot, and from the entries stored since; the window from these."""
+    sessions = ProducerSessions(snapshot.sessions)
+    begin = (
+        snapshot.offset if snapshot.ids_from is None else min(snapshot.ids_from, snapshot.offset)
+    )
+    offset = max(begin, log.start_offset)
+    while offset < log.next_offset:
+        for entry in await log.read(offset, _READ_BYTES):
+            if entry.columns & _DEDUP_ID:
+                ids = entry.record_batch().column("dedup_id").to_pylist()
+                window.expire(entry.append_time)
+                window.record(ids, entry.base_offset, entry.append_time)
+            if entry.base_offset >= snapshot.offset:
+                rows = entry.record_batch() if entry.columns & _SEQUENCE else None
+                sessions.record(entry, _last_user_sequence(entry.columns, rows))
+            offset = entry.next_offset
+    return sessions
+
+
+def _inherit_ids(window: DedupWindow, bequest: Bequest) -> None:
+    for time, ids in bequest.ids:
+        window.inherit(ids, time)
+
+
+def _inherit_producers(sessions: ProducerSessions, bequest: Bequest) -> None:
+    for producer, session in bequest.producers.items():
+        sessions.inherit(producer, session.epoch, session.last_user_sequence)
+
+
+def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None:
+    if not columns & _SEQUENCE or rows is None:
+        return None
+    last: int | None = pc.max(rows.column("sequence")).as_py()
+    return last
+
+
+def _pass_on(again: asyncio.Future[Placed], place: Placed, original: asyncio.Future[Any]) -> None:
+    """Let a repeat end as the original did."""
+    if again.done():
+        return
+    if original.cancelled():
+        again.cancel()
+    elif error := original.exception():
+        again.set_exception(error)
+    else:
+        again.set_result(place)
+
+
+def _unopened(folder: str, error: OSError) -> PartitionUnavailable | DiskFull:
+    reason = f"{folder} could not be opened: {error.strerror or error}"
+    return unavailable(LogFailed(reason, errno=error.errno))
+
+
+def unavailable(error: LogFailed | LogClosed) -> PartitionUnavailable | DiskFull:
+    """What a client is told of a log that takes no appends."""
+    if error.details.get("errno") in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull("the disk is full: publishing resumes by itself when there is space again")
+    return PartitionUnavailable(error.message)

@@ -1,0 +1,225 @@
+"""The partitions of this node: opened when they are first needed, closed with the node.
+
+A partition whose log failed stays here, readable, until it has been opened again: after a full disk
+as soon as there is space, after another failure at growing intervals. Partitions are known by their
+topic's number, so that one of a deleted topic is never taken for that of a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.storage import Storage
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.errors import (
+    LeaderChanged,
+    NotLeader,
+    PartitionNotFound,
+    QuiverError,
+    ShuttingDown,
+    TopicNotFound,
+)
+from quiver.log.settings import LogSettings
+from quiver.metrics.traffic import Traffic
+from quiver.model.clock import Clock
+from quiver.model.topic import TopicSettings
+
+_TAIL_BYTES_MAX = 8 << 20
+_TAIL_BYTES_MIN = 64 << 10
+_SLOW_S = 1.0
+_COMPLAINT_S = 10.0
+"""A slow disk is complained of no more often than this."""
+
+logger = structlog.get_logger()
+
+Place = tuple[int, int]
+"""A topic's number and the index of a partition."""
+Prepare = Callable[[TopicRecord, int, Partition], Awaitable[None]]
+
+
+class Partitions:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        clock: Clock,
+        exists: Callable[[TopicRecord], bool],
+        tail_bytes_total: int,
+        traffic: Traffic | None = None,
+    ) -> None:
+        """``exists`` says whether a topic has not been deleted meanwhile."""
+        self.storage = storage
+        self._clock = clock
+        self._exists = exists
+        self._tail_bytes_total = tail_bytes_total
+        self._traffic = traffic or Traffic()
+        self._open: dict[Place, Partition] = {}
+        self._opening: dict[Place, asyncio.Task[Partition]] = {}
+        self._retry_at: dict[Place, tuple[float, float]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._next_complaint = 0.0
+        self.prepare: Prepare = _nothing
+        """Called with each partition that was opened, before anybody gets it."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ready(self, record: TopicRecord, index: int) -> Partition | None:
+        """The partition if it is open already."""
+        return self._open.get((record.number, index))
+
+    def opened(self) -> list[tuple[Place, Partition]]:
+        return list(self._open.items())
+
+    async def get(self, record: TopicRecord, index: int) -> Partition:
+        """The partition, opened if need be; many may ask at once."""
+        if not 0 <= index < len(record.first_hashes):
+            raise PartitionNotFound(
+                f"topic {record.name!r} has partitions 0 to {len(record.first_hashes) - 1}, "
+                f"not {index}",
+                topic=record.name,
+                partition=index,
+            )
+        known = self._open.get((record.number, index))
+        if known is not None:
+            return known
+        return await asyncio.shield(self._opening_of(record, index))
+
+    def led(self, record: TopicRecord) -> list[int]:
+        """Those partitions of a topic that this node serves."""
+        return [
+            index for index in range(len(record.first_hashes)) if self.storage.leads(record, index)
+        ]
+
+    def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
+        """The task that opens the partition; there is one at a time."""
+        if self._closed:
+            raise ShuttingDown()
+        if not self._exists(record):
+            raise TopicNotFound(f"topic {record.name!r} was deleted", topic=record.name)
+        place = (record.number, index)
+        opening = self._opening.get(place)
+        if opening is None:
+            opening = asyncio.create_task(self._open_partition(record, index))
+            self._opening[place] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(place, None))
+        return opening
+
+    async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
+        place = (record.number, index)
+        partition = await self.storage.open(
+            record, index, self.log_settings(record.settings), lambda: self._lose(place)
+        )
+        partition.log.on_sync = self._synced
+        partition.log.on_stored = self._traffic.topics.of(record.name).stored
+        try:
+            await self.prepare(record, index, partition)
+        except BaseException:
+            await _close(partition)
+            raise
+        self._open[place] = partition
+        if self.storage.mends_itself and partition.log.failure is not None:
+            self._lose(place)
+            raise NotLeader(f"this node does not lead partition {index} of {record.name!r} now")
+        return partition
+
+    def _lose(self, place: Place) -> None:
+        """Another node serves the partition from now on."""
+        partition = self._open.pop(place, None)
+        if partition is not None:
+            closing = asyncio.create_task(_close(partition))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _synced(self, seconds: float) -> None:
+        self._traffic.fsync.add(seconds)
+        if seconds >= _SLOW_S and self._clock.monotonic() >= self._next_complaint:
+            self._next_complaint = self._clock.monotonic() + _COMPLAINT_S
+            logger.warning("disk is slow", seconds=round(seconds, 3))
+
+    def reconfigure(self, record: TopicRecord) -> None:
+        """Apply a topic's settings to its open partitions."""
+        for (number, _), partition in self._open.items():
+            if number == record.number:
+                partition.log.reconfigure(self.log_settings(record.settings))
+                partition.window.window_us = record.settings.dedup_window_us
+        self.storage.altered(record)
+
+    async def remove(self, record: TopicRecord) -> None:
+        """Close the partitions of a topic that exists no more, and remove its data."""
+        places = {place for place in (*self._open, *self._opening) if place[0] == record.number}
+        for place in places:
+            if place in self._opening:
+                await asyncio.wait([self._opening[place]])
+            self._retry_at.pop(place, None)
+            partition = self._open.pop(place, None)
+            if partition is not None:
+                await _close(partition)
+        await self.storage.remove(record)
+
+    async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
+        """Try to open again what failed, if its time has come. It is readable meanwhile."""
+        if self.storage.mends_itself:
+            return
+        for place, partition in self.opened():
+            now = self._clock.monotonic()
+            record = records.get(place[0])
+            due, pause = self._retry_at.get(place, (now, 1.0))
+            if partition.failure is None or record is None or now < due:
+                continue
+            names = {"topic": record.name, "partition": place[1]}
+            if place not in self._retry_at:
+                logger.error("partition failed", **names, error=str(partition.failure))
+            self._retry_at[place] = (now + pause, min(60.0, 2 * pause))
+            try:
+                await self._reopen(record, place[1], partition)
+            except (QuiverError, OSError) as error:
+                logger.error("partition is still failed", **names, error=str(error))
+                continue
+            self._retry_at.pop(place, None)
+            logger.info("partition is open again", **names)
+
+    async def _reopen(self, record: TopicRecord, index: int, partition: Partition) -> None:
+        """Two of a kind must not write: the state log is let go of first, a good log is kept."""
+        await partition.close_state()
+        if partition.log.failure is None:
+            await self.prepare(record, index, partition)
+            return
+        await asyncio.shield(self._opening_of(record, index))
+        await _close(partition)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._opening:
+            await asyncio.wait(list(self._opening.values()))
+        partitions, self._open = list(self._open.values()), {}
+        await asyncio.gather(*map(_close, partitions), *self._closing)
+
+    def log_settings(self, settings: TopicSettings) -> LogSettings:
+        share = self._tail_bytes_total // max(32, len(self._open) + 1)
+        return LogSettings(
+            durability=settings.durability,
+            sync_interval_ms=settings.sync_interval_ms,
+            segment_bytes=settings.segment_bytes,
+            segment_age_s=settings.segment_age_s,
+            tail_bytes=max(_TAIL_BYTES_MIN, min(_TAIL_BYTES_MAX, share)),
+        )
+
+
+async def _nothing(_record: TopicRecord, _index: int, _partition: Partition) -> None:
+    pass
+
+
+async def _close(partition: Partition) -> None:
+    """Close it as well as can be: recovery looks after what could not be written."""
+    try:
+        await partition.close()
+    except (NotLeader, LeaderChanged):
+        pass  # whoever leads it now looks after it
+    except Exception as error:
+        logger.error("partition was not closed well", folder=partition.folder, error=str(error))

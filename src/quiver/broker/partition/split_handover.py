@@ -1,0 +1,58 @@
+"""What a partition hands down to one that is split off from it: what would be stored again otherwise.
+
+Of producers that number their messages, how far each has come; and the ids of messages by which
+repeats are told, with the time when each was stored. Both are as they were when the split was made:
+the parent writes them down before it, and the child keeps its own copy from its first opening on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.broker.partition.dedup import DedupWindow
+from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.model.ids import Microseconds, Offset, ProducerId
+
+INHERITED = "inherited"
+"""Under this name a partition keeps what was handed down to it."""
+
+
+class NumberedProducer(msgspec.Struct, frozen=True, array_like=True):
+    epoch: int
+    last_user_sequence: int
+
+
+class Bequest(msgspec.Struct, frozen=True):
+    producers: dict[ProducerId, NumberedProducer] = {}
+    ids: list[tuple[Microseconds, list[str]]] = []
+    """Oldest first."""
+
+
+def bequest_at(offset: Offset) -> str:
+    """Under which name a partition keeps what it hands down by its split at an offset."""
+    return f"bequest-{offset}"
+
+
+def bequest_of(sessions: ProducerSessions, window: DedupWindow) -> Bequest:
+    producers = {
+        producer: NumberedProducer(session.epoch, session.last_user_sequence)
+        for producer, session in sessions.by_producer.items()
+        if session.last_user_sequence is not None
+    }
+    return Bequest(producers, window.ids)
+
+
+def encoded_bequest(bequest: Bequest) -> bytes:
+    return _encode(bequest)
+
+
+def decoded_bequest(data: bytes) -> Bequest:
+    """What is in these bytes; nothing if they are damaged."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return Bequest()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[Bequest] = msgspec.msgpack.Decoder(Bequest)

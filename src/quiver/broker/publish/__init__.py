@@ -1,0 +1,1 @@
+"""Publishing: batches are checked, routed to a partition and stored."""

@@ -1,0 +1,1 @@
+"""Partitions that other nodes lead, reached through those nodes."""

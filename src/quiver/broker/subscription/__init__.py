@@ -1,0 +1,1 @@
+"""Subscriptions: their records, receiving and settling, dead letters and redrive."""

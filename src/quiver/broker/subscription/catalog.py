@@ -1,0 +1,112 @@
+"""The subscriptions there are: settings and starting points, kept in the metadata store.
+
+A subscription begins at a place in each partition that existed when it was made; topics that join
+later, through a pattern, are read from their beginning.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.broker.topics.registry import Kind, Registry, changed_settings
+from quiver.cluster.metadata.store import MetadataStore
+from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import checked_name, is_internal
+
+_KIND = Kind(
+    noun="subscription",
+    prefix="subscriptions/",
+    numbers="numbers/subscription",
+    not_found=SubscriptionNotFound,
+    exists=SubscriptionExists,
+)
+_FIXED = ("ordering", "guarantee", "fairness")
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the metadata store holds of a subscription."""
+
+    name: str
+    number: int
+    settings: SubscriptionSettings
+    created_us: int
+    starts: dict[str, int]
+    """The first offset to deliver, by ``topic number/partition``; 0 where none is given."""
+    is_queue: bool = False
+
+    def start(self, topic: TopicRecord, partition: int) -> Offset:
+        return Offset(self.starts.get(f"{topic.number}/{partition}", 0))
+
+
+def dead_letter_topic(name: str, settings: SubscriptionSettings) -> str:
+    return settings.dead_letter or f"{name}.dlq"
+
+
+def covers(name: str, settings: SubscriptionSettings, topic: str) -> bool:
+    """Whether a subscription reads a topic; no pattern leads it to its own dead letters, and only
+    one that begins with ``__`` to the broker's own topics."""
+    if topic in settings.topics:
+        return True
+    return topic != dead_letter_topic(name, settings) and any(
+        "*" in wanted and fnmatchcase(topic, wanted) and is_internal(topic) <= is_internal(wanted)
+        for wanted in settings.topics
+    )
+
+
+class SubscriptionCatalog:
+    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+        self._clock = clock
+        self.registry = self._registry = Registry(store, _KIND, SubscriptionRecord)
+        self.load = self._registry.load
+        self.get = self._registry.get
+        self.all = self._registry.all
+        self.delete = self._registry.delete
+
+    def on_topic(self, topic: str) -> list[SubscriptionRecord]:
+        return [record for record in self.all() if covers(record.name, record.settings, topic)]
+
+    async def create(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        starts: dict[str, int],
+        *,
+        is_queue: bool = False,
+    ) -> SubscriptionRecord:
+        """Add a subscription; ``SubscriptionExists`` if there is one of this name."""
+        checked_name(name, "subscription")
+        checked_name(dead_letter_topic(name, settings), "dead-letter topic")
+        return await self._registry.create(
+            name,
+            lambda number: SubscriptionRecord(
+                name=name,
+                number=number,
+                settings=settings,
+                created_us=self._clock.time_us(),
+                starts={place: offset for place, offset in starts.items() if offset},
+                is_queue=is_queue,
+            ),
+        )
+
+    async def alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:
+        """Change some of a subscription's settings; the others stay."""
+
+        def altered(record: SubscriptionRecord) -> SubscriptionRecord:
+            settings = changed_settings(record.settings, changes)
+            for setting in _FIXED:
+                if getattr(settings, setting) != getattr(record.settings, setting):
+                    raise InvalidSetting(
+                        f"the {setting} of a subscription cannot be changed: make a new one",
+                        setting=setting,
+                    )
+            checked_name(dead_letter_topic(name, settings), "dead-letter topic")
+            return msgspec.structs.replace(record, settings=settings)
+
+        return await self._registry.change(name, altered)

@@ -1,0 +1,83 @@
+"""Dead letters: messages that failed too often, stored in a queue of their own.
+
+Each keeps its payload, key and headers and gains columns that say where it came from, how often and
+when it was tried, and why it failed last. They are ordinary messages: to be read, peeked at, received
+and sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_range
+from quiver.broker.remote.partition_router import Anywhere
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.model.batch import StoredBatch
+from quiver.model.ids import Offset
+from quiver.model.schema import TIMESTAMP
+
+_CARRIED = ("key", "payload", "headers", "event_time", "priority")
+
+
+class DeadLetters:
+    """``queue_for`` sees to it that a queue for dead letters is there, and gives its topic."""
+
+    def __init__(
+        self, anywhere: Anywhere, queue_for: Callable[[str], Awaitable[TopicRecord]]
+    ) -> None:
+        self._anywhere = anywhere
+        self._queue_for = queue_for
+
+    async def store(
+        self,
+        destination: str,
+        *,
+        subscription: str,
+        topic: TopicRecord,
+        partition: int,
+        machine: DeliveryMachine,
+        entries: list[StoredBatch],
+        offsets: BitMap64,
+    ) -> None:
+        """Store these messages of the entries as dead letters, durably and once."""
+        target = await self._queue_for(destination)
+        for entry in entries:
+            chosen = offsets & offset_range(entry.base_offset, entry.next_offset)
+            letters = _letters(entry, chosen, subscription, topic, partition, machine)
+            await self._anywhere.store(target, 0, letters)
+
+
+def _letters(
+    entry: StoredBatch,
+    offsets: BitMap64,
+    subscription: str,
+    topic: TopicRecord,
+    partition: int,
+    machine: DeliveryMachine,
+) -> pa.RecordBatch:
+    """The messages with what is to be known of them; their ids let a repeat be told from them."""
+    places, count = offset_numbers(offsets), len(offsets)
+    rows = entry.record_batch().take(pa.array(places - entry.base_offset))
+    first, last = machine.delivery_times(offsets)
+    each = [Offset(offset) for offset in offsets]
+    origin = f"dead/{subscription}/{topic.number}/{partition}"
+    columns = {name: rows.column(name) for name in _CARRIED if name in rows.schema.names}
+    columns |= {
+        "dedup_id": pa.array([f"{origin}/{offset}" for offset in each]),
+        "origin_topic": pa.repeat(pa.scalar(topic.name, pa.string()), count),
+        "origin_partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "origin_offset": pa.array(places),
+        "origin_subscription": pa.repeat(pa.scalar(subscription, pa.string()), count),
+        "origin_time": pa.repeat(pa.scalar(entry.append_time, TIMESTAMP), count),
+        "deliveries": pa.array([machine.deliveries(offset) for offset in each], pa.int32()),
+        "last_error": pa.array(
+            [machine.last_error(offset) or None for offset in each], pa.string()
+        ),
+        "first_delivery": pa.array([first.get(offset) for offset in each], TIMESTAMP),
+        "last_delivery": pa.array([last.get(offset) for offset in each], TIMESTAMP),
+    }
+    return pa.RecordBatch.from_pydict(columns)

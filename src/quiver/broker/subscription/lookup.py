@@ -1,0 +1,67 @@
+"""Messages by their ids: where they are, how they stand with each subscription, and cancelling them."""
+
+from __future__ import annotations
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.batch_slice import excerpt
+from quiver.broker.partition.partitions import Partitions
+from quiver.broker.subscription.directory import Subscriptions
+from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.errors import MessageNotFound
+from quiver.log.log import Log
+from quiver.model.batch import StoredBatch
+from quiver.model.message_id import MessageId, parse_message_id
+from quiver.protocol import Status
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A message that was looked up, and where it stands; its entry is gone if retention took it."""
+
+    id: MessageId
+    entry: StoredBatch | None
+    statuses: list[Status]
+
+
+class Lookup:
+    def __init__(
+        self, topics: Catalog, partitions: Partitions, subscriptions: Subscriptions
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._subscriptions = subscriptions
+
+    async def find(self, topic: str, message_id: str) -> Found:
+        """A message by its id, if retention has it still, and where each subscription has it."""
+        record, one = self._topics.get(topic), parse_message_id(message_id)
+        log = await self._require(record, one)
+        entry: StoredBatch | None = None
+        if one.offset >= log.start_offset:
+            found = (await log.read(one.offset, 1))[0]
+            entry = excerpt(found, BitMap64([one.offset]))
+            if entry.append_time != one.append_time:
+                raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
+        statuses = await self._subscriptions.statuses(record, one.partition, one.offset)
+        return Found(one, entry, statuses)
+
+    async def cancel(self, topic: str, ids: list[str]) -> int:
+        """Let scheduled messages never be delivered; how many of them that was in time for."""
+        record = self._topics.get(topic)
+        places: dict[int, BitMap64] = {}
+        for one in map(parse_message_id, ids):
+            await self._require(record, one)
+            places.setdefault(one.partition, BitMap64()).add(one.offset)
+        cancelled = [
+            await self._subscriptions.cancel(record, index, offsets)
+            for index, offsets in places.items()
+        ]
+        return sum(map(len, cancelled))
+
+    async def _require(self, record: TopicRecord, one: MessageId) -> Log:
+        """The log that the message is or was in."""
+        if one.topic == record.number and one.partition < len(record.first_hashes):
+            log = (await self._partitions.get(record, one.partition)).log
+            if one.offset < log.next_offset:
+                return log
+        raise MessageNotFound(f"{record.name!r} has no message {str(one)!r}")

@@ -1,0 +1,146 @@
+"""Redrive: dead letters go back to where they came from, or elsewhere, to be tried again.
+
+The dead letters of a subscription are a queue. A step of a redrive leases some of them, stores them
+where they shall go, and acknowledges them. A letter that goes back to its topic is for the
+subscription that failed with it, and for no other. It carries an id made of its place among the dead
+letters, so that one that a crash lets through twice is stored once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+
+import msgspec
+import pyarrow as pa
+
+from quiver.broker.delivery.partition_delivery import Portion
+from quiver.broker.remote.partition_router import Anywhere
+from quiver.broker.subscription.subscription import Subscription
+from quiver.broker.topics.catalog import Catalog
+from quiver.errors import InvalidRequest
+from quiver.model.filter import Filter
+from quiver.model.key_hash import KeyRouter
+
+STEP_MAX = 10_000
+_STEP_BYTES_MAX = 16 << 20
+_VISIBILITY_US = 60_000_000
+_CONSUMER = "redrive"
+_KEPT = ("key", "payload", "headers", "event_time", "priority")
+_READY = ("ready",)
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What a step did, or what a dry run found."""
+
+    count: int
+    by_topic: dict[str, int]
+
+
+class Redrive:
+    """``to``: the topic to send to, instead of each letter's own."""
+
+    def __init__(self, topics: Catalog, anywhere: Anywhere) -> None:
+        self._topics = topics
+        self._anywhere = anywhere
+
+    async def count(
+        self, letters: Subscription, condition: Filter | None, to: str | None
+    ) -> Redriven:
+        """What a redrive would do if nothing else happened."""
+        found: Counter[str] = Counter()
+        for inbox in letters.inboxes.values():
+            await inbox.state.catch_up_to(inbox.machine, inbox.state.data.next_offset)
+            left = await inbox.matching(condition, _READY)
+            while left:
+                entries, read, left = await inbox.fetch(left, _STEP_BYTES_MAX)
+                if not read:
+                    break
+                for entry in entries:
+                    found.update(_topics_of(entry.record_batch(), to))
+        return Redriven(found.total(), dict(found))
+
+    async def step(
+        self, letters: Subscription, condition: Filter | None, to: str | None, limit: int
+    ) -> Redriven:
+        """Send up to ``limit`` dead letters, durably; none if none is left."""
+        if not 1 <= limit <= STEP_MAX:
+            raise InvalidRequest(
+                f"a step of a redrive is 1 to {STEP_MAX:,} messages, not {limit:,}"
+            )
+        sent: Counter[str] = Counter()
+        for inbox in letters.inboxes.values():
+            await inbox.state.catch_up_to(inbox.machine, inbox.state.data.next_offset)
+            chosen = await inbox.matching(condition, _READY, limit - sent.total())
+            if not chosen:
+                continue
+            portion = await inbox.take(
+                len(chosen), _STEP_BYTES_MAX, _CONSUMER, _VISIBILITY_US, chosen
+            )
+            if portion is None:
+                continue
+            try:
+                sent.update(await self._send(portion, to))
+            except BaseException:
+                inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
+                raise
+            _, stored = inbox.ack(portion.taken.lease_id, portion.taken.offsets)
+            if stored is not None:
+                await asyncio.shield(stored)
+            if sent.total() >= limit:
+                break
+        return Redriven(sent.total(), dict(sent))
+
+    async def _send(self, portion: Portion, to: str | None) -> Counter[str]:
+        """Store the letters where they shall go; how many in each topic."""
+        letters = pa.concat_tables(
+            [pa.Table.from_batches([entry.record_batch()]) for entry in portion.entries],
+            promote_options="default",
+        ).combine_chunks()
+        rows = letters.to_batches()[0]
+        place = f"{portion.topic_number}/{portion.partition}"
+        again = _again(rows, [f"redrive/{place}/{one}" for one in portion.taken.offsets], to)
+        targets = self._targets(rows, to)
+        waiting = []
+        for (topic, index), chosen in targets.items():
+            part = again.take(pa.array(chosen))
+            waiting.append(self._anywhere.store(self._topics.get(topic), index, part))
+        await asyncio.gather(*waiting)
+        return Counter(_topics_of(rows, to))
+
+    def _targets(self, rows: pa.RecordBatch, to: str | None) -> dict[tuple[str, int], list[int]]:
+        """Which rows go to which partition: by key, else to the one of the same number."""
+        keys = rows.column("key").to_pylist() if "key" in rows.schema.names else [None] * len(rows)
+        origins = [0] * len(rows)
+        if "origin_partition" in rows.schema.names:
+            origins = rows.column("origin_partition").fill_null(0).to_pylist()
+        places: dict[tuple[str, int], list[int]] = defaultdict(list)
+        routers: dict[str, KeyRouter] = {}
+        for row, (topic, key, origin) in enumerate(
+            zip(_topics_of(rows, to), keys, origins, strict=True)
+        ):
+            starts = self._topics.get(topic).first_hashes
+            if topic not in routers:
+                routers[topic] = KeyRouter.of(starts)
+            index = origin % len(starts) if key is None else routers[topic].partition(key)
+            places[topic, index].append(row)
+        return places
+
+
+def _topics_of(rows: pa.RecordBatch, to: str | None) -> list[str]:
+    """The topic that each dead letter goes to."""
+    if to is not None:
+        return [to] * len(rows)
+    if "origin_topic" not in rows.schema.names or rows.column("origin_topic").null_count:
+        raise InvalidRequest("some of these are no dead letters: say which topic they shall go to")
+    topics: list[str] = rows.column("origin_topic").to_pylist()
+    return topics
+
+
+def _again(rows: pa.RecordBatch, ids: list[str], to: str | None) -> pa.RecordBatch:
+    """The letters as the messages they were; on the way back only for who failed with them."""
+    columns = {name: rows.column(name) for name in _KEPT if name in rows.schema.names}
+    columns["dedup_id"] = pa.array(ids, pa.string())
+    if to is None:
+        columns["origin_subscription"] = rows.column("origin_subscription")
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,28 @@
+"""Where a message stands with a subscription, in the words that people use."""
+
+from __future__ import annotations
+
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.model.ids import Offset
+from quiver.protocol import Status
+
+_WORDS = {
+    "ready": "pending",
+    "delayed": "delayed",
+    "leased": "leased",
+    "condemned": "dead-lettered",
+    "dead": "dead-lettered",
+    "finished": "acknowledged",
+}
+
+
+def status_of(subscription: str, machine: DeliveryMachine, offset: Offset) -> Status:
+    """What was filtered out, expired or cancelled counts as acknowledged."""
+    lease = machine.holder(offset)
+    return Status(
+        subscription=subscription,
+        state=_WORDS[machine.state_of(offset)],
+        deliveries=machine.deliveries(offset),
+        consumer=None if lease is None else lease.consumer,
+        until_us=machine.due_of(offset) if lease is None else lease.deadline,
+    )

@@ -1,0 +1,442 @@
+"""A subscription at work: consumers share its messages, from all its partitions.
+
+A receive takes what is ready, partition by partition in turn, or waits for something to become so.
+Those who wait are served in the order in which they came, and each message that arrives wakes one of
+them, not all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.lease_token import LeaseToken, TokenSigner
+from quiver.broker.delivery.machine.machine import Depth
+from quiver.broker.delivery.partition_delivery import Glance, Inbox, Portion
+from quiver.broker.group.coordinator import Membership
+from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.errors import InvalidReceipt, InvalidRequest, NotLeader, Overloaded
+from quiver.metrics.traffic import SubscriptionCounts
+from quiver.model.clock import Clock
+from quiver.model.filter import Filter
+from quiver.model.ids import Offset
+from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX, Ordering
+
+WAIT_S_MAX = 20.0
+WAITERS_MAX = 10_000
+CONSUMERS_MAX = 100
+"""How many consumers are named."""
+
+
+Change = Callable[[Inbox, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """Messages of one lease to settle."""
+
+    token: bytes
+    offsets: BitMap64
+
+
+class _Waiter(msgspec.Struct, eq=False):
+    woken: asyncio.Future[None]
+    consumer: str
+    partitions: Collection[str] | None
+
+
+class Subscription:
+    def __init__(
+        self,
+        record: SubscriptionRecord,
+        signer: TokenSigner,
+        clock: Clock,
+        counts: SubscriptionCounts | None = None,
+        release_elsewhere: Callable[[str], None] = lambda consumer: None,
+        reads: Callable[[int, int], bool] = lambda topic, partition: False,
+    ) -> None:
+        """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
+        self.record = record
+        self._reads = reads
+        self.inboxes: dict[tuple[int, int], Inbox] = {}
+        self.version: tuple[int, int] | None = None
+        """For which topics and partitions of this node it was put to work."""
+        self._signer = signer
+        self._clock = clock
+        self._order: deque[Inbox] = deque()
+        self._waiters: deque[_Waiter] = deque()
+        self.membership: Membership | None = None
+        if record.settings.ordering is Ordering.PARTITION:
+            self.membership = Membership(
+                record.name, record.settings, clock, self.notify_all, counts, release_elsewhere
+            )
+
+    def alter(self, record: SubscriptionRecord) -> None:
+        """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
+        self.record = record
+        self.version = None
+        self.notify_all()
+
+    def replace(
+        self,
+        inboxes: dict[tuple[int, int], Inbox],
+        version: tuple[int, int] | None,
+        places: Collection[tuple[str, int]],
+    ) -> None:
+        """From now on these are its partitions here; ``places`` are all it has, wherever.
+
+        Without a ``version`` some of those here are missing: whoever uses it next tries again.
+        """
+        self.version = version
+        if self.membership is not None:
+            self.membership.read(inboxes.values(), places)
+        if inboxes != self.inboxes:
+            self.inboxes = inboxes
+            self._order = deque(inboxes.values())
+            self.notify()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its partitions are still those that it was put to work on."""
+        return all(inbox.is_open for inbox in self._order)
+
+    @property
+    def depth(self) -> Depth:
+        depths = [msgspec.structs.astuple(box.machine.depth) for box in self.inboxes.values()]
+        return Depth(*map(sum, zip(*depths, strict=True))) if depths else Depth(0, 0, 0, 0, 0)
+
+    @property
+    def unseen(self) -> int:
+        """Messages that are stored and have not been looked at."""
+        boxes = self.inboxes.values()
+        return sum(box.state.data.next_offset - box.machine.observed_to for box in boxes)
+
+    @property
+    def consumers(self) -> list[str]:
+        """Who holds messages or waits for some; of many, some."""
+        found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
+        for inbox in self.inboxes.values():
+            found |= inbox.machine.consumers
+        return sorted(found)[:CONSUMERS_MAX]
+
+    # ------------------------------------------------------------------ receiving
+
+    async def receive(
+        self,
+        limit: int,
+        *,
+        bytes_max: int,
+        consumer: str,
+        visibility_s: float | None,
+        partitions: Collection[str] | None = None,
+    ) -> list[Portion]:
+        """Up to ``limit`` messages, leased to the consumer; none if nothing is ready.
+
+        ``partitions``: what it reads, if the group's coordinator has said so.
+        """
+        if not 1 <= limit <= RECEIVE_MAX:
+            raise InvalidRequest(f"a receive asks for 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
+        visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
+        if self.membership is not None and partitions is None:
+            self.membership.seen(consumer)
+        may_take = self._may_take(consumer, partitions)
+        portions: list[Portion] = []
+        try:
+            await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us, may_take)
+        except BaseException:
+            self.put_back(portions)
+            raise
+        finally:
+            if self._waiters and (self._has_ready() or self._lapses_soon(portions)):
+                self.notify()
+        return portions
+
+    def put_back(self, portions: Iterable[Portion]) -> None:
+        """What was received and reached no consumer is ready again at once."""
+        for portion in portions:
+            inbox = self.inboxes.get((portion.topic_number, portion.partition))
+            if inbox is not None:
+                inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
+        self.notify()
+
+    def _may_take(
+        self, consumer: str | None, partitions: Collection[str] | None
+    ) -> Callable[[Inbox], bool]:
+        """Which partitions are for this consumer: all whose turn it is, but in a group."""
+        group = self.membership
+        if partitions is not None:
+            return lambda box: f"{box.topic}/{box.partition}" in partitions and box.is_its_turn
+        if group is None or consumer is None:
+            return lambda box: box.is_its_turn
+        return lambda box: group.may_take(consumer, box) and box.is_its_turn
+
+    async def wait(
+        self, seconds: float, consumer: str = "", partitions: Collection[str] | None = None
+    ) -> None:
+        """Wait until something may be ready, in line with all who wait, or the time is over."""
+        if self._has_ready(consumer, partitions):
+            return  # since the caller looked
+        if len(self._waiters) >= WAITERS_MAX:
+            raise Overloaded(f"{WAITERS_MAX:,} receives wait on {self.record.name!r} already")
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer, partitions)
+        self._waiters.append(waiter)
+        pause = min(seconds, self._until_next_event())
+        timer = asyncio.ensure_future(self._clock.sleep(pause))
+        timer.add_done_callback(lambda _: _wake(waiter))
+        try:
+            await waiter.woken
+        except asyncio.CancelledError:
+            if not waiter.woken.cancelled():
+                self.notify()  # another one: this one will not look
+            raise
+        finally:
+            if timer.done() or waiter.woken.cancelled():
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
+            timer.cancel()
+
+    async def _take(
+        self,
+        portions: list[Portion],
+        limit: int,
+        bytes_max: int,
+        consumer: str,
+        visibility_us: int | None,
+        may_take: Callable[[Inbox], bool],
+    ) -> None:
+        order = self._order
+        for _ in range(len(order)):
+            inbox = order[0]
+            order.rotate(-1)
+            if not may_take(inbox):
+                continue
+            portion = await inbox.take(limit, bytes_max, consumer, visibility_us)
+            if portion is not None:
+                portions.append(portion)
+                limit -= len(portion.taken.offsets)
+                bytes_max -= portion.size
+                if limit <= 0 or bytes_max <= 0:
+                    break
+
+    def notify(self) -> None:
+        """Something may be ready: wake the one who has waited longest, of those who may have it."""
+        if self.membership is not None:
+            able = [one for one in self._waiters if self._has_ready(one.consumer, one.partitions)]
+            for waiter in able:
+                self._waiters.remove(waiter)
+                _wake(waiter)
+            return
+        while self._waiters:
+            if _wake(self._waiters.popleft()):
+                return
+
+    def notify_all(self) -> None:
+        """Nothing is as it was: whoever waits is to look again."""
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            _wake(waiter)
+
+    def tick(self) -> None:
+        """Do what is due, also for those who went to wait before it was known."""
+        if self.membership is not None:
+            self.membership.alive({waiter.consumer for waiter in self._waiters})
+            self.membership.tick()
+        now = self._clock.time_us()
+        for inbox in self._order:
+            event = inbox.machine.next_event()
+            if inbox.is_open and (inbox.machine.condemned or (event is not None and event <= now)):
+                inbox.tick()
+        if self._waiters and self._has_ready():
+            self.notify()
+
+    def _until_next_event(self) -> float:
+        now = self._clock.time_us()
+        events = [box.machine.next_event() for box in self._order]
+        soonest = min((event for event in events if event is not None), default=None)
+        if soonest is None:
+            return WAIT_S_MAX
+        return min(WAIT_S_MAX, max(0.001, (soonest - now) / 1e6))
+
+    def _has_ready(
+        self, consumer: str | None = None, partitions: Collection[str] | None = None
+    ) -> bool:
+        """Whether something could be delivered, to this consumer if one is named."""
+        may_take = self._may_take(consumer, partitions)
+        return any(box.machine.ready_count for box in self._order if box.is_open and may_take(box))
+
+    def _lapses_soon(self, portions: list[Portion]) -> bool:
+        """Whether those who wait might sleep through the end of these leases."""
+        soon = self._clock.time_us() + WAIT_S_MAX * 1e6
+        return any(portion.taken.deadline < soon for portion in portions)
+
+    # ------------------------------------------------------------------ members of a group
+
+    def heartbeat(self, consumer: str) -> list[str]:
+        """The member is alive; the partitions it reads."""
+        if self.membership is None:
+            return []
+        self.membership.seen(consumer)
+        return [str(partition) for partition in self.membership.partitions_of(consumer)]
+
+    def leave(self, consumer: str) -> None:
+        """The consumer is gone for good: what it holds is ready again at once."""
+        for inbox in self.inboxes.values():
+            inbox.release(consumer)
+        if self.membership is not None:
+            self.membership.leave(consumer)
+        self.notify()
+
+    # ------------------------------------------------------------------ looking and clearing up
+
+    async def seek(self, places: dict[tuple[int, int], Offset]) -> None:
+        """Begin again at these offsets, durably; receipts given out before are good no more."""
+        stored = {self.inboxes[place].seek(start) for place, start in places.items()}
+        for inbox in self.inboxes.values():
+            if inbox.gate is not None:
+                inbox.gate.close()  # also where the parent alone begins again, perhaps elsewhere
+        self.notify_all()
+        await _all_stored(stored)
+
+    async def peek(self, limit: int, *, bytes_max: int, states: Collection[str]) -> list[Glance]:
+        """Up to ``limit`` pending messages, as they are now; nothing changes."""
+        glances: list[Glance] = []
+        for inbox in self.inboxes.values():
+            if limit <= 0 or bytes_max <= 0 or not inbox.is_open:
+                break
+            glance = await inbox.peek(limit, bytes_max, states)
+            if glance is not None:
+                glances.append(glance)
+                limit -= len(glance.offsets)
+                bytes_max -= sum(entry.size() for entry in glance.entries)
+        return glances
+
+    async def purge(self, condition: Filter | None) -> int:
+        """Finish what is pending, all or what matches, whoever has it; how many that was."""
+        count, stored = 0, set()
+        for inbox in self.inboxes.values():
+            purged, durable = await inbox.purge(condition)
+            count += purged
+            stored.add(durable)
+        await _all_stored(stored)
+        return count
+
+    # ------------------------------------------------------------------ settling
+
+    def ack(
+        self, settlements: Iterable[Settlement]
+    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
+        """Acknowledge messages; those whose lease had ended, and what makes the others durable."""
+        stale, stored = self._change(settlements, Inbox.ack)
+        if self.record.settings.ordering is not Ordering.NONE:
+            for durable in stored:
+                durable.add_done_callback(lambda _: self.notify())  # others may come after these
+        return stale, stored
+
+    async def nack(
+        self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None
+    ) -> list[Settlement]:
+        """Give messages back to be tried again; those whose lease had ended."""
+        delay_us = None if delay_s is None else _visibility_us(delay_s)
+        stale = await self._settle(
+            settlements,
+            lambda inbox, lease_id, offsets: inbox.nack(lease_id, offsets, delay_us, error),
+        )
+        self.notify()
+        await self.settle()
+        return stale
+
+    async def settle(self) -> None:
+        """Wait until what failed too often is among the dead letters, as far as it can be now."""
+        for inbox in list(self.inboxes.values()):
+            if inbox.machine.condemned:
+                await inbox.settle()
+
+    async def give_back(self, settlements: Iterable[Settlement]) -> list[Settlement]:
+        """Nobody has looked at these: they are ready again; those whose lease had ended."""
+        stale = await self._settle(
+            settlements,
+            lambda inbox, lease_id, offsets: inbox.give_back(lease_id, offsets),
+        )
+        self.notify()
+        return stale
+
+    async def extend(
+        self, settlements: Iterable[Settlement], *, visibility_s: float
+    ) -> list[Settlement]:
+        """Hold messages for longer, from now on; those whose lease had ended."""
+        visibility_us = _visibility_us(visibility_s)
+        return await self._settle(
+            settlements,
+            lambda inbox, lease_id, offsets: inbox.extend(lease_id, offsets, visibility_us),
+        )
+
+    async def _settle(self, settlements: Iterable[Settlement], change: Change) -> list[Settlement]:
+        stale, stored = self._change(settlements, change)
+        await _all_stored(stored)
+        return stale
+
+    def _change(
+        self, settlements: Iterable[Settlement], change: Change
+    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
+        """Settle messages; those whose lease had ended, and what makes the change durable."""
+        stale: list[Settlement] = []
+        stored: set[asyncio.Future[None]] = set()
+        found = [self._find(one) for one in settlements]
+        for state in {inbox.state for _, _, inbox in found if inbox is not None}:
+            state.require_current()
+        for settlement, token, inbox in found:
+            if inbox is None:
+                stale.append(settlement)
+                continue
+            held, durable = change(inbox, token.lease_id, settlement.offsets)
+            if durable is not None:
+                stored.add(durable)
+            if len(held) < len(settlement.offsets):
+                stale.append(Settlement(settlement.token, settlement.offsets - held))
+        if self.membership is not None:
+            self.membership.hand_over()
+        return stale, list(stored)
+
+    def _find(self, settlement: Settlement) -> tuple[Settlement, LeaseToken, Inbox | None]:
+        token = self._signer.verify(settlement.token)
+        if token.subscription != self.record.number:
+            raise InvalidReceipt(f"the receipt is not of {self.record.name!r}")
+        inbox = self.inboxes.get((token.topic, token.partition))
+        if inbox is None and self._reads(token.topic, token.partition):
+            raise NotLeader("another node settles this receipt, or this one in a moment")
+        return settlement, token, inbox
+
+    def token(self, portion: Portion) -> bytes:
+        """What the consumer shows to settle this portion."""
+        return self._signer.sign(
+            LeaseToken(
+                self.record.number,
+                portion.topic_number,
+                portion.partition,
+                portion.taken.lease_id,
+            )
+        )
+
+
+async def _all_stored(stored: Iterable[asyncio.Future[None] | None]) -> None:
+    for durable in stored:
+        if durable is not None:
+            await asyncio.shield(durable)  # others wait for it too
+
+
+def _wake(waiter: _Waiter) -> bool:
+    if waiter.woken.done():
+        return False
+    waiter.woken.set_result(None)
+    return True
+
+
+def _visibility_us(seconds: float) -> int:
+    if not 0 <= seconds <= VISIBILITY_S_MAX:
+        raise InvalidRequest(f"a visibility is 0 s to 12 h, not {seconds:,} s")
+    return round(seconds * 1_000_000)

@@ -1,0 +1,170 @@
+"""The topics there are: their settings and layouts, kept in the metadata store.
+
+A topic's folder carries its number, so that a deleted topic's data can not turn up in a new one of
+the same name. A deletion leaves a tombstone until the data is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from quiver.broker.topics.internal_topics import SETTINGS
+from quiver.broker.topics.registry import Also, Kind, Registry, changed_settings, nothing_else
+from quiver.cluster.metadata.store import Delete, MetadataStore, Put
+from quiver.errors import InvalidRequest, InvalidSetting, TopicExists, TopicNotFound
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+from quiver.model.key_hash import even_ranges
+from quiver.model.layout import Split, changed_in, middle_of, origin_of, split_after
+from quiver.model.topic import PARTITIONS_MAX, TopicSettings, topic_name
+
+DELETED = "deleted-topics/"
+_KIND = Kind(
+    noun="topic",
+    prefix="topics/",
+    numbers="numbers/topic",
+    not_found=TopicNotFound,
+    exists=TopicExists,
+)
+
+
+class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the metadata store holds of a topic. ``first_hashes[i]`` begins partition ``i``'s range."""
+
+    name: str
+    number: int
+    layout: int
+    settings: TopicSettings
+    created_us: int
+    first_hashes: list[int]
+    splits: list[Split] = []
+    """How partitions came about that were not there from the beginning, in order."""
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}@{self.number}"
+
+    def changed_in(self, index: int) -> int:
+        """The layout since which a partition has had the range that it has now."""
+        return changed_in(self.splits, index)
+
+    def origin_of(self, index: int) -> Split | None:
+        """The split that a partition came from, if it was not there from the beginning."""
+        return origin_of(self.splits, index)
+
+    def with_split(self, index: int, offset: Offset) -> TopicRecord:
+        """The topic once a partition has given half of its range to a new one."""
+        child = len(self.first_hashes)
+        if child >= PARTITIONS_MAX:
+            raise InvalidRequest(f"topic {self.name!r} has {child:,} partitions: there is no room")
+        split = Split(parent=index, child=child, offset=offset, layout=self.layout + 1)
+        return msgspec.structs.replace(
+            self,
+            layout=split.layout,
+            first_hashes=[*self.first_hashes, middle_of(self.first_hashes, index)],
+            splits=[*self.splits, split],
+        )
+
+
+class Catalog:
+    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.registry = self._registry = Registry(store, _KIND, TopicRecord)
+        self.load = self._registry.load
+        self.get = self._registry.get
+        self.topics = self._registry.all
+        self.holds = self._registry.holds
+        self.begin: Callable[[TopicRecord], Sequence[Put]] = lambda _: ()
+        """What is to be written together with a new topic."""
+        self.change: Also[TopicRecord] = nothing_else
+        """What is to be written together with other settings of one."""
+        self.end: Callable[[TopicRecord], Sequence[Put | Delete]] = lambda _: ()
+        """What is to be written together with the deletion of one."""
+
+    def numbered(self, number: int) -> TopicRecord | None:
+        """The topic with this number, if it is still there."""
+        return next((one for one in self.topics() if one.number == number), None)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._registry.version
+
+    async def create(self, name: str, settings: TopicSettings) -> TopicRecord:
+        """Add a topic; ``TopicExists`` if there is one of this name."""
+        return await self._create(topic_name(name), settings)
+
+    async def create_internal(self, name: str) -> TopicRecord:
+        """Add one of the broker's own topics."""
+        return await self._create(name, SETTINGS[name])
+
+    async def _create(self, name: str, settings: TopicSettings) -> TopicRecord:
+        return await self._registry.create(
+            name,
+            lambda number: TopicRecord(
+                name=name,
+                number=number,
+                layout=1,
+                settings=settings,
+                created_us=self._clock.time_us(),
+                first_hashes=even_ranges(settings.partitions),
+            ),
+            self.begin,
+        )
+
+    async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
+        """Change some of a topic's settings; the others stay."""
+
+        def altered(record: TopicRecord) -> TopicRecord:
+            settings = changed_settings(record.settings, changes)
+            if settings.partitions != record.settings.partitions:
+                raise InvalidSetting(
+                    "the number of partitions of a topic cannot be set anew: split one instead",
+                    setting="partitions",
+                )
+            return msgspec.structs.replace(record, settings=settings)
+
+        return await self._registry.change(name, altered, self.change)
+
+    async def split(
+        self, record: TopicRecord, index: int, offset: Offset, also: Also[TopicRecord]
+    ) -> TopicRecord:
+        """Let a partition give half of its range to a new one, from an offset of its log on.
+
+        ``record`` is the topic before. A commit that was made though its answer got lost is found.
+        """
+
+        def split(known: TopicRecord) -> TopicRecord:
+            if known.number != record.number:
+                raise TopicNotFound(f"topic {record.name!r} was deleted", topic=record.name)
+            is_made = split_after(known.splits, index, record.layout) is not None
+            return known if is_made else known.with_split(index, offset)
+
+        return await self._registry.change(record.name, split, also)
+
+    async def touch(self, name: str) -> TopicRecord:
+        """The topic as it is in the store; no change that is still on its way to it succeeds."""
+        return await self._registry.change(name, lambda record: record)
+
+    async def delete(self, name: str) -> TopicRecord:
+        """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""
+        return await self._registry.delete(
+            name,
+            lambda record: [Put(DELETED + str(record.number), _encode(record)), *self.end(record)],
+        )
+
+    async def deleted(self) -> list[TopicRecord]:
+        """Topics that were deleted and whose data may still be there."""
+        return [_decoder.decode(entry.value) for entry in (await self._store.list(DELETED)).entries]
+
+    async def forget(self, record: TopicRecord) -> None:
+        """The data of a deleted topic is gone."""
+        await self._store.commit([], [Delete(DELETED + str(record.number))])
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[TopicRecord] = msgspec.msgpack.Decoder(TopicRecord)

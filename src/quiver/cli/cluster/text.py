@@ -1,0 +1,111 @@
+"""A cluster as people read it: a summary, and tables of nodes and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from quiver.cli.support.text import harmless
+from quiver.protocol import ClusterInfo, NodeInfo, PartitionPlacement
+
+Table = tuple[Sequence[str], list[Sequence[object]]]
+
+
+class NodeCounts(msgspec.Struct, kw_only=True):
+    alive: int
+    down: list[str]
+    draining: list[str]
+
+
+class PartitionCounts(msgspec.Struct, kw_only=True):
+    total: int
+    led: int
+    under_replicated: int
+    """Led, and not all replicas are in sync."""
+    below_min_in_sync: int
+    """With so few in sync that publishes that ask for a quorum are refused; those without a leader
+    too."""
+    moving: int
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    health: Literal["ok", "degraded", "unavailable"]
+    """``degraded``: everything works, and something is missing that would be missed after the next
+    failure; ``unavailable``: some partitions take no durable publishes."""
+    nodes: NodeCounts
+    partitions: PartitionCounts
+    controller: str | None
+    revision: int
+
+
+def summary_of(cluster: ClusterInfo) -> Summary:
+    nodes = NodeCounts(
+        alive=sum(one.alive for one in cluster.nodes),
+        down=[one.id for one in cluster.nodes if not one.alive],
+        draining=[one.id for one in cluster.nodes if one.draining],
+    )
+    parts = cluster.partitions
+    counts = PartitionCounts(
+        total=len(parts),
+        led=sum(one.leader is not None for one in parts),
+        under_replicated=sum(
+            one.leader is not None and len(one.in_sync) < len(one.replicas) for one in parts
+        ),
+        below_min_in_sync=sum(
+            one.leader is None or len(one.in_sync) < one.min_in_sync for one in parts
+        ),
+        moving=sum(bool(one.target) for one in parts),
+    )
+    missing = nodes.down or counts.under_replicated or cluster.controller is None
+    return Summary(
+        health="unavailable" if counts.below_min_in_sync else "degraded" if missing else "ok",
+        nodes=nodes,
+        partitions=counts,
+        controller=cluster.controller,
+        revision=cluster.revision,
+    )
+
+
+def shown_nodes(cluster: ClusterInfo) -> Table:
+    return (
+        ("NODE", "STATE", "NATIVE", "HTTP", "ZONE", "VERSION", "ROLE", ">LEADS", ">HOLDS"),
+        [
+            (
+                harmless(one.id) + (" (controller)" if one.id == cluster.controller else ""),
+                _state(one),
+                harmless(one.address) or "-",
+                harmless(one.http) or "-",
+                harmless(one.zone) or "-",
+                harmless(one.version) or "-",
+                one.role,
+                one.leads,
+                one.holds,
+            )
+            for one in cluster.nodes
+        ],
+    )
+
+
+def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
+    return (
+        ("PARTITION", "LEADER", ">EPOCH", "REPLICAS", "NOT IN SYNC", "MOVING TO"),
+        [
+            (
+                f"{one.topic}/{one.index}",
+                one.leader or "(nobody)",
+                one.epoch,
+                " ".join(one.replicas),
+                " ".join(node for node in one.replicas if node not in one.in_sync),
+                " ".join(one.target),
+            )
+            for one in partitions
+        ],
+    )
+
+
+def _state(node: NodeInfo) -> str:
+    if not node.alive:
+        return "down"
+    return "being emptied" if node.draining else "up"

@@ -1,0 +1,1 @@
+"""The commands, one file each. Only ``serve`` imports the server."""

@@ -1,0 +1,103 @@
+"""``quiver message``: one message by its id, and where it stands with each subscription."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quiver.cli.support.exit_codes import tell
+from quiver.cli.support.output import Json, print_json, print_line, print_table
+from quiver.cli.support.session import UrlFlag, connected
+from quiver.cli.support.text import shown_time
+from quiver.errors import InvalidRequest, InvalidSetting
+
+if TYPE_CHECKING:
+    from quiver.client.consumer.peeked import MessageStatus, SubscriptionStatus
+
+
+def message(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="The topic or queue.", show_default=False)],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)
+    ],
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Show a message, and what became of it."""
+    check_id(message_id)
+    with connected(context, url) as client:
+        status = client.message_status(topic, message_id)
+    if json:
+        print_json(_json_status(status))
+    else:
+        _print_status(status, message_id)
+
+
+def check_id(text: str) -> None:
+    """Whether this can be a message's id: it is wrong usage if it cannot."""
+    from quiver.model.message_id import parse_message_id  # noqa: PLC0415 - it loads numpy
+
+    try:
+        parse_message_id(text)
+    except InvalidRequest as error:
+        raise InvalidSetting(error.message) from None
+
+
+def _json_status(status: MessageStatus) -> dict[str, Any]:
+    from quiver.cli.support.message_text import json_object  # noqa: PLC0415 - not for help
+
+    return {
+        "topic": status.topic,
+        "partition": status.partition,
+        "offset": status.offset,
+        "message": None if status.message is None else json_object(status.message),
+        "subscriptions": [
+            {
+                "subscription": one.subscription,
+                "state": one.state,
+                "deliveries": one.deliveries,
+                "consumer": one.consumer,
+                "until": None if one.until is None else _shown_until(one),
+            }
+            for one in status.subscriptions
+        ],
+    }
+
+
+def _print_status(status: MessageStatus, message_id: str) -> None:
+    from quiver.cli.support.message_text import shown_content, shown_headers  # noqa: PLC0415 - not for help
+
+    found = status.message
+    rows = [("place", f"{status.topic}/{status.partition}:{status.offset}")]
+    if found is None:
+        rows.append(("payload", "removed by retention"))
+    else:
+        rows += [
+            ("stored", shown_time(found.timestamp_us)),
+            ("key", "-" if found.key is None else shown_content(found.key)),
+            ("headers", shown_headers(found) or "-"),
+            ("priority", str(found.priority)),
+            ("deliver_at", shown_time(found.deliver_at_us)),
+            ("expires_at", shown_time(found.expires_at_us)),
+            ("payload", shown_content(found.payload)),
+        ]
+    print_table(("MESSAGE", message_id), rows)
+    if not status.subscriptions:
+        tell(f"{status.topic} has no subscriptions")
+        return
+    print_line("")
+    print_table(
+        ("SUBSCRIPTION", "STATE", ">DELIVERIES", "CONSUMER", "UNTIL"),
+        [
+            (one.subscription, one.state, one.deliveries, one.consumer or "-", _shown_until(one))
+            for one in status.subscriptions
+        ],
+    )
+
+
+def _shown_until(status: SubscriptionStatus) -> str:
+    from quiver.model.message import time_us_of  # noqa: PLC0415 - not for help
+
+    return shown_time(None if status.until is None else time_us_of(status.until))

@@ -1,0 +1,146 @@
+"""``quiver plan``: how many nodes, partitions and disks a workload needs, from a measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quiver.cli.plan.measurement import DEFAULT_FILE, Measurement, load
+from quiver.cli.plan.workload import Workload, rate_per_s
+from quiver.cli.support.output import print_json, print_line, print_table
+from quiver.errors import InvalidSetting
+from quiver.model.topic import Compression
+from quiver.model.units import seconds, size_bytes
+
+if TYPE_CHECKING:
+    from quiver.cli.plan.sample import Packing
+
+
+def plan(
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="RATE", help="Messages: 100000 (a second), 1e9/d.")
+    ],
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="SIZE", help="Payload; else the sample's mean.")
+    ] = None,
+    retention: Annotated[
+        str, typer.Option("--retention", metavar="TIME", help="How long messages are kept.")
+    ] = "7d",
+    replicas: Annotated[int, typer.Option("--replicas", help="Copies of each message.")] = 3,
+    subscriptions: Annotated[
+        int, typer.Option("--subscriptions", help="How often each message is delivered.")
+    ] = 1,
+    consumers: Annotated[
+        int, typer.Option("--consumers", help="Members of the largest consumer group.")
+    ] = 1,
+    peak: Annotated[float, typer.Option("--peak", help="The busiest moment over the average.")] = 1,
+    sample: Annotated[
+        str | None,
+        typer.Option("--sample", metavar="FILE", help="Messages, one a line, to be packed."),
+    ] = None,
+    compression: Annotated[
+        Compression, typer.Option("--compression", help="Of what the sample is packed with.")
+    ] = Compression.ZSTD,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=100_000, help="Messages of the sample in a batch.")
+    ] = 500,
+    utilisation: Annotated[
+        float, typer.Option("--utilisation", help="How busy a node may be at the peak.")
+    ] = 0.6,
+    node_disk: Annotated[
+        str | None, typer.Option("--node-disk", metavar="SIZE", help="The disk of a node.")
+    ] = None,
+    node_network: Annotated[
+        str, typer.Option("--node-network", metavar="SIZE", help="Bytes a second, each way.")
+    ] = "1.25GB",
+    round_trip: Annotated[
+        str, typer.Option("--round-trip", metavar="TIME", help="Between two nodes.")
+    ] = "500us",
+    measurement: Annotated[
+        str, typer.Option("--measurement", metavar="FILE", help="From quiver bench --save.")
+    ] = DEFAULT_FILE,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how many nodes, partitions and disks a workload needs, and what breaks first."""
+    measured = load(measurement)
+    packing = None if sample is None else _packing(sample, batch)
+    if size is not None:
+        size_of_one: float = size_bytes(size)
+    elif packing is not None:
+        size_of_one = packing.mean_bytes
+    else:
+        raise InvalidSetting("how large is a message? give --size, or messages with --sample")
+    workload = Workload(
+        rate_per_s=rate_per_s(rate),
+        peak=peak,
+        size_bytes=size_of_one,
+        retention_s=seconds(retention),
+        replicas=replicas,
+        subscriptions=subscriptions,
+        consumers=consumers,
+        packed=None if packing is None else packing.packed(compression),
+        utilisation_max=utilisation,
+        node_disk_bytes=None if node_disk is None else size_bytes(node_disk),
+        node_network_bytes_per_s=size_bytes(node_network),
+        round_trip_ms=seconds(round_trip) * 1000,
+    )
+    _print(workload, measured, packing, None if packing is None else compression, json=json)
+
+
+def _packing(sample: str, batch: int) -> Packing:
+    from quiver.cli.plan.sample import measure_packing  # noqa: PLC0415 - it loads pyarrow
+
+    return measure_packing(sample, batch)
+
+
+def _print(
+    workload: Workload,
+    measured: Measurement,
+    packing: Packing | None,
+    compression: Compression | None,
+    *,
+    json: bool,
+) -> None:
+    from quiver.cli.plan import report  # noqa: PLC0415 - not for help
+    from quiver.cli.plan.capacity import plan_for  # noqa: PLC0415 - as above
+
+    planned = plan_for(workload, measured)
+    words = {
+        "arithmetic": report.arithmetic(workload, measured, planned),
+        "cost drivers": report.cost_drivers(workload, planned),
+        "breaks first": report.breaks_first(planned),
+        "assumed": report.assumptions(workload, measured, compression),
+    }
+    if packing is not None:
+        words["arithmetic"].insert(2, _packed(packing))
+    if json:
+        print_json(
+            {
+                "workload": workload,
+                "plan": planned,
+                "breaks_first": {
+                    "resource": planned.first_to_break.resource,
+                    "at_per_s": planned.breaks_at_per_s,
+                },
+                "sample": packing,
+                "text": words,
+            }
+        )
+        return
+    print_table(("PLAN", "FOR"), report.figures(workload, planned))
+    for name, lines in words.items():
+        print_line("")
+        print_line(name)
+        for line in lines:
+            print_line(f"  {line}")
+
+
+def _packed(packing: Packing) -> str:
+    packed = ", ".join(
+        f"{name} {size / packing.payload_bytes:.3f}" for name, size in packing.stored_bytes.items()
+    )
+    return (
+        f"sample: {packing.messages:,} messages of {packing.mean_bytes:,.0f} bytes; "
+        f"stored bytes for a byte of payload: {packed}"
+    )

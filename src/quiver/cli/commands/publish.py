@@ -1,0 +1,191 @@
+"""``quiver publish``: messages from the command line, a file or standard input into a topic.
+
+Messages are sent while earlier ones are still being stored, and the command ends well only when
+every one of them is. With ``--producer-name`` a rerun after an interruption stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from quiver.cli.support.exit_codes import tell
+from quiver.cli.support.message_lines import Line, key_of, lines_of, opened
+from quiver.cli.support.output import print_json, progress
+from quiver.cli.support.session import UrlFlag, connected
+from quiver.cli.support.text import parse_pairs, plural, shown_time
+from quiver.model.topic import Acks
+from quiver.model.units import seconds
+
+if TYPE_CHECKING:
+    from quiver import Delivery, Published
+    from quiver.client.producer.outgoing import MessageOptions
+
+UNCONFIRMED_MAX = 10_000
+"""How many messages may be on their way before the first of them is waited for."""
+
+
+def publish(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    payloads: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAYLOAD]...",
+            help="One message each; - reads lines from standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="PATH", help="One message per line; - is standard input."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The key of every message.")] = None,
+    key_field: Annotated[
+        str | None,
+        typer.Option("--key-field", metavar="NAME", help="Take the key from this JSON field."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, max=9, help="9 is delivered first.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="TIME", help="Deliver later, as in 1h.")
+    ] = None,
+    acks: Annotated[
+        Acks | None, typer.Option("--acks", help="Whom to wait for, instead of the topic's choice.")
+    ] = None,
+    producer_name: Annotated[
+        str | None,
+        typer.Option(
+            "--producer-name",
+            metavar="NAME",
+            help="Number the lines under this name: run again, it stores nothing twice.",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print where each message was stored, one per line.")
+    ] = False,
+    url: UrlFlag = None,
+) -> None:
+    """Publish messages: as arguments, from a file, or from standard input, one per line."""
+    if key is not None and key_field is not None:
+        raise typer.BadParameter("--key and --key-field exclude each other", ctx=context)
+    source = _source(context, payloads or [], file)
+    options = _options(header or [], priority, delay)
+    publishing = _Publishing(topic, json=json)
+    with (
+        connected(context, url) as client,
+        progress("publishing", None) as advance,
+        publishing,
+        client.producer(topic, name=producer_name, acks=acks) as producer,
+    ):
+        for line in source:
+            own_key = key if key_field is None else key_of(line, key_field)
+            if producer_name is not None:
+                options["sequence"] = line.number
+            publishing.sent(producer.send(line.payload, key=own_key, **options))
+            advance(1)
+
+
+def _options(header: list[str], priority: int | None, delay: str | None) -> MessageOptions:
+    """What was given, and nothing else: a message without options takes the short way."""
+    options: MessageOptions = {}
+    if header:
+        options["headers"] = parse_pairs(header, "header")
+    if priority is not None:
+        options["priority"] = priority
+    if delay is not None:
+        options["delay"] = seconds(delay)
+    return options
+
+
+def _source(context: typer.Context, payloads: list[str], file: str | None) -> Iterator[Line]:
+    if payloads == ["-"]:
+        payloads, file = [], "-"
+    if payloads and file is not None:
+        raise typer.BadParameter("give payloads or --file, not both", ctx=context)
+    if payloads:
+        return (Line(number, text.encode()) for number, text in enumerate(payloads, 1))
+    if file is None and sys.stdin.isatty():
+        raise typer.BadParameter(
+            "no messages: give a PAYLOAD or --file, or pipe lines in", ctx=context
+        )
+    return _lines(file or "-")
+
+
+def _lines(path: str) -> Iterator[Line]:
+    with opened(path) as file:
+        yield from lines_of(file)
+
+
+class _Publishing:
+    """Keeps the number of unconfirmed messages within bounds, and tells at the end what was stored.
+
+    It outlives the producer: when the block ends every message is settled, also after a mistake
+    half-way, and the count tells how far it came.
+    """
+
+    def __init__(self, topic: str, *, json: bool) -> None:
+        self._topic = topic
+        self._json = json
+        self._unconfirmed: deque[Delivery] = deque()
+        self._started_s = time.monotonic()
+        self._stored = self._duplicates = 0
+
+    def sent(self, delivery: Delivery) -> None:
+        self._unconfirmed.append(delivery)
+        while len(self._unconfirmed) > UNCONFIRMED_MAX or (
+            self._unconfirmed and self._unconfirmed[0].done()
+        ):
+            self._confirm(self._unconfirmed.popleft().result())
+
+    def _confirm(self, published: Published) -> None:
+        if published.duplicate:
+            self._duplicates += 1
+        else:
+            self._stored += 1
+        if self._json:
+            print_json(_position(published), indent=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        failed = kind is not None
+        while self._unconfirmed:
+            delivery = self._unconfirmed.popleft()
+            if not failed or (delivery.done() and delivery.exception() is None):
+                self._confirm(delivery.result())
+        if not self._json and (self._stored or not failed):
+            tell(self._summary())
+
+    def _summary(self) -> str:
+        total = self._stored + self._duplicates
+        text = f"published {plural(self._stored, 'message')}"
+        text += f" to {self._topic}"
+        if self._duplicates:
+            text += f"; {self._duplicates:,} had been stored before"
+        if total > 1:
+            taken_s = max(time.monotonic() - self._started_s, 1e-9)
+            text += f" in {taken_s:.2f} s ({total / taken_s:,.0f} per second)"
+        return text
+
+
+def _position(published: Published) -> dict[str, Any]:
+    return {
+        "topic": published.topic,
+        "partition": published.partition,
+        "offset": published.offset,
+        "id": published.id,
+        "timestamp": None if published.timestamp_us is None else shown_time(published.timestamp_us),
+        "duplicate": published.duplicate,
+    }

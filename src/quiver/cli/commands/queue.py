@@ -1,0 +1,154 @@
+"""``quiver queue``: topics with a built-in subscription of the same name, which workers share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from quiver.cli.commands.topic import messages_in
+from quiver.cli.commands.topic import setting_rows as topic_rows
+from quiver.cli.support import subscription_options, topic_options
+from quiver.cli.support.exit_codes import tell
+from quiver.cli.support.flags import with_flags
+from quiver.cli.support.output import Json, Yes, print_json, print_line, print_listing, print_table
+from quiver.cli.support.seek import SeekFlags, go_on
+from quiver.cli.support.session import UrlFlag, connected
+from quiver.cli.support.subscription_options import DeliveryFlags, SubscriptionFlags
+from quiver.cli.support.subscription_text import (
+    dead_letter_of,
+    described,
+    print_depth,
+    setting_rows,
+)
+from quiver.cli.support.text import shown_count, shown_duration, shown_time
+from quiver.cli.support.topic_options import TopicFlags
+from quiver.model.topic import PARTITIONS_MAX
+from quiver.protocol import SubscriptionInfo
+
+app = typer.Typer(
+    no_args_is_help=True, help="Create, list, describe, alter, seek and delete queues."
+)
+
+Name = Annotated[str, typer.Argument(help="The queue.", show_default=False)]
+
+
+@app.command()
+@with_flags(DeliveryFlags, SubscriptionFlags, TopicFlags)
+def create(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+    ] = 1,
+    *,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+    ] = False,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Create a queue."""
+    of_topic = topic_options.new_settings(context.params, partitions)
+    settings = subscription_options.new_settings(context.params, [name])
+    with connected(context, url) as client:
+        info = client.create_queue(
+            name, partitions=partitions, exist_ok=if_not_exists, **of_topic, **settings
+        )
+    _print_changed(info, "there is a" if if_not_exists else "created", json=json)
+
+
+@app.command()
+@with_flags(SubscriptionFlags, TopicFlags)
+def alter(
+    context: typer.Context,
+    name: Name,
+    *,
+    json: Json = False,
+    url: UrlFlag = None,
+) -> None:
+    """Change the settings of a queue; what is not given stays as it is."""
+    of_topic = topic_options.settings_from(context.params)
+    settings = subscription_options.settings_from(context.params)
+    if not of_topic and not settings:
+        raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=True)
+        # checked first, so that a mistake there does not leave the topic altered alone
+        subscription_options.check_changes(info.settings, settings)
+        if of_topic:
+            client.alter_topic(name, **of_topic)
+        if settings:
+            info = client.alter_subscription(name, **settings)
+    _print_changed(info, "altered", json=json)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+    """List the queues."""
+    with connected(context, url) as client:
+        infos = [info for info in client.list_subscriptions() if info.is_queue]
+    print_listing(
+        infos,
+        json=json,
+        none="there are no queues yet; create one with: quiver queue create NAME",
+        columns=(
+            *("QUEUE", "ORDERING", "GUARANTEE", "VISIBILITY"),
+            *(">DELIVERIES", "DEAD LETTERS", "CREATED"),
+        ),
+        row=lambda info: (
+            info.name,
+            info.settings.ordering,
+            info.settings.guarantee,
+            shown_duration(info.settings.visibility_s),
+            info.settings.max_deliveries or "any",
+            dead_letter_of(info) if info.settings.max_deliveries else "none",
+            shown_time(info.created_us)[:19] + "Z",
+        ),
+    )
+
+
+@app.command()
+def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
+    """Show settings, how many messages are in which state, and the members of the group."""
+    with connected(context, url) as client:
+        info = described(client, name, is_queue=True)
+        topic = client.describe_topic(name)
+    if json:
+        print_json(msgspec.to_builtins(info) | {"topic": topic})
+        return
+    print_table(("QUEUE", info.name), setting_rows(info))
+    print_line("")
+    print_table(("TOPIC", topic.name), topic_rows(topic))
+    print_depth(info)
+
+
+@app.command()
+@with_flags(SeekFlags)
+def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
+    """Go on at another place: what is before is done with, what is after is delivered (again)."""
+    go_on(context, name, url, is_queue=True)
+
+
+@app.command()
+def delete(context: typer.Context, name: Name, yes: Yes = False, url: UrlFlag = None) -> None:
+    """Delete a queue and every message in it; its dead letters stay."""
+    with connected(context, url) as client:
+        described(client, name, is_queue=True)
+        if not yes:
+            held = shown_count(messages_in(client.describe_topic(name)))
+            typer.confirm(
+                f"Delete queue {name} and its messages ({held})? This cannot be undone",
+                abort=True,
+                err=True,
+            )
+        client.delete_subscription(name)
+    tell(f"deleted queue {name}")
+
+
+def _print_changed(info: SubscriptionInfo, verb: str, *, json: bool) -> None:
+    if json:
+        print_json(info)
+        return
+    tell(f"{verb} queue {info.name}")

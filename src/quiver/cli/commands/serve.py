@@ -1,0 +1,247 @@
+"""``quiver serve``: run a node until SIGTERM or SIGINT.
+
+The only command that imports the server. Settings come from defaults, ``--config``, the environment
+and flags, in this order, and every mistake in them is told before anything is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shlex
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quiver.cli.support.output import print_line, print_table
+from quiver.config import Address, Given, LoadedConfig, NodeConfig, load_config
+from quiver.config.document import resulting_settings, toml_document
+from quiver.errors import InvalidSetting, QuiverError
+
+FLAGS = {
+    "name": "--name",
+    "data": "--data",
+    "http": "--http",
+    "native": "--native",
+    "role": "--role",
+    "upstream": "--upstream",
+    "logging.level": "--log-level",
+    "logging.format": "--log-format",
+    "security.authentication": "--authentication",
+    "security.insecure": "--insecure",
+}
+
+
+def serve(
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", envvar="QUIVER_CONFIG", help="Settings as TOML."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Where everything is stored.")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="Where HTTP is spoken; port 0: any free; or off."
+        ),
+    ] = None,
+    native: Annotated[
+        str | None,
+        typer.Option(
+            "--native", metavar="HOST:PORT", help="Where clients connect; port 0: any free."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What the node is called.")
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option("--role", metavar="ROLE", help="broker, or forwarder, which stores nothing."),
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="URL", help="The nodes behind a forwarder."),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error."),
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, pretty or json.")
+    ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication", help="Ask clients for a token or certificate.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines in without authentication.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
+    ] = None,
+    ready_file: Annotated[
+        str | None,
+        typer.Option(
+            "--ready-file",
+            metavar="PATH",
+            help="Write pid and address there as JSON once listening.",
+        ),
+    ] = None,
+    check_config: Annotated[
+        bool, typer.Option("--check-config", help="Show the resulting settings, or the mistakes.")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every setting as commented TOML.")
+    ] = False,
+) -> None:
+    """Run a node."""
+    if print_config:
+        print_line(toml_document().rstrip("\n"))
+        return
+    flags = flags_of(
+        {
+            "name": name,
+            "data": data,
+            "http": http,
+            "native": native,
+            "role": role,
+            "upstream": upstream,
+            "logging.level": log_level,
+            "logging.format": log_format,
+            "security.authentication": "true" if authentication else None,
+            "security.insecure": "true" if insecure else None,
+        },
+        settings or [],
+    )
+    loaded = load_config(path=config, environment=os.environ, flags=flags)
+    if check_config:
+        _print_settings(loaded)
+        return
+    _run(loaded.config, ready_file)
+
+
+def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
+    """What flags say about settings."""
+    flags = []
+    for pair in pairs:
+        setting, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
+        flags.append(Given(setting=setting, value=value, origin="--set"))
+    for setting, flag in FLAGS.items():
+        if (text := given.get(setting)) is not None:
+            flags.append(Given(setting=setting, value=text, origin=flag))
+    return flags
+
+
+def _print_settings(loaded: LoadedConfig) -> None:
+    print_line("ok")
+    print_table(("SETTING", "VALUE", "FROM"), list(resulting_settings(loaded)))
+
+
+def _run(config: NodeConfig, ready_file: str | None) -> None:
+    import uvloop  # noqa: PLC0415 - the server is loaded only to be run
+
+    load_structlog()
+    from quiver.cli.support.logging import set_up_logging  # noqa: PLC0415
+    from quiver.edge.node import run_node  # noqa: PLC0415
+
+    set_up_logging(config.logging)
+
+    def on_ready(native: Address | None, http: Address | None) -> None:
+        if ready_file is not None:
+            _write_ready_file(ready_file, native, http)
+        if config.logging.format != "json":
+            _say(_welcome(native, http, config))
+
+    try:
+        uvloop.run(run_node(config, on_ready))
+    except OSError as error:
+        raise _explained(error, config) from error
+    finally:
+        if ready_file is not None:
+            Path(ready_file).unlink(missing_ok=True)
+
+
+def load_structlog() -> None:
+    """Load it without rich, which would bring pygments, 12 MB in all, for tracebacks in colour."""
+    is_hidden = "rich" not in sys.modules
+    if is_hidden:
+        sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import_module("structlog")
+    finally:
+        if is_hidden:
+            del sys.modules["rich"]
+
+
+def _say(lines: list[str]) -> None:
+    """To standard output: standard error carries the log. A node runs even if nobody reads it."""
+    with contextlib.suppress(OSError):
+        print(*lines, sep="\n", flush=True)
+
+
+def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -> list[str]:
+    """Where the node listens, and something to try."""
+    is_secure = bool(config.security.tls_certificate)
+    lines = [] if native is None else _native_examples(native, config, is_secure)
+    if http is not None:
+        url = f"{'https' if is_secure else 'http'}://{http}"
+        lines.append(
+            f"HTTP is at {url}, the console at {url}/console, a page to try it at {url}/docs"
+        )
+    return lines
+
+
+def _native_examples(address: Address, config: NodeConfig, is_secure: bool) -> list[str]:
+    at_default = address.port == NodeConfig().native.port
+    scheme = "quivers" if is_secure else "quiver"
+    url = "" if at_default and not is_secure else f"--url {scheme}://{address} "
+    token = Path(config.data, "admin.token")
+    needs_token = config.security.authentication and token.exists()
+    return [
+        f"Quiver listens on {scheme}://{address} (stop it with Ctrl-C). Try:",
+        *([f"  export QUIVER_TOKEN=$(cat {shlex.quote(str(token))})"] if needs_token else []),
+        f"  quiver {url}topic create orders --partitions 4",
+        f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
+        f"  quiver {url}tail orders --follow",
+    ]
+
+
+def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:
+    """Whole or not at all: whoever waits for the file may read it as soon as it is there."""
+    listening = {"native": native, "http": http}
+    addresses = {name: str(address) for name, address in listening.items() if address}
+    content = json.dumps({"pid": os.getpid(), **addresses}) + "\n"
+    folder = os.path.dirname(path) or "."
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".ready-", delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _explained(error: OSError, config: NodeConfig) -> Exception:
+    address, flag = _address_in(error, config)
+    if error.errno == errno.EADDRINUSE:
+        return QuiverError(
+            f"cannot listen on {address}: the address is in use; choose another with {flag}"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return QuiverError(f"cannot listen on {address}: this machine has no such address")
+    if error.errno == errno.EACCES and error.filename is None:
+        return QuiverError(f"cannot listen on {address}: not permitted")
+    return error
+
+
+def _address_in(error: OSError, config: NodeConfig) -> tuple[Address, str]:
+    """Which of the two addresses could not be listened on: the error's text names it."""
+    http = config.http
+    if http is not None and f"'{http.host}', {http.port}" in str(error):
+        return http, "--http"
+    return config.native, "--native"

@@ -1,0 +1,60 @@
+"""``quiver sim``: a whole cluster in this process, on virtual time, with everything going wrong.
+
+For those who work on Quiver: a seed that fails here fails everywhere, in the same way.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Annotated
+
+import typer
+
+from quiver.cli.support.output import print_json, print_line
+
+_SEEDS = 1 << 31
+
+
+def sim(
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, max=_SEEDS, help="Play this seed and tell its story."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=10_000_000, help="How many seeds, from --seed on.")
+    ] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, max=1e6, help="Go on with new seeds for so long."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one line for a seed.")
+    ] = False,
+) -> None:
+    """Simulate a cluster from a seed; exit code 1 if anything is found."""
+    from quiver.testing.simulator.search import outcomes, shortest, told  # noqa: PLC0415
+
+    first = seed if seed is not None else random.SystemRandom().randrange(_SEEDS)
+    seeds, failed, virtual_seconds = 0, 0, 0.0
+    for outcome in outcomes(first, count=None if seconds is not None else count, seconds=seconds):
+        seeds += 1
+        virtual_seconds += outcome.virtual_seconds
+        failed += bool(outcome.findings)
+        if as_json:
+            print_json({"seed": outcome.seed, "findings": outcome.findings}, indent=False)
+        elif outcome.findings:
+            print_line(f"seed {outcome.seed} fails:")
+            for line in told(shortest(outcome)):
+                print_line(f"  {line}")
+        elif count == 1 and seconds is None:
+            for line in told(outcome):
+                print_line(line)
+        sys.stdout.flush()
+    if not as_json:
+        print_line(
+            f"{seeds:,} seeds from {first} on, {failed:,} failed, "
+            f"{virtual_seconds / 3600:.2f} simulated hours"
+        )
+    if failed:
+        raise typer.Exit(1)

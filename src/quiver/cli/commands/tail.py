@@ -1,0 +1,51 @@
+"""``quiver tail``: look at the messages of a topic, as they are or as they come.
+
+It reads the log and changes nothing. The reading is in ``tail_run``; here are the flags.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quiver.cli.support.session import UrlFlag
+from quiver.cli.support.text import parse_position
+
+
+def tail(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as messages come.")] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest, latest, -1h, 2026-01-01T00:00 or an offset; else the last 10.",
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Only this partition.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="End after so many messages.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per message.")
+    ] = False,
+    url: UrlFlag = None,
+) -> None:
+    """Show the messages of a topic."""
+    from quiver.cli.support.tail_run import Wanted, show  # noqa: PLC0415 - not for help
+
+    wanted = Wanted(
+        topic=topic,
+        start=None if from_ is None else parse_position(from_, "--from"),
+        partition=partition,
+        key=None if key is None else key.encode(),
+        follow=follow,
+        limit=limit,
+    )
+    show(context, url, wanted, json=json)

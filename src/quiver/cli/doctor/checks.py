@@ -1,0 +1,28 @@
+"""Every check, in the order in which it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from quiver.cli.doctor import access, disk, machine
+from quiver.cli.doctor.certificate import certificate
+from quiver.cli.doctor.finding import Finding
+from quiver.config import NodeConfig
+
+
+def examine(config: NodeConfig) -> Iterator[Finding]:
+    """Everything there is to say about a node with these settings."""
+    yield access.authentication(config)
+    yield access.encryption(config)
+    yield from access.private_files(config)
+    about_certificate = certificate(config, datetime.now(UTC))
+    if about_certificate is not None:
+        yield about_certificate
+    yield disk.free_space(config)
+    yield disk.sync(config)
+    yield machine.clock()
+    yield machine.open_files(config)
+    yield from machine.ports(config)
+    yield machine.java()
+    yield machine.versions()

@@ -1,0 +1,70 @@
+"""Where a queue or subscription shall go on: the flags of ``seek``, and what they mean."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from quiver.cli.support.exit_codes import tell
+from quiver.cli.support.session import connected
+from quiver.cli.support.subscription_text import described
+from quiver.cli.support.text import parse_position
+from quiver.errors import InvalidSetting
+
+Goal = int | str | datetime | dict[tuple[str, int], int]
+
+
+class SeekFlags:
+    """Where to, by one of two ways."""
+
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
+        ),
+    ] = None
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place",
+            metavar="TOPIC/PARTITION=OFFSET",
+            help="Only this partition, to this offset; may be repeated.",
+        ),
+    ] = None
+
+
+def go_on(context: typer.Context, name: str, url: str | None, *, is_queue: bool) -> None:
+    """Have a queue or subscription go on at another place, as the flags say."""
+    to, places = context.params["to"], context.params["place"]
+    goal = goal_of(context, to, places)
+    with connected(context, url) as client:
+        described(client, name, is_queue=is_queue)
+        client.seek(name, goal)
+    kind = "queue" if is_queue else "subscription"
+    tell(f"{kind} {name} goes on from {to or ', '.join(places)}")
+
+
+def goal_of(context: typer.Context, to: str | None, places: list[str] | None) -> Goal:
+    """Where to, as the client understands it."""
+    if (to is None) == (not places):
+        raise typer.BadParameter("say where to: with --to, or with --place", ctx=context)
+    if to is not None:
+        return parse_position(to, "--to")
+    goal = {}
+    for place in places or []:
+        partition, _, offset = place.partition("=")
+        topic, _, index = partition.rpartition("/")
+        if not (topic and _is_number(index) and _is_number(offset)):
+            raise InvalidSetting(
+                f"--place: not an offset of a partition: {place!r}; write it as orders/0=42"
+            )
+        goal[topic, int(index)] = int(offset)
+    return goal
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18

@@ -1,0 +1,85 @@
+"""Queues and subscriptions as they are shown: settings, depth by state, members of the group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quiver.cli.support.output import print_line, print_table
+from quiver.cli.support.text import shown_count, shown_duration, shown_time
+from quiver.errors import SubscriptionNotFound
+from quiver.model.subscription import Backoff, Push
+from quiver.protocol import SubscriptionInfo
+
+if TYPE_CHECKING:
+    from quiver import Client
+
+Rows = list[tuple[str, str]]
+
+
+def described(client: Client, name: str, *, is_queue: bool) -> SubscriptionInfo:
+    """The queue or the subscription of this name; it is an error if it is the other kind."""
+    info = client.describe_subscription(name)
+    if info.is_queue is not is_queue:
+        kind, other = ("subscription", "queue") if is_queue else ("queue", "subscription")
+        raise SubscriptionNotFound(f"{name!r} is a {kind}, not a {other}")
+    return info
+
+
+def pending(info: SubscriptionInfo) -> int:
+    """How many messages are still to be acknowledged."""
+    return (info.ready or 0) + (info.delayed or 0) + (info.leased or 0) + (info.unseen or 0)
+
+
+def setting_rows(info: SubscriptionInfo) -> Rows:
+    settings = info.settings
+    return [
+        ("number", str(info.number)),
+        ("created", shown_time(info.created_us)),
+        ("topics", ", ".join(settings.topics)),
+        ("ordering", settings.ordering),
+        ("guarantee", settings.guarantee),
+        ("visibility", shown_duration(settings.visibility_s)),
+        ("max_deliveries", str(settings.max_deliveries or "none")),
+        ("dead_letter", dead_letter_of(info)),
+        ("backoff", _shown_backoff(settings.backoff)),
+        ("ageing", shown_duration(float(settings.ageing))),
+        ("fairness", settings.fairness or "none"),
+        ("session_timeout", shown_duration(float(settings.session_timeout))),
+        ("filter", settings.filter or "none"),
+        ("on_disconnect", settings.on_disconnect),
+        ("push", "none" if settings.push is None else _shown_push(settings.push)),
+    ]
+
+
+def dead_letter_of(info: SubscriptionInfo) -> str:
+    """The topic for dead letters."""
+    return info.settings.dead_letter or f"{info.name}.dlq"
+
+
+def print_depth(info: SubscriptionInfo) -> None:
+    """How many messages are in which state, and who reads which partitions."""
+    print_line("")
+    states = ("ready", "delayed", "leased", "unseen", "dead")
+    print_table(
+        ("STATE", ">MESSAGES"), [(state, shown_count(getattr(info, state))) for state in states]
+    )
+    if info.members is None:
+        return
+    print_line("")
+    members = [(name, ", ".join(reads) or "none") for name, reads in sorted(info.members.items())]
+    print_table(("MEMBER", "PARTITIONS"), members or [("none", "")])
+
+
+def _shown_backoff(backoff: Backoff) -> str:
+    least, most = float(backoff.min), float(backoff.max)
+    if not most or not least:
+        return "none"
+    return f"{shown_duration(least)} to {shown_duration(most)}, factor {backoff.factor:g}"
+
+
+def _shown_push(push: Push) -> str:
+    signed = f"signed with {push.secret}" if push.secret else "not signed"
+    return (
+        f"{push.url}, {push.batch} at a time, {push.concurrency} posts at once, "
+        f"answer within {shown_duration(push.timeout_s)}, {signed}"
+    )

@@ -1,0 +1,144 @@
+"""Takes samples of a node and draws them, until the person has seen enough.
+
+Sampling and drawing go on side by side: a node that takes long to answer holds up neither keys nor a
+new size of the terminal, and while it does not answer the last sample stays, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import msgspec
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+
+from quiver.cli.support.output import print_json
+from quiver.cli.support.session import connected_async
+from quiver.cli.top.keys import keyboard, pressed
+from quiver.cli.top.screen import Sample, lines_of
+from quiver.cli.top.view import View
+from quiver.client import AsyncClient
+from quiver.console.figures import Figures
+from quiver.errors import QuiverError
+from quiver.model.clock import SystemClock
+
+_STALE_AFTER = 3
+"""So many intervals without a sample are told."""
+_WIDTH = 200
+"""Of what is printed where there is no terminal."""
+
+
+def show(
+    context: typer.Context,
+    url: str | None,
+    view: View,
+    interval_s: float,
+    *,
+    once: bool,
+    json: bool,
+) -> None:
+    work = _work(context, url, view, interval_s, once=once or not sys.stdout.isatty(), json=json)
+    asyncio.run(work)
+
+
+async def _work(
+    context: typer.Context,
+    url: str | None,
+    view: View,
+    interval_s: float,
+    *,
+    once: bool,
+    json: bool,
+) -> None:
+    async with connected_async(context, url) as client:
+        sampling = Sampling(client, interval_s)
+        if not once and not json:
+            await _live(sampling, view)
+            return
+        sample = await sampling.take_with_rates()
+        if json:
+            figures = msgspec.to_builtins(sample.node)
+            print_json({**figures, "alerts": msgspec.to_builtins(sample.alerts)})
+            return
+        console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        width = console.width if console.is_terminal else _WIDTH
+        console.print(Group(*(line for line in lines_of(sample, view, width, None))))
+
+
+class Sampling:
+    """The newest sample of a node."""
+
+    def __init__(self, client: AsyncClient, interval_s: float) -> None:
+        self.latest: Sample | None = None
+        self._client = client
+        self._figures = Figures(client, SystemClock())
+        self._interval_s = interval_s
+
+    async def take(self) -> Sample:
+        alerts = await self._client.alerts()
+        return Sample(await self._figures.take(), alerts.firing)
+
+    async def take_with_rates(self) -> Sample:
+        """Rates are between two looks."""
+        await self.take()
+        await asyncio.sleep(self._interval_s)
+        return await self.take()
+
+    async def go_on(self, changed: asyncio.Event) -> None:
+        """Sample after sample; ``changed`` is set with each, and when one is long in coming."""
+        while True:
+            taking = asyncio.ensure_future(self.take())
+            try:
+                done, _ = await asyncio.wait([taking], timeout=_STALE_AFTER * self._interval_s)
+                if not done:
+                    self._trouble("no answer yet", changed)
+                self.latest = await taking
+            except QuiverError as error:
+                if not error.retryable:
+                    raise
+                self._trouble(error.message, changed)
+            finally:
+                taking.cancel()
+            changed.set()
+            await asyncio.sleep(self._interval_s)
+
+    def _trouble(self, reason: str, changed: asyncio.Event) -> None:
+        if self.latest is not None:
+            self.latest.trouble = reason
+            changed.set()
+
+
+async def _live(sampling: Sampling, view: View) -> None:
+    changed, loop = asyncio.Event(), asyncio.get_running_loop()
+    sampler = asyncio.ensure_future(sampling.go_on(changed))
+    sampler.add_done_callback(lambda _: changed.set())
+    loop.add_signal_handler(signal.SIGWINCH, changed.set)
+    console = Console(highlight=False)
+    with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+
+        def on_keys() -> None:
+            for key in pressed(keys):  # type: ignore[arg-type] # there is a keyboard if this is called
+                view.press(key)
+            changed.set()
+
+        if keys is not None:
+            loop.add_reader(keys, on_keys)
+        try:
+            while not view.is_ended and not sampler.done():
+                if sampling.latest is not None:
+                    width, height = console.size
+                    lines = lines_of(sampling.latest, view, width, height)
+                    live.update(Group(*lines), refresh=True)
+                await changed.wait()
+                changed.clear()
+        finally:
+            if keys is not None:
+                loop.remove_reader(keys)
+            loop.remove_signal_handler(signal.SIGWINCH)
+            sampler.cancel()
+            await asyncio.wait([sampler])
+    if not sampler.cancelled():
+        sampler.result()  # why it ended by itself

@@ -1,0 +1,1 @@
+"""The client's methods, by noun: subscriptions, their administration, the cluster."""

@@ -1,0 +1,111 @@
+"""Settings as people write them (``"2m"``, ``"64MiB"``, ``"quorum"``) into what the client works with.
+
+Everything is checked here, before any node is asked, with the name of the setting in the message.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from quiver.client.producer.accumulator import BatchLimits
+from quiver.client.producer.producer import ProducerSettings
+from quiver.errors import InvalidSetting
+from quiver.model.topic import Acks, Compression, Retention, TopicSettings
+from quiver.model.units import Duration, Size, seconds, size_bytes
+
+E = TypeVar("E", bound=StrEnum)
+_BATCH_BYTES_MAX = 16 << 20
+_BATCH_COUNT_MAX = 1 << 20
+_BUFFER_BYTES_MAX = 1 << 40
+
+
+def choice(kind: type[E], name: str, value: str | None) -> E | None:
+    """One of the words that the setting takes; ``None`` stays ``None``."""
+    if value is None:
+        return None
+    try:
+        return kind(value)
+    except ValueError:
+        words = ", ".join(repr(member.value) for member in kind)
+        raise InvalidSetting(f"{name} is one of {words}, not {value!r}", setting=name) from None
+
+
+def duration_s(name: str, duration: Duration, least_s: float, most_s: float) -> float:
+    value = seconds(duration)
+    if not least_s <= value <= most_s:
+        raise InvalidSetting(
+            f"{name} is from {least_s:g} s to {most_s:g} s, not {duration!r}", setting=name
+        )
+    return value
+
+
+def bounded_size(name: str, size: Size, least: int, most: int) -> int:
+    value = size_bytes(size)
+    if not least <= value <= most:
+        raise InvalidSetting(f"{name} is from {least:,} to {most:,}, not {size!r}", setting=name)
+    return value
+
+
+def producer_settings(
+    *,
+    acks: str | None,
+    name: str | None,
+    compression: str | None,
+    linger: Duration,
+    batch_bytes: Size,
+    batch_count: int,
+    buffer_bytes: Size,
+    delivery_timeout: Duration,
+    send_timeout_s: float,
+) -> ProducerSettings:
+    if name is not None and not isinstance(name, str):
+        raise InvalidSetting(f"a producer's name is text, not {name!r}", setting="name")
+    return ProducerSettings(
+        acks=choice(Acks, "acks", acks),
+        name=name,
+        compression=choice(Compression, "compression", compression),
+        limits=BatchLimits(
+            batch_bytes=bounded_size("batch_bytes", batch_bytes, 1, _BATCH_BYTES_MAX),
+            batch_count=bounded_size("batch_count", batch_count, 1, _BATCH_COUNT_MAX),
+            linger_s=duration_s("linger", linger, 0, 60),
+            buffer_bytes=bounded_size("buffer_bytes", buffer_bytes, 1, _BUFFER_BYTES_MAX),
+        ),
+        delivery_timeout_s=duration_s("delivery_timeout", delivery_timeout, 0.001, 86_400),
+        send_timeout_s=send_timeout_s,
+    )
+
+
+def topic_settings(partitions: int, settings: dict[str, Any]) -> TopicSettings:
+    """The settings of a new topic; sizes may be written as ``"1MiB"``."""
+    given = {"partitions": partitions, **topic_changes(settings)}
+    try:
+        return msgspec.convert(given, TopicSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(str(error)) from error
+
+
+def topic_changes(changes: dict[str, Any]) -> dict[str, Any]:
+    """Some settings of a topic in the form that the protocol takes."""
+    known = TopicSettings.__struct_fields__
+    unknown = changes.keys() - set(known)
+    if unknown:
+        raise InvalidSetting(
+            f"there is no setting {min(unknown)!r}; the settings are {', '.join(known)}",
+            setting=min(unknown),
+        )
+    return {name: _plain(name, value) for name, value in changes.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Retention):
+        return msgspec.to_builtins(value)
+    if isinstance(value, str) and name in ("message_bytes_max", "segment_bytes"):
+        return size_bytes(value)
+    if not isinstance(value, int) and name == "segment_age_s":
+        return round(seconds(value))
+    return value

@@ -1,0 +1,323 @@
+"""Subscriptions and queues from the client's side: making them, receiving, settling."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from quiver.client.api.settings import topic_settings
+from quiver.client.consumer.received import (
+    ReceivedMessage,
+    batch_in,
+    messages_in,
+    settlements,
+)
+from quiver.client.consumer.session import Attendance
+from quiver.client.reader.range import Position, mark_of
+from quiver.client.transport.cluster import Cluster, expect
+from quiver.errors import InvalidSetting, StaleReceipt
+from quiver.model.clock import Clock
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.model.units import Duration, seconds
+from quiver.protocol import (
+    Ack,
+    AlterSubscription,
+    CreateQueue,
+    CreateSubscription,
+    DeleteSubscription,
+    DescribeSubscription,
+    Extend,
+    Heartbeat,
+    Leave,
+    ListSubscriptions,
+    Membership,
+    Nack,
+    Receive,
+    Received,
+    Return,
+    Settled,
+    Subscription,
+    SubscriptionInfo,
+    Subscriptions,
+)
+
+_WAIT_S = 20.0
+_BYTES_MAX = 16 << 20
+
+
+class Consuming:
+    """The part of an ``AsyncClient`` that is about subscriptions."""
+
+    _clock: Clock
+    _cluster: Cluster
+    _read_cluster: Cluster
+    _name: str
+    """What this client is called where a consumer has no name of its own."""
+    _attendances: set[Attendance]
+    _settler: Callable[[], Any]
+    """Gives who settles what is received: the client that the program uses."""
+
+    # ------------------------------------------------------------------ subscriptions
+
+    async def create_subscription(
+        self,
+        /,
+        name: str,
+        topics: Sequence[str],
+        *,
+        start: Position = "latest",
+        exist_ok: bool = False,
+        **settings: Any,
+    ) -> SubscriptionInfo:
+        """Make a subscription that reads these topics, or patterns such as ``"orders.*"``.
+
+        ``start`` is ``"latest"``, ``"earliest"``, a time (``"-1h"``, a datetime) or an offset;
+        ``settings`` are those of ``SubscriptionSettings``.
+        """
+        mark = mark_of(start, self._clock.time_us())
+        request = CreateSubscription(
+            name=name,
+            settings=_subscription_settings(list(topics), settings),
+            start=mark.at or "latest",
+            start_time_us=mark.time_us,
+            start_offset=mark.offset,
+            exist_ok=exist_ok,
+        )
+        _, (reply, _) = await self._cluster.call(request, repeatable=exist_ok)
+        return expect(Subscription, reply).subscription
+
+    async def create_queue(
+        self, /, name: str, *, exist_ok: bool = False, **settings: Any
+    ) -> SubscriptionInfo:
+        """Make a topic with a built-in subscription of the same name.
+
+        ``settings`` are those of ``TopicSettings`` and of ``SubscriptionSettings``.
+        """
+        of_topic = {k: v for k, v in settings.items() if k in TopicSettings.__struct_fields__}
+        rest = {k: v for k, v in settings.items() if k not in of_topic}
+        checked = msgspec.to_builtins(_subscription_settings([name], rest))
+        request = CreateQueue(
+            name=name,
+            topic=topic_settings(of_topic.pop("partitions", 1), of_topic),
+            subscription={setting: checked[setting] for setting in rest},
+            exist_ok=exist_ok,
+        )
+        _, (reply, _) = await self._cluster.call(request, repeatable=exist_ok)
+        return expect(Subscription, reply).subscription
+
+    async def alter_subscription(self, /, name: str, **changes: Any) -> SubscriptionInfo:
+        """Change some of a subscription's settings."""
+        request = AlterSubscription(name=name, changes=msgspec.to_builtins(changes))
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        return expect(Subscription, reply).subscription
+
+    async def delete_subscription(self, name: str) -> None:
+        """Remove a subscription; of a queue, the topic and its messages too."""
+        await self._cluster.call(DeleteSubscription(name=name), repeatable=False)
+
+    async def describe_subscription(self, name: str) -> SubscriptionInfo:
+        """A subscription's settings, and how many messages are in which state."""
+        _, (reply, _) = await self._cluster.call(DescribeSubscription(name=name), repeatable=True)
+        return expect(Subscription, reply).subscription
+
+    async def list_subscriptions(self) -> list[SubscriptionInfo]:
+        """Every subscription that the caller may know of, by name, without how many messages wait."""
+        _, (reply, _) = await self._cluster.call(ListSubscriptions(), repeatable=True)
+        return expect(Subscriptions, reply).subscriptions
+
+    # ------------------------------------------------------------------ receiving
+
+    async def receive(
+        self,
+        subscription: str,
+        max_messages: int = 10,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        max_bytes: int = _BYTES_MAX,
+    ) -> list[ReceivedMessage]:
+        """Lease up to ``max_messages`` (10,000 at most); waits up to 20 s if there are none.
+
+        No more is taken once there are ``max_bytes``.
+        """
+        reply, body = await self._receive(
+            subscription, max_messages, wait, visibility, consumer, max_bytes
+        )
+        return messages_in(reply, body, subscription, self._settler())
+
+    async def receive_batch(
+        self,
+        subscription: str,
+        max_messages: int = 10_000,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        max_bytes: int = _BYTES_MAX,
+    ) -> pa.RecordBatch:
+        """The same as one Arrow batch with a ``receipt`` column, which ``ack`` takes as it is."""
+        reply, body = await self._receive(
+            subscription, max_messages, wait, visibility, consumer, max_bytes
+        )
+        return batch_in(reply, body)
+
+    async def consume(
+        self,
+        subscription: str,
+        *,
+        prefetch: int = 100,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        keep_alive: Duration = 0,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded.
+
+        ``keep_alive`` extends the leases of messages that are not settled, for so long at most: give
+        it where the work on a message may take longer than the visibility.
+        """
+        attendance = await self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        try:
+            while True:
+                for message in await attendance.receive():
+                    attendance.given()
+                    yield message
+        finally:
+            await self._end(attendance)
+
+    async def _attend(
+        self,
+        subscription: str,
+        prefetch: int,
+        visibility: Duration | None,
+        consumer: str,
+        keep_alive: Duration,
+    ) -> Attendance:
+        info = await self.describe_subscription(subscription)
+        attendance = Attendance(
+            self,
+            info.settings,
+            self._clock,
+            subscription=subscription,
+            consumer=consumer or self._name,
+            prefetch=prefetch,
+            visibility_s=None if visibility is None else seconds(visibility),
+            keep_alive_s=seconds(keep_alive),
+        )
+        self._attendances.add(attendance)
+        return attendance
+
+    async def _end(self, attendance: Attendance) -> None:
+        self._attendances.discard(attendance)
+        await attendance.close()
+
+    async def heartbeat(self, subscription: str, consumer: str = "") -> list[str]:
+        """A member of a group is alive; the partitions it reads, as ``topic/partition``."""
+        request = Heartbeat(subscription=subscription, consumer=consumer or self._name)
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        return expect(Membership, reply).partitions
+
+    async def leave(self, subscription: str, consumer: str = "") -> None:
+        """A consumer ends: what it holds is ready again, and its partitions go to others."""
+        request = Leave(subscription=subscription, consumer=consumer or self._name)
+        await self._cluster.call(request, repeatable=True)
+
+    async def _receive(
+        self,
+        subscription: str,
+        max_messages: int,
+        wait: Duration,
+        visibility: Duration | None,
+        consumer: str,
+        max_bytes: int,
+    ) -> tuple[Received, memoryview]:
+        wait_s = min(seconds(wait), _WAIT_S)
+        request = Receive(
+            subscription=subscription,
+            messages_max=max_messages,
+            bytes_max=max_bytes,
+            wait_ms=round(wait_s * 1000),
+            visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
+            consumer=consumer or self._name,
+        )
+        _, (reply, body) = await self._read_cluster.call(
+            request, repeatable=True, timeout_s=self._read_cluster.timeout_s + wait_s
+        )
+        return expect(Received, reply), body
+
+    # ------------------------------------------------------------------ settling
+
+    async def ack(self, subscription: str, messages: Any) -> None:
+        """Acknowledge received messages, receipts or a received batch, durably."""
+        await self._settle(
+            Ack(subscription=subscription, settlements=settlements(messages)), messages
+        )
+
+    async def nack(
+        self,
+        subscription: str,
+        messages: Any,
+        *,
+        delay: Duration | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give messages back, to be delivered again after ``delay`` or the back-off."""
+        await self._settle(
+            Nack(
+                subscription=subscription,
+                settlements=settlements(messages),
+                delay_ms=None if delay is None else round(seconds(delay) * 1000),
+                error=error,
+            ),
+            messages,
+        )
+
+    async def give_back(self, subscription: str, messages: Any) -> None:
+        """Messages that nobody has looked at are ready again, as if never delivered."""
+        await self._settle(
+            Return(subscription=subscription, settlements=settlements(messages)), messages
+        )
+
+    async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None:
+        """Hold messages for ``visibility`` from now on."""
+        await self._settle(
+            Extend(
+                subscription=subscription,
+                settlements=settlements(messages),
+                visibility_ms=round(seconds(visibility) * 1000),
+            )
+        )
+
+    async def _settle(self, request: Ack | Nack | Extend | Return, done: Any = ()) -> None:
+        if not request.settlements:
+            return
+        for attendance in self._attendances:
+            attendance.settled(done)
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        stale = expect(Settled, reply).stale
+        if stale:
+            raise StaleReceipt(
+                "some leases had ended before they were settled: the messages may be with another "
+                "consumer; the others of this call are settled",
+                stale=[[one.lease, one.offsets] for one in stale],
+            )
+
+
+def _subscription_settings(topics: list[str], settings: dict[str, Any]) -> SubscriptionSettings:
+    known = SubscriptionSettings.__struct_fields__
+    unknown = settings.keys() - set(known)
+    if unknown:
+        raise InvalidSetting(
+            f"there is no setting {min(unknown)!r}; the settings are {', '.join(known)}",
+            setting=min(unknown),
+        )
+    try:
+        return msgspec.convert(
+            {**msgspec.to_builtins(settings), "topics": topics}, SubscriptionSettings
+        )
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidSetting(str(error)) from error

@@ -1,0 +1,226 @@
+"""Quiver for programs without an event loop: ``AsyncClient``, wrapped.
+
+A ``Client`` may be used from many threads at once, and after a fork: the child begins anew, with
+connections of its own. One loop thread serves all that is made from a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from quiver.client.async_client import AsyncClient
+from quiver.client.blocking.loop_thread import LoopThread, look_after
+from quiver.client.blocking.producer import Producer
+from quiver.client.blocking.reader import Reader
+from quiver.client.blocking.wrapper import Wrapper, blocking
+from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.transport.access import Tls
+from quiver.client.transport.addresses import DEFAULT_URL
+from quiver.client.transport.channel import Dialer
+from quiver.client.transport.cluster import Cluster
+from quiver.errors import InvalidRequest, QuiverError
+from quiver.model.units import Duration
+
+A = TypeVar("A")
+T = TypeVar("T")
+W = TypeVar("W")
+P = ParamSpec("P")
+
+EXIT_TIMEOUT_S = 5.0
+"""How long the end of the program waits for what was sent and never flushed."""
+
+
+def _wrapping(
+    method: Callable[Concatenate[AsyncClient, P], A],
+    wrap: Callable[
+        [Callable[[], AsyncClient], Callable[[], LoopThread], Callable[[AsyncClient], A]], W
+    ],
+) -> Callable[Concatenate[Client, P], W]:
+    """A method that wraps what ``method`` of the async client makes."""
+
+    @functools.wraps(method)
+    def make(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> W:
+        return wrap(
+            client._wrapped, client._loop_thread, lambda inner: method(inner, *args, **kwargs)
+        )
+
+    return make
+
+
+class Client(Wrapper[AsyncClient]):
+    """A connection to Quiver. Use it with ``with``, or ``close`` it; see ``AsyncClient``."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout: Duration = "30s",
+        token: str | None = None,
+        tls: Tls | None = None,
+        zone: str | None = None,
+        dialer: Dialer | None = None,
+    ) -> None:
+        self.url = url
+        self._zone = zone
+        self._timeout = timeout
+        self._token = token
+        self._tls = tls
+        self._dialer = dialer
+        self._inner: AsyncClient | None = self._made(dialer)
+        self._thread = LoopThread()
+        self._closed = False
+        look_after(self)
+
+    create_topic = blocking(AsyncClient.create_topic)
+    alter_topic = blocking(AsyncClient.alter_topic)
+    delete_topic = blocking(AsyncClient.delete_topic)
+    describe_topic = blocking(AsyncClient.describe_topic)
+    list_topics = blocking(AsyncClient.list_topics)
+    describe_node = blocking(AsyncClient.describe_node)
+    metrics = blocking(AsyncClient.metrics)
+    alerts = blocking(AsyncClient.alerts)
+    publish = blocking(AsyncClient.publish)
+    publish_many = blocking(AsyncClient.publish_many)
+    publish_each = blocking(AsyncClient.publish_each)
+    publish_table = blocking(AsyncClient.publish_table)
+    create_subscription = blocking(AsyncClient.create_subscription)
+    create_queue = blocking(AsyncClient.create_queue)
+    alter_subscription = blocking(AsyncClient.alter_subscription)
+    delete_subscription = blocking(AsyncClient.delete_subscription)
+    describe_subscription = blocking(AsyncClient.describe_subscription)
+    list_subscriptions = blocking(AsyncClient.list_subscriptions)
+    receive = blocking(AsyncClient.receive)
+    receive_batch = blocking(AsyncClient.receive_batch)
+    ack = blocking(AsyncClient.ack)
+    nack = blocking(AsyncClient.nack)
+    extend = blocking(AsyncClient.extend)
+    give_back = blocking(AsyncClient.give_back)
+    heartbeat = blocking(AsyncClient.heartbeat)
+    leave = blocking(AsyncClient.leave)
+    seek = blocking(AsyncClient.seek)
+    peek = blocking(AsyncClient.peek)
+    pending = blocking(AsyncClient.pending)
+    purge = blocking(AsyncClient.purge)
+    cancel = blocking(AsyncClient.cancel)
+    redrive = blocking(AsyncClient.redrive)
+    message_status = blocking(AsyncClient.message_status)
+    _attend = blocking(AsyncClient._attend)
+    _end = blocking(AsyncClient._end)
+    create_token = blocking(AsyncClient.create_token)
+    list_tokens = blocking(AsyncClient.list_tokens)
+    revoke_token = blocking(AsyncClient.revoke_token)
+    describe_cluster = blocking(AsyncClient.describe_cluster)
+    move_partition = blocking(AsyncClient.move_partition)
+    split_partition = blocking(AsyncClient.split_partition)
+    transfer_lead = blocking(AsyncClient.transfer_lead)
+    decommission = blocking(AsyncClient.decommission)
+    producer = _wrapping(AsyncClient.producer, Producer)
+    read = _wrapping(AsyncClient.read, Reader)
+
+    def consume(
+        self,
+        subscription: str,
+        *,
+        prefetch: int = 100,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        keep_alive: Duration = 0,
+    ) -> Iterator[ReceivedMessage]:
+        """Messages as they come, for ever; see ``AsyncClient.consume``."""
+        attendance = self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        try:
+            while True:
+                for message in self._thread.run(attendance.receive):
+                    attendance.given()
+                    yield message
+        finally:
+            if not self._closed:
+                self._end(attendance)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes, for coroutines given to ``run``."""
+        return self._wrapped().cluster
+
+    def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine with the client that is wrapped, on its loop, and wait for the result."""
+        inner = self._wrapped()
+        return self._thread.run(lambda: work(inner))
+
+    def close(self) -> None:
+        """Flush what was sent, stop what is read, and disconnect."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._thread.is_running:
+                self._thread.run(self._wrapped().close)
+        finally:
+            self._thread.close()
+
+    def _wrapped(self) -> AsyncClient:
+        if self._inner is None:
+            raise InvalidRequest("a broker inside a process cannot be used after a fork of it")
+        return self._inner
+
+    def _made(self, dialer: Dialer | None) -> AsyncClient:
+        inner = AsyncClient(
+            self.url,
+            timeout=self._timeout,
+            token=self._token,
+            tls=self._tls,
+            zone=self._zone,
+            dialer=dialer,
+        )
+        inner._settler = weakref.ref(self)
+        return inner
+
+    def _loop_thread(self) -> LoopThread:
+        return self._thread
+
+    # ------------------------------------------------------------------ forks and endings
+
+    def forget(self) -> object:
+        inherited = self._inner, self._thread
+        self._inner = None
+        if self._dialer is None:
+            self._inner = self._made(None)
+        self._thread = LoopThread()
+        return inherited
+
+    def end(self) -> None:
+        if self._thread.is_running and not self._closed:
+            self._closed = True
+            with contextlib.suppress(QuiverError, RuntimeError):
+                self._thread.run(self._close_soon)
+            self._thread.close()
+
+    async def _close_soon(self) -> None:
+        with contextlib.suppress(QuiverError, TimeoutError):
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
+                await self._wrapped().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        thread, inner = getattr(self, "_thread", None), getattr(self, "_inner", None)
+        if thread is None or inner is None or self._closed or not thread.is_running:
+            return
+        warnings.warn(f"unclosed client of {self.url}", ResourceWarning, stacklevel=1, source=self)
+        thread.close_after(inner.close)

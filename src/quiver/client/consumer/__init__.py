@@ -1,0 +1,1 @@
+"""Receiving: messages in a consumer's hands, and how they are settled."""

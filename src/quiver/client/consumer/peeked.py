@@ -1,0 +1,140 @@
+"""Messages that were looked at and not received: what a peek shows, and what became of one by id."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import repeat
+from typing import Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.client.reader.message_rows import other_columns
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import entries_in
+from quiver.model.message import Message, datetime_of
+from quiver.protocol import MessageFound, Peeked, StateRead, Status
+
+
+class PeekedMessage(Message, frozen=True, gc=False):
+    """A pending message, as it was when it was looked at."""
+
+    state: str = "ready"
+    deliveries: int = 0
+
+
+class SubscriptionStatus(msgspec.Struct, frozen=True):
+    """Where a message stands with one subscription."""
+
+    subscription: str
+    state: str
+    """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
+    deliveries: int = 0
+    consumer: str | None = None
+    """Who holds it."""
+    until: datetime | None = None
+    """When its delay or lease ends."""
+
+
+class MessageStatus(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    message: Message | None
+    """``None`` if retention has removed it."""
+    subscriptions: list[SubscriptionStatus]
+
+
+class PendingMessages(msgspec.Struct, frozen=True):
+    """The pending messages of one partition at one moment, as sets of offsets."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    """What was stored from here on is not in here."""
+    states: dict[str, BitMap64]
+    """``ready``, ``delayed``, ``leased``, ``dead`` (on the way to the dead letters)."""
+    deliveries: dict[int, BitMap64]
+    """By how often they were delivered, where at all."""
+
+
+def pending_in(reply: StateRead, body: memoryview) -> list[PendingMessages]:
+    at = 0
+
+    def bitmaps(sizes: dict[Any, int]) -> dict[Any, BitMap64]:
+        nonlocal at
+        found = {}
+        for label, size in sizes.items():
+            found[label] = BitMap64.deserialize(bytes(body[at : at + size]))
+            at += size
+        return found
+
+    return [
+        PendingMessages(
+            one.topic, one.partition, one.next_offset, bitmaps(one.states), bitmaps(one.deliveries)
+        )
+        for one in reply.partitions
+    ]
+
+
+def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:
+    found: list[PeekedMessage] = []
+    at = 0
+    for glance in reply.glances:
+        offsets = BitMap64.deserialize(glance.offsets).to_array()
+        states = _labels(glance.states)
+        deliveries = _labels(glance.deliveries)
+        first = 0
+        for entry in entries_in(body[at : at + glance.size]):
+            here = offsets[first : first + entry.count]
+            found += map(
+                PeekedMessage,
+                *_values(entry, glance.topic, glance.partition, glance.topic_number, here),
+                [states[offset] for offset in here],
+                [deliveries.get(offset, 0) for offset in here],
+            )
+            first += entry.count
+        at += glance.size
+    return found
+
+
+def status_in(reply: MessageFound, body: memoryview, topic: str) -> MessageStatus:
+    message = None
+    for entry in entries_in(body):
+        values = _values(entry, topic, reply.partition, reply.topic_number, [reply.offset])
+        message = next(map(Message, *values))
+    return MessageStatus(
+        topic=topic,
+        partition=reply.partition,
+        offset=reply.offset,
+        message=message,
+        subscriptions=[_status(one) for one in reply.statuses],
+    )
+
+
+def _status(status: Status) -> SubscriptionStatus:
+    until = None if status.until_us is None else datetime_of(status.until_us)
+    return SubscriptionStatus(
+        status.subscription, status.state, status.deliveries, status.consumer, until
+    )
+
+
+def _values(
+    entry: StoredBatch, topic: str, partition: int, topic_number: int, offsets: Any
+) -> tuple[Any, ...]:
+    """The fields of a ``Message`` for each row of the entry."""
+    rows = entry.record_batch()
+    return (
+        repeat(topic),
+        repeat(partition),
+        offsets,
+        repeat(entry.append_time),
+        repeat(topic_number),
+        rows.column("payload").to_pylist(),
+        *other_columns(rows),
+    )
+
+
+def _labels(sets: dict[Any, bytes]) -> dict[int, Any]:
+    """The label of each offset."""
+    return {offset: label for label, data in sets.items() for offset in BitMap64.deserialize(data)}

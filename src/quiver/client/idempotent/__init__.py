@@ -1,0 +1,1 @@
+"""Handling each message once, though it may be delivered more than once."""

@@ -1,0 +1,258 @@
+"""Handling each message once, though it may be delivered more than once.
+
+``quiver.idempotent("handled.db")`` remembers which messages were handled, and lets a handler's own
+writes share the transaction that remembers them. A crash before the commit leaves nothing behind,
+and the message is handled when it comes again; after the commit it is not handled again. What a
+handler does elsewhere (a call to a bank) cannot be part of that transaction: give the other side the
+message's key, so that it can tell a repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from quiver.client.api.settings import duration_s
+from quiver.client.idempotent.store import HandledStore, HandledTransaction, SqliteStore
+from quiver.errors import InvalidRequest
+from quiver.model.clock import Clock, SystemClock
+from quiver.model.message import Message
+from quiver.model.units import Duration
+
+_YEAR_S = 365 * 86_400.0
+
+
+class _HandledMeanwhile(BaseException):
+    """Another consumer was quicker: leaves the ``with`` block, and goes no further.
+
+    Not an error, so that a handler that catches all errors does not go on with it.
+    """
+
+
+def idempotent(
+    store: str | os.PathLike[str] | HandledStore,
+    *,
+    key: Callable[[Any], str | int] | None = None,
+    keep: Duration = "14d",
+    clock: Clock | None = None,
+) -> Idempotent:
+    """Remember which messages were handled, in the SQLite file ``store`` (or a store of your own).
+
+    Messages are told apart by their ``dedup_id`` within their topic, or else by their id; ``key``
+    takes it from the message instead, as ``key=lambda message: message.json()["payment"]``. Every
+    subscription has its own memory. A message is remembered for ``keep``: longer than one may take
+    to come again.
+    """
+    kept = SqliteStore(store) if isinstance(store, str | os.PathLike) else store
+    return Idempotent(kept, key=key, keep_s=duration_s("keep", keep, 1, 100 * _YEAR_S), clock=clock)
+
+
+class Idempotent:
+    """What ``quiver.idempotent`` gives; a decorator for handlers, and a block around a message.
+
+    ``@once`` makes a handler that does nothing with a message that was handled before. If it needs a
+    second argument, that is the ``Work``. ``with once(message) as work`` (or ``async with``) is the
+    same without a function: do the work if ``work.is_new``.
+    """
+
+    def __init__(
+        self,
+        store: HandledStore,
+        *,
+        key: Callable[[Any], str | int] | None,
+        keep_s: float,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self._key = key
+        self._keep_us = round(keep_s * 1_000_000)
+        self._clock = clock or SystemClock()
+        # Of the coroutines of a program one at a time waits for the store, in a thread.
+        self.turn = asyncio.Lock()
+
+    def __call__(self, target: Any) -> Any:
+        """A handler made idempotent, or the work on a message."""
+        if isinstance(target, Message):
+            return Work(self, target)
+        if callable(target):
+            return self._decorated(target)
+        raise InvalidRequest("call it with a message, or decorate a function that takes one")
+
+    def key_of(self, message: Message) -> str:
+        """What tells the message from others of its subscription."""
+        if self._key is not None:
+            key = self._key(message)
+            if not isinstance(key, str | int) or key == "":
+                raise InvalidRequest(
+                    f"the key of a message must be a text or a number, not {key!r}"
+                )
+            return str(key)
+        if message.dedup_id is not None:
+            return f"{message.topic}/{message.dedup_id}"
+        return message.id
+
+    def is_handled(self, message: Message) -> bool:
+        return self.store.has(_scope(message), self.key_of(message))
+
+    def begin(self, message: Message) -> HandledTransaction | None:
+        now_us = self._clock.time_us()
+        return self.store.begin(
+            _scope(message), self.key_of(message), now_us, now_us - self._keep_us
+        )
+
+    def _decorated(self, handler: Callable[..., Any]) -> Callable[[Any], Any]:
+        wants_work = _arguments_needed(handler) > 1
+
+        @functools.wraps(handler)
+        def handle(message: Any) -> Any:
+            with self(message) as work:
+                if work.is_new:
+                    return handler(message, work) if wants_work else handler(message)
+            return None
+
+        @functools.wraps(handler)
+        async def handle_async(message: Any) -> Any:
+            async with self(message) as work:
+                if work.is_new:
+                    return await (handler(message, work) if wants_work else handler(message))
+            return None
+
+        return handle_async if inspect.iscoroutinefunction(handler) else handle
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Work:
+    """The handling of one message. It is remembered when the block ends without an error."""
+
+    def __init__(self, once: Idempotent, message: Message) -> None:
+        self._once = once
+        self._message = message
+        self._transaction: HandledTransaction | None = None
+        self._is_async = False
+        self.key = once.key_of(message)
+        self.is_new = False
+        """Whether the message was not handled before."""
+
+    def begin(self) -> Any:
+        """Begin the transaction and give its connection, for writes that shall happen once.
+
+        In an ``async with`` it is awaited. From here to the end of the block nobody else writes to
+        the store, so do what takes long before. If another consumer has handled the message in the
+        meantime, the block ends here. Leave commit and rollback to the block.
+        """
+        return self._begin_async() if self._is_async else self._connection(self._began())
+
+    def _began(self) -> HandledTransaction | None:
+        if not self.is_new:
+            raise InvalidRequest("this message was handled before: work only if work.is_new")
+        return self._transaction or self._once.begin(self._message)
+
+    def _connection(self, transaction: HandledTransaction | None) -> Any:
+        self._transaction = transaction
+        if transaction is None:
+            self.is_new = False
+            raise _HandledMeanwhile
+        return transaction.connection
+
+    async def _begin_async(self) -> Any:
+        if self._transaction is None:
+            await self._once.turn.acquire()
+            try:
+                self._connection(await _in_thread(self._began, self._abandon))
+            except BaseException:
+                self._once.turn.release()
+                raise
+        return self._connection(self._transaction)
+
+    # ------------------------------------------------------------------ the block
+
+    def __enter__(self) -> Self:
+        self.is_new = not self._once.is_handled(self._message)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None and self.is_new:
+            transaction = self._began()
+            if transaction is not None:
+                transaction.commit()
+        elif self._transaction is not None:
+            self._transaction.roll_back()
+        return isinstance(error, _HandledMeanwhile)
+
+    async def __aenter__(self) -> Self:
+        self._is_async = True
+        self.is_new = not await asyncio.to_thread(self._once.is_handled, self._message)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, _HandledMeanwhile):
+            return True
+        if error is None and self.is_new and self._transaction is None:
+            try:
+                await self._begin_async()
+            except _HandledMeanwhile:
+                return False
+        if self._transaction is not None:
+            ended = self._transaction.commit if error is None else self._transaction.roll_back
+            try:
+                await _in_thread(ended)
+            finally:
+                self._once.turn.release()
+        return False
+
+    @staticmethod
+    def _abandon(transaction: HandledTransaction | None) -> None:
+        if transaction is not None:
+            transaction.roll_back()
+
+
+async def _in_thread(call: Callable[[], Any], abandon: Callable[[Any], None] | None = None) -> Any:
+    """The call in a thread, seen through to its end even if whoever waits is cancelled.
+
+    ``abandon`` gets the result that nobody is there to take any more.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and running.exception() is None and abandon is not None:
+            abandon(running.result())
+        raise
+
+
+def _arguments_needed(handler: Callable[..., Any]) -> int:
+    """How many arguments a call must have by place."""
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(
+        one.kind in by_place and one.default is inspect.Parameter.empty
+        for one in inspect.signature(handler).parameters.values()
+    )
+
+
+def _scope(message: Message) -> str:
+    """Whose memory it is: the subscription's, or of a message that was only read, nobody's."""
+    return str(getattr(message, "subscription", ""))

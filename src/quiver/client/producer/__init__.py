@@ -1,0 +1,1 @@
+"""Publishing: messages are checked, gathered into batches, and sent exactly once."""

@@ -1,0 +1,245 @@
+"""Publishing many messages: sent without waiting, gathered into batches, stored exactly once.
+
+``send`` returns as soon as the message is in the buffer, with a ``Delivery`` that tells what became
+of it. A producer is used with ``async with``, or opened with ``await`` and closed with ``close``;
+both ends flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import msgspec
+import pyarrow as pa
+
+from quiver.client.producer.accumulator import BatchLimits
+from quiver.client.producer.buffer_budget import BufferFull
+from quiver.client.producer.delivery import Delivery
+from quiver.client.producer.outgoing import MessageOptions
+from quiver.client.producer.sender import Sender
+from quiver.client.producer.table import TableDelivery
+from quiver.client.producer.table_sender import TableSender
+from quiver.client.producer.validation import Intake
+from quiver.client.transport.cluster import Cluster
+from quiver.errors import ConnectionLost, InvalidRequest, Overloaded, QuiverError
+from quiver.model.batch import UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.topic import Acks, Compression
+
+T = TypeVar("T")
+_CLOSE_TIMEOUT_EXTRA_S = 5.0
+
+
+class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a producer gathers and sends. Times are seconds, sizes bytes."""
+
+    acks: Acks | None = None
+    """Whom to wait for; ``None`` is the topic's own setting."""
+    name: str | None = None
+    """Makes the producer outlive its process: see ``sequence`` of ``send``."""
+    compression: Compression | None = None
+    limits: BatchLimits = BatchLimits()
+    delivery_timeout_s: float = 120.0
+    """How long a message is tried before it fails."""
+    send_timeout_s: float = 30.0
+    """How long ``send`` waits for room in the buffer."""
+
+
+class AsyncProducer:
+    """Publishes to one topic. Belongs to the event loop on which it was opened."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        settings: ProducerSettings,
+        clock: Clock,
+        on_close: Callable[[AsyncProducer], None] = lambda _: None,
+    ) -> None:
+        if settings.name is not None and settings.acks is Acks.NONE:
+            raise InvalidRequest(
+                "a producer with a name needs acknowledgements: acks is not 'none'"
+            )
+        self.topic = topic
+        self.settings = settings
+        self._cluster = cluster
+        self._clock = clock
+        self._on_close = on_close
+        self._sender: Sender | None = None
+        self._intake: Intake | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self) -> Self:
+        """Look up the topic and get a session; done by the first ``send`` if not before."""
+        if self._closed:
+            raise InvalidRequest("the producer is closed")
+        if self._sender is None:
+            # One task for all who wait, so that they go on together and share a batch.
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+                self._opening.add_done_callback(self._opened)
+            await asyncio.shield(self._opening)
+        return self
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _open(self) -> None:
+        settings = self.settings
+        # What is remembered may be of a topic that was deleted and made anew.
+        layout = await self._cluster.refresh(self.topic)
+        sender = Sender(
+            self._cluster,
+            layout,
+            settings.limits,
+            acks=settings.acks,
+            name=settings.name,
+            compression=settings.compression,
+            delivery_timeout_s=settings.delivery_timeout_s,
+            clock=self._clock,
+        )
+        if settings.name is not None and sender.acks is Acks.NONE:
+            raise InvalidRequest(
+                f"topic {self.topic!r} has acks 'none': give acks='quorum' or more"
+            )
+        await sender.open()
+        self._sender, self._intake = sender, Intake(sender, self._clock)
+
+    @property
+    def name(self) -> str | None:
+        return self.settings.name
+
+    @property
+    def last_sequences(self) -> dict[int, int]:
+        """By partition: the highest ``sequence`` known to be stored there under this name."""
+        return dict(self._sender.last_sequences) if self._sender is not None else {}
+
+    async def send(
+        self, payload: Any, *, key: str | bytes | None = None, **options: Unpack[MessageOptions]
+    ) -> Delivery:
+        """Take a message; waits only while the buffer is full (``Overloaded`` if for too long).
+
+        ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
+        ``partition`` and ``sequence``: see ``MessageOptions``.
+        """
+        intake = self._intake or await self._opened_intake()
+        try:
+            return intake.offer(payload, key, options)
+        except BufferFull as full:
+            return await self._when_room(full.size, lambda: intake.offer(payload, key, options))
+
+    async def send_arrow(self, data: pa.RecordBatch | pa.Table) -> TableDelivery:
+        """Take the rows of an Arrow batch or table, whose columns are those of a message.
+
+        Rows are split by key where there are keys; ``payload`` is the one column that must be there.
+        """
+        intake = self._intake or await self._opened_intake()
+        sender = TableSender(self.opened_sender, intake, self.settings.limits, self._when_room)
+        return await sender.send(data)
+
+    async def send_encoded(self, batch: UnstoredBatch, partition: int) -> Delivery:
+        """Take a batch that is encoded and checked already; the delivery is that of its first row."""
+        intake = self._intake or await self._opened_intake()
+        intake.check_partition(partition)
+        accumulator = self.opened_sender.accumulator
+
+        def offer() -> Delivery:
+            return Delivery(accumulator.add_encoded(partition, batch), 0)
+
+        try:
+            return offer()
+        except BufferFull as full:
+            return await self._when_room(full.size, offer)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is settled; raises a failure nobody has looked at."""
+        if self._sender is not None:
+            await self._sender.flush(timeout)
+
+    async def close(self) -> None:
+        """Flush, and end. Sends after this are refused."""
+        was_closed, self._closed = self._closed, True
+        if was_closed:
+            return
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        try:
+            await self.flush(self.settings.delivery_timeout_s + _CLOSE_TIMEOUT_EXTRA_S)
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """End at once; what is not settled fails."""
+        self._closed = True
+        if self._sender is not None:
+            self._sender.stop(
+                ConnectionLost("the producer was closed before this was acknowledged"),
+                refusal=InvalidRequest("the producer is closed"),
+            )
+            await self._sender.join()
+        self._on_close(self)
+
+    @property
+    def opened_sender(self) -> Sender:
+        assert self._sender is not None, "the producer is open"
+        return self._sender
+
+    @property
+    def opened_intake(self) -> Intake:
+        assert self._intake is not None, "the producer is open"
+        return self._intake
+
+    async def _opened_intake(self) -> Intake:
+        await self.open()
+        return self.opened_intake
+
+    async def _when_room(self, size: int, offer: Callable[[], T]) -> T:
+        room = self.opened_sender.accumulator.room
+        try:
+            async with asyncio.timeout(self.settings.send_timeout_s):
+                while True:
+                    await room.wait_async(size)
+                    try:
+                        return offer()
+                    except BufferFull as full:
+                        size = full.size
+        except TimeoutError:
+            raise self.full() from None
+
+    def full(self) -> Overloaded:
+        settings = self.settings
+        return Overloaded(
+            f"the producer's buffer of {settings.limits.buffer_bytes:,} bytes stayed full for "
+            f"{settings.send_timeout_s:g} s"
+        )
+
+    # ------------------------------------------------------------------ with, and await
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+        elif isinstance(error, Exception):
+            # The error that ended the block is the one to tell.
+            with contextlib.suppress(QuiverError):
+                await self.close()
+        else:
+            await self.abort()

@@ -1,0 +1,1 @@
+"""Connections to nodes: addresses, access, pooling, retries, and who leads what."""

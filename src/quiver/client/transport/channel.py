@@ -1,0 +1,66 @@
+"""One conversation with one node, however its requests get there.
+
+Everything in the client stands on these two protocols and none of it knows of sockets: a broker in
+the same process offers a ``Channel`` of its own. A channel belongs to the event loop that dialled it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from quiver.model.batch import Bytes
+from quiver.protocol import AnyReply, AnyRequest
+
+Answer = tuple[AnyReply, memoryview]
+"""A reply and its body, which is empty for most."""
+CALL_TIMEOUT_S = 30.0
+
+
+class Channel(Protocol):
+    """Requests go out in the order they are started; answers come in any order."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can still be started; once false, false for good."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether a sender that has more to send should await ``drain`` first."""
+
+    def start(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> asyncio.Future[Answer]:
+        """Send a request, whose ``id`` is assigned here, without waiting for anything.
+
+        The future has the answer; or the error that a ``Failed`` reply describes; or
+        ``RequestTimeout``; or ``ConnectionLost`` if the conversation ends first.
+        """
+
+    async def call(
+        self,
+        request: AnyRequest,
+        body: Sequence[Bytes] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Answer:
+        """``start``, and wait for the answer."""
+
+    async def drain(self) -> None:
+        """Return when the channel is not congested; ``ConnectionLost`` if that never comes."""
+
+    async def close(self) -> None:
+        """End the conversation; what is unanswered fails with ``ConnectionLost``."""
+
+
+class Dialer(Protocol):
+    """Opens channels."""
+
+    async def dial(self, address: str) -> Channel:
+        """A new channel to the node at ``address``; ``ConnectionLost`` if it cannot be reached."""
+
+    async def close(self) -> None:
+        """The client that was given this dialer is closing; its channels are closed already."""

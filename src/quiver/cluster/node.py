@@ -1,0 +1,229 @@
+"""A node as a member of a cluster: registered, with its replicas, and ready to control.
+
+Clock, disk, network and metadata store are handed in: this is the same code in a real node and in
+the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from quiver.cluster.bounded import for_each
+from quiver.cluster.control.controller import ControllerSettings
+from quiver.cluster.control.driver import Controlling
+from quiver.cluster.control.failure_detector import Suspecting
+from quiver.cluster.election import withdrawn
+from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
+from quiver.cluster.node_session import Membership
+from quiver.cluster.records import (
+    DISKS,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+    encode,
+    node_key,
+    partition_key,
+)
+from quiver.cluster.replica.manager import Holdings, HoldingSettings, LogsOf
+from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.network import Network
+from quiver.cluster.state import ClusterState
+from quiver.cluster.unexpected import tell_unexpected
+from quiver.cluster.view import ClusterView
+from quiver.errors import MetadataConflict
+from quiver.log.disk import Disk
+from quiver.log.files import write_files
+from quiver.log.partition_log import RunBlocking
+from quiver.model.clock import Clock
+
+DISK = "disk"
+"""The file in the data folder that names it."""
+_AGAIN_SECONDS = 0.5
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    lease_seconds: int = 3
+    holdings: HoldingSettings = HoldingSettings()
+    controller: ControllerSettings = ControllerSettings()
+    scrub_interval_s: float = 86_400.0
+    """How often everything stored is read, to find damage while other replicas can mend it."""
+
+
+class ClusterNode:
+    """``start`` it, and ``stop`` it unless the process ends anyway."""
+
+    def __init__(
+        self,
+        record: NodeRecord,
+        folder: str,
+        settings: ClusterSettings,
+        settings_of: LogsOf,
+        *,
+        store: MetadataStore,
+        network: Network,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        new_disk_name: Callable[[], str],
+    ) -> None:
+        self.view = ClusterView(store, clock)
+        self.membership = Membership(store, clock, record, settings.lease_seconds)
+        self.holdings = Holdings(
+            record.id,
+            f"{folder}/partitions",
+            settings.holdings,
+            settings_of,
+            store=store,
+            network=network,
+            disk=disk,
+            clock=clock,
+            run_blocking=run_blocking,
+            proven_until=lambda: self.membership.proven_until,
+        )
+        self.controlling = Controlling(record.id, store, clock, settings.controller)
+        self.suspecting = Suspecting(record.id, store, network, clock)
+        self.suspecting.on_suspect = self._on_suspect
+        self.holdings.on_gone = self.suspecting.suspect
+        self._folder = folder
+        self.store = self._store = store
+        self._clock = clock
+        self._scrub_interval_s = settings.scrub_interval_s
+        self._disk = disk
+        self._run_blocking = run_blocking
+        self._new_disk_name = new_disk_name
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Register, once it is known which replicas can be counted on."""
+        node = self.membership.record
+        name = await self._run_blocking(self._disk_name)
+        self.membership.record = msgspec.structs.replace(node, disk=name)
+        try:
+            await self.holdings.find_damage(await self.view.load())
+            self.membership.before_joining = self._withdraw
+            await self.membership.join()
+        except (Exception, asyncio.CancelledError):
+            await self.holdings.close()
+            raise
+        self.view.on_change = lambda state: self._tell()
+        self.membership.on_session = lambda session: self._tell()
+        self.holdings.on_damage = self._rejoin
+        self._tasks = [
+            asyncio.create_task(self._lasting(work))
+            for work in (
+                self.membership.keep,
+                self.view.follow,
+                self.controlling.run,
+                self._scrub,
+                self.holdings.mind_lease,
+            )
+        ]
+        self._tell()
+
+    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Nothing that a member of the cluster does may end silently while the node seems to live."""
+        while not self._stopping:
+            try:
+                await work()
+            except Exception as error:
+                tell_unexpected("a part of this node failed, and is begun again", error)
+            await self._clock.sleep(_AGAIN_SECONDS)
+
+    async def hand_over(self) -> None:
+        """Give everything that this node leads to others; it goes on as a follower."""
+        await self.holdings.hand_over()
+
+    async def stop(self) -> None:
+        """Hand over what this node leads, and leave."""
+        await self.hand_over()
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.suspecting.close()
+        await self.holdings.close()
+        await self.membership.leave()
+
+    async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        self.suspecting.heard(fetch.node)
+        replica = self.holdings.replica(fetch.partition)
+        if replica is None:
+            return NotLeading(epoch=fetch.epoch)
+        return await replica.on_fetch(fetch)
+
+    def on_broken(self, node: NodeId) -> None:
+        """A connection from another node broke: perhaps its process has ended."""
+        self.suspecting.look_after(node)
+
+    def _on_suspect(self, node: NodeId) -> None:
+        self.holdings.on_suspect(node)
+        self.controlling.on_suspect(node)
+
+    async def _scrub(self) -> None:
+        while True:
+            await self._clock.sleep(self._scrub_interval_s)
+            await self.holdings.scrub()
+
+    def _tell(self) -> None:
+        state, session = self.view.state, self.membership.session
+        self.holdings.on_state(state, session)
+        self.controlling.on_state(state, session)
+        self.suspecting.on_state(state, session)
+
+    def _rejoin(self) -> None:
+        """What this session has told of its replicas no longer holds: go on as another."""
+        self._tasks.append(asyncio.create_task(self.membership.leave()))
+
+    def _disk_name(self) -> str:
+        """The name of the data folder, given to it when it was first used."""
+        path = f"{self._folder}/{DISK}"
+        if not self._disk.exists(path):
+            self._disk.make_folder(self._folder)
+            write_files(self._disk, self._folder, {DISK: self._new_disk_name().encode()})
+        return self._disk.read(path).decode()
+
+    # ------------------------------------------------------------------ lost replicas
+
+    async def _withdraw(self) -> None:
+        """Leave every in-sync set in which this node can no longer stand for its data."""
+        node, key = self.membership.record.id, DISKS + self.membership.record.id
+        name = self.membership.record.disk.encode()
+        entry = await self._store.get(key)
+        replaced = entry is not None and entry.value != name
+        state = await self.view.load()
+        lost = [
+            partition
+            for partition, versioned in state.partitions.items()
+            if (replaced or partition in self.holdings.damaged)
+            and node in versioned.record.in_sync
+            and node not in versioned.record.lost
+        ]
+        await for_each(lost, lambda partition: self._withdraw_from(partition, state))
+        if entry is None or replaced:
+            await self._store.commit([], [Put(key, name)])
+
+    async def _withdraw_from(self, partition: PartitionId, state: ClusterState) -> None:
+        """One commit also ends the registration under which the node has told of its replica."""
+        node, key = self.membership.record.id, partition_key(partition)
+        versioned = state.partitions[partition]
+        while True:
+            record = withdrawn(versioned.record, node)
+            changes: list[Put | Delete] = [Put(key, encode(record)), Delete(node_key(node))]
+            try:
+                await self._store.commit([Expect(key, versioned.revision)], changes)
+                return
+            except MetadataConflict:
+                entry = await self._store.get(key)
+                if entry is None:
+                    return
+                found = decode(entry.value, PartitionRecord)
+                if node not in found.in_sync:
+                    return
+                versioned = type(versioned)(found, entry.revision)

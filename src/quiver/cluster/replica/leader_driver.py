@@ -1,0 +1,328 @@
+"""The driver of a leader: takes publishes, answers fetches, and changes the in-sync set.
+
+A publish is confirmed when the watermark has passed it. When leading ends, for whatever reason, those
+still waiting are told that their publish may be stored or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from quiver.cluster.metadata.store import Expect, MetadataStore, Put
+from quiver.cluster.records import (
+    NodeId,
+    PartitionId,
+    PartitionRecord,
+    SessionId,
+    VersionedPartition,
+    decode,
+    encode,
+    partition_key,
+)
+from quiver.cluster.replica.leader import Leader, Proposal, Serve
+from quiver.cluster.replica.messages import Entries, Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.progress import LogProgress
+from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.cluster.signal import Signal
+from quiver.errors import (
+    LeaderChanged,
+    LogFailed,
+    MetadataConflict,
+    MetadataError,
+    NotEnoughReplicas,
+    NotLeader,
+)
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+
+logger = structlog.get_logger()
+
+
+Committed = asyncio.Future[None]
+
+
+class Published(NamedTuple):
+    """A batch that has its offset. It is safe here once ``stored``, and for good once ``committed``."""
+
+    entry: StoredBatch
+    stored: asyncio.Future[StoredBatch]
+    committed: Committed
+
+
+def progress_of(held: HeldLog) -> LogProgress:
+    log = held.log
+    return LogProgress(
+        held.history,
+        start=log.start_offset,
+        end=log.next_offset,
+        durable=held.safe_offset,
+        watermark=held.watermark,
+    )
+
+
+class Leading:
+    """Leads one partition in one epoch: ``run`` returns when that is over."""
+
+    def __init__(
+        self,
+        partition: PartitionId,
+        node: NodeId,
+        versioned: VersionedPartition,
+        logs: Sequence[HeldLog],
+        *,
+        store: MetadataStore,
+        clock: Clock,
+        settings: ReplicaSettings,
+        proven_until: Callable[[], float],
+    ) -> None:
+        self.machine = Leader(
+            node,
+            versioned,
+            [progress_of(held) for held in logs],
+            clock.monotonic(),
+            settings.leader,
+        )
+        self._partition = partition
+        self._logs = logs
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._proven_until = proven_until
+        self._waiting: list[deque[tuple[Offset, Committed]]] = [deque() for _ in logs]
+        self._moved = Signal(clock)
+        self._attention = Signal(clock)
+        self._over = False
+        self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
+        """Of each log: called when more of it is committed."""
+        self.on_end: list[Callable[[], None]] = []
+        """Called first when this node leads no more: for whoever waits for more to be committed."""
+        self.on_over: Callable[[], None] = _nothing
+        """Called when this node leads no more."""
+        self._at_rest = False
+
+    # ------------------------------------------------------------------ what the cluster says
+
+    def on_state(
+        self, versioned: VersionedPartition | None, sessions: Mapping[NodeId, SessionId]
+    ) -> None:
+        if versioned is None:
+            self.machine.deposed = True
+        else:
+            self.machine.on_record(versioned)
+        self.machine.on_sessions(sessions)
+        self._look()
+        self._attention.wake()
+
+    def on_doubt(self) -> None:
+        """The lease is not being renewed: fetches that wait are judged by that."""
+        self._moved.wake()
+
+    def on_suspect(self, node: NodeId) -> None:
+        """That node seems to be gone: nobody is to wait for it."""
+        self.machine.suspect(node)
+        self._attention.wake()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over or self.machine.deposed
+
+    def is_recovered(self, log: int) -> bool:
+        """Whether everything that an earlier leader may have confirmed is committed here."""
+        return self.machine.logs[log].recovered
+
+    # ------------------------------------------------------------------ publishing and reading
+
+    def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> Published:
+        """Give a batch its offset; ``NotEnoughReplicas`` if it could not be confirmed now."""
+        self.require_writable(in_sync_min)
+        try:
+            entry, stored = self._logs[log].log.submit(batch, self.machine.epoch)
+        except LogFailed:
+            self._give_up()  # it failed while nothing was being published
+            raise
+        stored.add_done_callback(self._on_stored)
+        return Published(entry, stored, self.when_committed(entry.next_offset, log))
+
+    def require_writable(self, in_sync_min: int = 0) -> None:
+        """``NotEnoughReplicas`` unless as many are in sync as the partition and the caller ask for."""
+        self.require_proven()
+        record = self.machine.record
+        needed = max(in_sync_min, record.min_in_sync)
+        if len(record.in_sync) < needed:
+            raise NotEnoughReplicas(
+                f"{len(record.in_sync)} of {len(record.replicas)} replicas are in sync and "
+                f"publishing needs {needed}: it resumes by itself when they are back"
+            )
+
+    def when_committed(self, end: Offset, log: int = 0) -> Committed:
+        """Done when everything before ``end`` is committed."""
+        committed: Committed = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[log]
+        place = len(waiting)
+        while place and waiting[place - 1][0] > end:
+            place -= 1
+        waiting.insert(place, (end, committed))
+        self._confirm(waiting, self.watermark(log))
+        return committed
+
+    def require_proven(self) -> None:
+        """``NotLeader`` unless this node knows that it leads."""
+        self.machine.lease_until = self._proven_until()
+        if self.is_over or not self.machine.is_proven(self._clock.monotonic()):
+            raise NotLeader(f"this node cannot prove that it leads {self._partition}")
+
+    def watermark(self, log: int = 0) -> Offset:
+        """How far readers may read."""
+        return self.machine.logs[log].watermark
+
+    def _on_stored(self, stored: asyncio.Future[StoredBatch]) -> None:
+        if stored.cancelled() or stored.exception() is not None:
+            self._give_up()
+        else:
+            self._look()
+
+    def _give_up(self) -> None:
+        """A log of this node cannot be written any more: it leads no more."""
+        self._over = True
+        self._moved.wake()
+        self._attention.wake()
+
+    def _look(self) -> None:
+        """See how far everything has come, and tell whoever waits for it."""
+        for held, progress in zip(self._logs, self.machine.logs, strict=True):
+            progress.start = held.log.start_offset
+            progress.end = held.log.next_offset
+            progress.durable = held.safe_offset
+        self.machine.lease_until = self._proven_until()
+        self.machine.advance(self._clock.monotonic())
+        for held, progress, waiting, on_watermark in zip(
+            self._logs, self.machine.logs, self._waiting, self.on_watermark, strict=True
+        ):
+            held.watermark = max(held.watermark, progress.watermark)
+            self._confirm(waiting, progress.watermark)
+            on_watermark()
+        self._moved.wake()
+
+    def _confirm(self, waiting: deque[tuple[Offset, Committed]], watermark: Offset) -> None:
+        while waiting and waiting[0][0] <= watermark:
+            _, committed = waiting.popleft()
+            if not committed.done():
+                committed.set_result(None)
+
+    # ------------------------------------------------------------------ fetches
+
+    async def on_fetch(self, fetch: Fetch) -> FetchReply:
+        verdict = self.machine.on_fetch(fetch, self._clock.monotonic())
+        if not isinstance(verdict, Serve):
+            return verdict
+        self._look()
+        if fetch.node not in self.machine.record.in_sync:
+            self._attention.wake()  # perhaps it has caught up
+        await self._wait_for_news(fetch)
+        entries = await self._logs[fetch.log].log.read(fetch.offset, self._settings.fetch_bytes)
+        if self.is_over:
+            return NotLeading(epoch=self.machine.epoch)
+        data = b"".join(buffer for entry in entries for buffer in entry.buffers())
+        return Entries(
+            epoch=self.machine.epoch,
+            watermark=self.machine.logs[fetch.log].watermark,
+            data=data,
+            start=self.machine.logs[fetch.log].start,
+        )
+
+    async def _wait_for_news(self, fetch: Fetch) -> None:
+        if self._has_news(fetch):
+            return
+        began = self._clock.monotonic()
+        longest = min(fetch.wait_s, self._settings.idle_wait_s)
+        follower = self.machine.hold(fetch)
+        try:
+            while not self._has_news(fetch):
+                now = self._clock.monotonic()
+                self.machine.lease_until = self._proven_until()
+                left = began + min(longest, self.machine.wait_s_max(now)) - now
+                if left <= 0:
+                    return
+                await self._moved.wait(left)
+        finally:
+            self.machine.release(follower, fetch.log, self._clock.monotonic())
+            if self._at_rest:
+                self._attention.wake()
+
+    def _has_news(self, fetch: Fetch) -> bool:
+        progress = self.machine.logs[fetch.log]
+        return progress.end > fetch.offset or progress.watermark > fetch.watermark or self.is_over
+
+    # ------------------------------------------------------------------ the in-sync set
+
+    async def run(self) -> None:
+        """Look after the in-sync set until this node leads no more."""
+        try:
+            while not self.is_over:
+                self._look()
+                proposal = self.machine.propose(self._clock.monotonic())
+                if proposal is not None:
+                    await self._propose(proposal)
+                else:
+                    self._at_rest = not self.machine.is_restless()
+                    await self._attention.wait(None if self._at_rest else self._settings.tick_s)
+                    self._at_rest = False
+        finally:
+            self._end()
+
+    async def _propose(self, proposal: Proposal) -> None:
+        """Make the change or learn that it cannot be made; nothing else is proposed before."""
+        while self.machine.pending is proposal and not self.is_over:
+            try:
+                self._learn(await self.swap(proposal))
+            except MetadataError as error:
+                logger.warning(
+                    "the in-sync set cannot be changed now",
+                    partition=self._partition,
+                    error=error.message,
+                )
+                await self._clock.sleep(self._settings.tick_s)
+
+    async def swap(self, proposal: Proposal) -> VersionedPartition | None:
+        """What the record is after the attempt."""
+        key = partition_key(self._partition)
+        try:
+            revision = await self._store.commit(
+                [Expect(key, proposal.revision)], [Put(key, encode(proposal.record))]
+            )
+        except MetadataConflict:
+            entry = await self._store.get(key)
+            if entry is None:
+                return None
+            return VersionedPartition(decode(entry.value, PartitionRecord), entry.revision)
+        return VersionedPartition(proposal.record, revision)
+
+    def _learn(self, versioned: VersionedPartition | None) -> None:
+        if versioned is None:
+            self.machine.deposed = True
+        else:
+            self.machine.on_record(versioned)
+
+    def _end(self) -> None:
+        self._over = True
+        for waiting in self._waiting:
+            while waiting:
+                _, committed = waiting.popleft()
+                if not committed.done():
+                    committed.set_exception(LeaderChanged())
+                    committed.exception()  # nobody need wait for it
+        self._moved.wake()
+        for wake in self.on_end:
+            wake()
+        self.on_over()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,215 @@
+"""A log that this node leads, as its partition sees it: acknowledged is what is committed.
+
+It lives as long as the node leads in one epoch. What was asked of it and is not committed by then
+fails with ``LeaderChanged``: whether it is stored, the next leader knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from quiver.cluster.replica.leader_driver import Leading
+from quiver.cluster.replica.replica import Replica
+from quiver.cluster.signal import Signal
+from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
+from quiver.log.retention import RetentionLimits
+from quiver.log.settings import LogSettings
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.topic import Acks
+
+
+class ReplicatedLog:
+    """The log with this ``index`` of a partition that the node has begun to lead."""
+
+    def __init__(self, replica: Replica, leading: Leading, index: int, clock: Clock) -> None:
+        self._replica = replica
+        self._leading = leading
+        self._log = replica.logs[index].log
+        self._index = index
+        self._clock = clock
+        self._growth = Signal(clock)
+        self._seen = leading.watermark(index)
+        self.on_growth: Callable[[], None] = _nothing
+        leading.on_watermark[index] = self._look
+        leading.on_end.append(self._growth.wake)
+
+    def _look(self) -> None:
+        watermark = self.next_offset
+        if watermark > self._seen:
+            self._seen = watermark
+            self._growth.wake()
+            self.on_growth()
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._log.start_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._leading.watermark(self._index)
+
+    @property
+    def staged_offset(self) -> Offset:
+        return self._log.staged_offset
+
+    @property
+    def size(self) -> int:
+        return self._log.size
+
+    @property
+    def failure(self) -> LogFailed | None:
+        if self._leading.is_over:
+            return LogFailed("this node does not lead the partition any more")
+        return self._log.failure
+
+    @property
+    def on_stored(self) -> Callable[[int, int, int], None]:
+        return self._log.on_stored
+
+    @on_stored.setter
+    def on_stored(self, call: Callable[[int, int, int], None]) -> None:
+        self._log.on_stored = call
+
+    @property
+    def on_sync(self) -> Callable[[float], None]:
+        return self._log.on_sync
+
+    @on_sync.setter
+    def on_sync(self, call: Callable[[float], None]) -> None:
+        self._log.on_sync = call
+
+    async def wait_recovered(self, timeout_s: float) -> None:
+        """Wait until all that earlier leaders may have confirmed is committed under this one."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not self._leading.is_recovered(self._index):
+            self._leading.require_proven()
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                raise NotEnoughReplicas("the replicas of this partition are not in sync yet")
+            await self._growth.wait(left_s)
+
+    async def wait_settled(self, timeout_s: float) -> None:
+        """Wait until everything that was submitted is committed."""
+        if not await self.wait_beyond(Offset(self.staged_offset - 1), timeout_s):
+            raise NotEnoughReplicas("what was changed last is not on enough replicas yet")
+
+    # ------------------------------------------------------------------ appending
+
+    @property
+    def has_room(self) -> bool:
+        return self._log.has_room
+
+    async def wait_for_room(self) -> None:
+        await self._log.wait_for_room()
+
+    def require_current(self) -> None:
+        """``NotLeader`` or ``NotEnoughReplicas`` if nothing could be confirmed now."""
+        self._leading.require_writable()
+
+    def submit(
+        self, batch: UnstoredBatch, *, acks: Acks = Acks.QUORUM
+    ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
+        record = self._leading.machine.record
+        in_sync_min = len(record.replicas) if acks is Acks.ALL else 0
+        entry, stored, committed = self._leading.publish(batch, self._index, in_sync_min)
+        if acks in (Acks.NONE, Acks.LEADER):
+            committed.add_done_callback(_consume)
+            return entry, stored
+        acknowledged: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+        committed.add_done_callback(partial(_acknowledge, acknowledged, entry))
+        stored.add_done_callback(_consume)
+        return entry, acknowledged
+
+    # ------------------------------------------------------------------ reading
+
+    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None:
+        if offset >= self.next_offset:
+            return []
+        entries = self._log.read_tail(offset, bytes_max)
+        return None if entries is None else self._committed(entries)
+
+    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+        """Committed entries from the one that holds ``offset`` on; empty if there are none yet."""
+        self._leading.require_proven()
+        if self.next_offset <= offset <= self._log.staged_offset:
+            return []
+        if not self._leading.is_recovered(self._index) and offset >= self.next_offset:
+            return []  # an earlier leader may have confirmed more than is known here yet
+        try:
+            return self._committed(await self._log.read(offset, bytes_max))
+        except CorruptLog as error:
+            self._replica.met_damage(error)
+            raise
+
+    def _committed(self, entries: list[StoredBatch]) -> list[StoredBatch]:
+        watermark, count = self.next_offset, len(entries)
+        while count and entries[count - 1].next_offset > watermark:
+            count -= 1
+        return entries if count == len(entries) else entries[:count]
+
+    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
+        deadline = self._clock.monotonic() + timeout_s
+        while self.next_offset <= offset and not self._leading.is_over:
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                break
+            await self._growth.wait(left_s)
+        return self.next_offset > offset
+
+    async def offset_at(self, time: Microseconds) -> Offset:
+        return min(self.next_offset, await self._log.offset_at(time))
+
+    # ------------------------------------------------------------------ upkeep
+
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Whoever holds a replica gives it other settings, whether it leads or not."""
+
+    async def retain(self, limits: RetentionLimits) -> Offset:
+        """Drop what the limits allow, and never what is not committed."""
+        committed = msgspec.structs.replace(limits, not_beyond=self.next_offset)
+        return await self._log.retain(committed)
+
+    async def close(self) -> None:
+        """Let go of it; the replica keeps the log."""
+        self._leading.on_watermark[self._index] = _nothing
+        self._log.on_stored = _nothing_stored
+        self._log.on_sync = _no_sync
+        self.on_growth = _nothing
+        self._growth.wake()
+
+
+def _acknowledge(
+    acknowledged: asyncio.Future[StoredBatch], entry: StoredBatch, committed: asyncio.Future[None]
+) -> None:
+    if acknowledged.done():
+        return
+    if committed.cancelled():
+        acknowledged.cancel()
+    elif error := committed.exception():
+        acknowledged.set_exception(error)
+    else:
+        acknowledged.set_result(entry)
+
+
+def _consume(done: asyncio.Future[Any]) -> None:
+    """Nobody waits for this one."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _nothing() -> None: ...
+
+
+def _nothing_stored(_messages: int, _bytes: int, _batches: int) -> None: ...
+
+
+def _no_sync(_seconds: float) -> None: ...

@@ -1,0 +1,35 @@
+"""The cluster as one node knows it: everything that the metadata store says, at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from quiver.cluster.records import (
+    ControllerRecord,
+    DeletedRecord,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    SessionId,
+    VersionedDraining,
+    VersionedPartition,
+)
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the metadata store says, at one revision."""
+
+    revision: int = 0
+    nodes: Mapping[NodeId, NodeRecord] = {}
+    partitions: Mapping[PartitionId, VersionedPartition] = {}
+    touched: frozenset[PartitionId] | None = None
+    """What the newest commit said about partitions; ``None``: everything was read anew."""
+    deleted: Mapping[PartitionId, DeletedRecord] = {}
+    draining: Mapping[NodeId, VersionedDraining] = {}
+    controller: ControllerRecord | None = None
+    controller_revision: int = 0
+
+    def sessions(self) -> dict[NodeId, SessionId]:
+        return {node.id: node.session for node in self.nodes.values()}

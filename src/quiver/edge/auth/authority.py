@@ -1,0 +1,153 @@
+"""Who somebody is, and whether they may do what they ask: the one check that every call goes through.
+
+``authenticate`` once for each connection, ``check`` for each request. Neither waits for anything.
+Without authentication everybody is the anonymous principal, who may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+
+from quiver import protocol
+from quiver.config import Quotas, Security
+from quiver.edge.auth.audit import Audit, resource_of
+from quiver.edge.auth.call_permissions import SUBJECT, required
+from quiver.edge.auth.credentials import Credentials, certificate_names
+from quiver.edge.auth.permissions import EVERYTHING
+from quiver.edge.auth.principal import ANONYMOUS, NOBODY, PEER, Principal
+from quiver.edge.auth.quotas import Usage, Usages
+from quiver.edge.auth.tokens import TokenStore
+from quiver.edge.limits.failed_logins import Attempts
+from quiver.errors import (
+    AccessRefused,
+    InvalidRequest,
+    PermissionDenied,
+    QuiverError,
+    QuotaExceeded,
+    Unauthenticated,
+)
+from quiver.model.clock import Clock
+
+
+class Authority:
+    """``tokens`` only with authentication; ``is_queue`` is the broker's."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        tokens: TokenStore | None = None,
+        security: Security = Security(),  # noqa: B008 - frozen
+        quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+        principal_quotas: Mapping[str, Quotas] | None = None,
+        is_queue: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        assert tokens is not None or not security.authentication
+        self._clock = clock
+        self._tokens = tokens
+        self._is_required = security.authentication
+        self._is_queue = is_queue
+        self._attempts = Attempts()
+        self._usages = Usages(quotas, principal_quotas)
+        self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
+        self.audit = Audit()
+        self.peer_secret: str | None = None
+        """What other nodes of the cluster show, if there is a cluster."""
+
+    @property
+    def tokens(self) -> TokenStore:
+        """``InvalidRequest`` where nobody is asked for one.
+
+        A token made while everybody may make one would still count when that is over.
+        """
+        if self._tokens is None or not self._is_required:
+            raise InvalidRequest(
+                "this node asks nobody for a token: turn on security.authentication first"
+            )
+        return self._tokens
+
+    @property
+    def stranger(self) -> Principal:
+        """Whoever has not been asked who they are, or not yet."""
+        return NOBODY if self._is_required else ANONYMOUS
+
+    def authenticate(self, credentials: Credentials) -> Principal:
+        """Whom the credentials stand for; ``Unauthenticated`` if for nobody."""
+        if self._is_peer(credentials.token):
+            return PEER
+        if not self._is_required:
+            return ANONYMOUS
+        now = self._clock.monotonic()
+        try:
+            self._attempts.require_room(credentials.address, now)
+            return self._known(credentials)
+        except (AccessRefused, QuotaExceeded) as error:
+            if isinstance(error, AccessRefused):
+                self._attempts.failed(credentials.address, now)
+            self.audit.refusal(NOBODY.name, "authenticate", "", credentials.address, error, now)
+            raise
+
+    def _is_peer(self, token: str | None) -> bool:
+        return (
+            token is not None
+            and self.peer_secret is not None
+            and compare_digest(token.encode(), self.peer_secret.encode())
+        )
+
+    def _known(self, credentials: Credentials) -> Principal:
+        assert self._tokens is not None
+        if credentials.token is not None:
+            principal = self._tokens.by_token(credentials.token)
+            if principal is None:
+                raise Unauthenticated("the token is wrong, expired or revoked")
+            return principal
+        if credentials.certificate:
+            names = certificate_names(credentials.certificate)
+            for name in names:
+                if name in self._admins:
+                    return self._admins[name]
+            principal = self._tokens.by_certificate(names)
+            if principal is None:
+                raise Unauthenticated("no principal has a name of the client certificate")
+            return principal
+        raise Unauthenticated("this node asks for a token; give one as token= or QUIVER_TOKEN")
+
+    def check(self, principal: Principal, request: protocol.AnyRequest, address: str = "") -> None:
+        """Let the request pass, or raise ``Unauthenticated`` or ``PermissionDenied``."""
+        if principal.is_trusted:
+            return
+        subject = SUBJECT.get(type(request))
+        call = None if subject is None else (type(request), subject(request))
+        try:
+            self.require_standing(principal)
+            if call is not None and principal.has_passed(call):
+                return
+            for need in required(request, self._is_queue):
+                if not principal.may(need):
+                    raise PermissionDenied(
+                        f"{principal.name} has no grant of {need}",
+                        permission=list(need.permissions),
+                        kind=need.kind.value,
+                        resource=need.name[:200],
+                    )
+        except AccessRefused as error:
+            self.refused(principal, request, address, error)
+            raise
+        if call is not None:
+            principal.note_passed(call)
+
+    def require_standing(self, principal: Principal) -> None:
+        """``Unauthenticated`` if what the principal showed counts no more."""
+        if principal.is_over(self._clock.time_us()):
+            raise Unauthenticated("the token has expired or was revoked")
+
+    def refused(
+        self, principal: Principal, request: protocol.AnyRequest, address: str, error: QuiverError
+    ) -> None:
+        call = str(request.__struct_config__.tag)
+        now = self._clock.monotonic()
+        self.audit.refusal(principal.name, call, resource_of(request), address, error, now)
+
+    def usage(self, principal: Principal) -> Usage | None:
+        return self._usages.of(principal, self._clock.monotonic(), self._clock.time_us())

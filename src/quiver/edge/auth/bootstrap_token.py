@@ -1,0 +1,44 @@
+"""The first token: somebody must have one before anybody can ask for one.
+
+A node with authentication and without tokens makes one that may do everything, and leaves it in a file
+in the data folder that only the node's own user can read. Move it to where secrets are kept. Of nodes
+that start together, with one store, one makes it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from quiver.edge.auth.permissions import EVERYTHING
+from quiver.edge.auth.tokens import TokenStore
+
+FILE = "admin.token"
+NAME = "admin"
+
+
+async def make_first_token(tokens: TokenStore, folder: str) -> str | None:
+    """The path of the file, if there was no token and one was made."""
+    if not tokens.is_empty:
+        return None
+    draft = tokens.draft(NAME, [str(grant) for grant in EVERYTHING])
+    path = os.path.join(folder, FILE)
+    # The file first: a crash in between leaves a file that the next start replaces, and no token
+    # that nobody has.
+    write_secret(path, draft.text + "\n")
+    if await tokens.keep_first(draft):
+        return path
+    os.unlink(path)
+    return None
+
+
+def write_secret(path: str, text: str) -> None:
+    """Whole or not at all, and for nobody else to read at any time."""
+    partial = f"{path}.new"
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(partial, path)

@@ -1,0 +1,149 @@
+"""Whoever is at the other end of a session: every request of theirs passes here before it is done.
+
+It joins the two questions, may they, and is it within their quotas, and remembers what the answers
+need: how much was sent to them, what they hold, what they did as administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyroaring import BitMap64
+
+from quiver import protocol
+from quiver.cluster.records import NodeId
+from quiver.edge.auth.authority import Authority
+from quiver.edge.auth.call_permissions import (
+    ADMIN,
+    ADMINISTRATIVE,
+    CLUSTER_ADMIN,
+    SEE,
+    subscription,
+    topic,
+)
+from quiver.edge.auth.principal import Principal
+from quiver.edge.auth.quotas import Usage
+from quiver.errors import QuiverError, QuotaExceeded
+from quiver.model.clock import Clock
+
+
+class Caller:
+    """``patience_s`` is how far ahead of its rates a caller may run and be slowed down for it."""
+
+    def __init__(
+        self,
+        authority: Authority,
+        clock: Clock,
+        principal: Principal,
+        *,
+        address: str = "",
+        patience_s: float = 0.0,
+    ) -> None:
+        self.principal = principal
+        self.address = address
+        self.node: NodeId | None = None
+        """The node of the cluster that copies logs over this conversation, if one does."""
+        self._authority = authority
+        self._clock = clock
+        self._patience_s = patience_s
+        self._usage: Usage | None = authority.usage(principal)
+
+    # ------------------------------------------------------------------ before a request
+
+    def admit(self, request: protocol.AnyRequest, size: int) -> float:
+        """Let a request pass; for how long its carrier should then take no other."""
+        if not self.principal.is_trusted:
+            self._authority.check(self.principal, request, self.address)
+        if self._usage is None or type(request) is protocol.Hello:
+            return 0.0
+        try:
+            rest_s = self._usage.admit(size, self._clock.monotonic(), self._patience_s)
+        except QuotaExceeded as error:
+            self._authority.refused(self.principal, request, self.address, error)
+            raise
+        return min(rest_s, self._patience_s)
+
+    def require_standing(self) -> None:
+        """``Unauthenticated`` if the caller's token was revoked or has expired."""
+        if not self.principal.is_trusted:
+            self._authority.require_standing(self.principal)
+
+    def require_room_for_topic(self, name: str, topics: Collection[str]) -> None:
+        """``QuotaExceeded`` if the names that the caller is admin of hold as many as they may."""
+        if self._usage is not None and self._usage.quotas.topics_max and name not in topics:
+            mine = sum(self.principal.may(topic(ADMIN, one)) for one in topics)
+            self._usage.require_room_for_topic(mine)
+
+    # ------------------------------------------------------------------ messages that are held
+
+    def room_for_messages(self, asked: int) -> int:
+        if self._usage is None:
+            return asked
+        return self._usage.room_for_messages(asked, self._clock.time_us())
+
+    def took(self, received: protocol.Received) -> None:
+        if self._holds is not None:
+            for portion in received.portions:
+                self._holds.leased.took(portion.lease, _count(portion.offsets), portion.deadline_us)
+
+    def settled(
+        self, request: protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
+    ) -> None:
+        if self._holds is None:
+            return
+        leased = self._holds.leased
+        if isinstance(request, protocol.Extend):
+            deadline_us = self._clock.time_us() + request.visibility_ms * 1000
+            for one in request.settlements:
+                leased.extended(one.lease, deadline_us)
+        else:
+            for one in request.settlements:
+                leased.settled(one.lease, _count(one.offsets))
+
+    @property
+    def _holds(self) -> Usage | None:
+        """The usage, if it says how many messages may be held."""
+        usage = self._usage
+        return usage if usage is not None and usage.quotas.inflight_messages_max else None
+
+    # ------------------------------------------------------------------ what they see and leave
+
+    def sent(self, size: int) -> None:
+        if self._usage is not None:
+            self._usage.sent(size, self._clock.monotonic())
+
+    def sees_topic(self, name: str) -> bool:
+        return self.principal.may(topic(SEE, name))
+
+    def sees_subscription(self, name: str) -> bool:
+        return self.principal.may(subscription(SEE, name))
+
+    @property
+    def is_admin(self) -> bool:
+        return self.principal.may(CLUSTER_ADMIN)
+
+    def producer_name(self, name: str | None) -> str | None:
+        """A producer's name as it is stored: nobody takes over a name of another's."""
+        if name is None or self.principal.is_trusted:
+            return name
+        return f"{self.principal.name}/{name}"
+
+    def did(self, request: protocol.AnyRequest, error: QuiverError | None) -> None:
+        """A call was carried out, or failed."""
+        if type(request) in ADMINISTRATIVE:
+            self._authority.audit.act(self.principal.name, request, self.address, error)
+
+    # ------------------------------------------------------------------ connections
+
+    def connect(self) -> None:
+        """``QuotaExceeded`` if the principal has as many connections as it may."""
+        if self._usage is not None:
+            self._usage.connect()
+
+    def disconnect(self) -> None:
+        if self._usage is not None:
+            self._usage.disconnect()
+
+
+def _count(offsets: bytes) -> int:
+    return len(BitMap64.deserialize(offsets))

@@ -1,0 +1,1 @@
+"""The HTTP operations, one file for each noun."""

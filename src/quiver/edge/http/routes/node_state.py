@@ -1,0 +1,73 @@
+"""The node itself over HTTP: whether it lives, whether it takes work, and the cluster it is in."""
+
+from __future__ import annotations
+
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import JSON, Operation, Reply
+from quiver.edge.http.schemas.structs import ClusterView, Health
+from quiver.errors import PermissionDenied, ShuttingDown
+
+_OK = encode(Health())
+
+
+async def is_alive(call: Call) -> Reply:
+    return Reply(200, _OK)
+
+
+async def is_ready(call: Call) -> Reply:
+    if call.edge.draining.is_set():
+        raise ShuttingDown
+    return Reply(200, _OK)
+
+
+async def describe_cluster(call: Call) -> Reply:
+    cluster = await call.client.describe_cluster()
+    node = await call.client.describe_node()
+    view = ClusterView(
+        node=node.node,
+        software=node.software,
+        uptime_s=node.uptime_s,
+        topics=node.topics,
+        connections=node.connections,
+        nodes=cluster.nodes,
+        partitions=cluster.partitions,
+        controller=cluster.controller,
+        revision=cluster.revision,
+    )
+    return Reply(200, encode(view))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/healthz",
+        id="is_alive",
+        handler=is_alive,
+        summary="Whether the process lives.",
+        tag="node",
+        replies={200: ("It does.", {JSON: Health})},
+        is_open=True,
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        id="is_ready",
+        handler=is_ready,
+        summary="Whether the node takes work: not while it is stopping.",
+        tag="node",
+        replies={200: ("It does.", {JSON: Health})},
+        errors=(ShuttingDown,),
+        is_open=True,
+    ),
+    Operation(
+        method="GET",
+        path="/cluster",
+        id="describe_cluster",
+        handler=describe_cluster,
+        summary="The nodes there are, who holds and leads which partition, and the node that answers.",
+        tag="node",
+        replies={200: ("The cluster.", {JSON: ClusterView})},
+        errors=(PermissionDenied,),
+    ),
+)

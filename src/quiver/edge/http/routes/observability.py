@@ -1,0 +1,44 @@
+"""How the node is, over HTTP: its figures for Prometheus, and its alerts."""
+
+from __future__ import annotations
+
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import JSON, Operation, Reply
+from quiver.edge.http.schemas.structs import AlertsView
+from quiver.errors import PermissionDenied
+from quiver.metrics.exposition import CONTENT_TYPE
+
+TEXT = "text/plain"
+
+
+async def read_metrics(call: Call) -> Reply:
+    return Reply(200, (await call.client.metrics()).encode(), CONTENT_TYPE)
+
+
+async def list_alerts(call: Call) -> Reply:
+    alerts = await call.client.alerts()
+    return Reply(200, encode(AlertsView(firing=alerts.firing, recent=alerts.recent)))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/metrics",
+        id="read_metrics",
+        handler=read_metrics,
+        summary="The node's figures, as text that Prometheus reads.",
+        tag="node",
+        replies={200: ("The figures.", {TEXT: None})},
+        errors=(PermissionDenied,),
+    ),
+    Operation(
+        method="GET",
+        path="/alerts",
+        id="list_alerts",
+        handler=list_alerts,
+        summary="The alerts that fire now, and those that cleared lately.",
+        tag="node",
+        replies={200: ("The alerts.", {JSON: AlertsView})},
+    ),
+)

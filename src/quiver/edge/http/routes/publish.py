@@ -1,0 +1,222 @@
+"""Publishing over HTTP: one message, a list, an Arrow stream, or any bytes at all."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET
+
+from quiver.client.producer.delivery import Published
+from quiver.client.producer.outgoing import OutgoingMessage
+from quiver.edge.http.arrow import table_in
+from quiver.edge.http.call import CURL_DEFAULT, Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.json_text import (
+    DEPTH_MAX,
+    check_depth,
+    check_utf8,
+    decode,
+    is_too_deep,
+)
+from quiver.edge.http.operation import ARROW, JSON, Reply
+from quiver.edge.http.problems import problem_of
+from quiver.edge.http.schemas.structs import (
+    ArrowResult,
+    DedupId,
+    Messages,
+    NewMessage,
+    PlainMessages,
+    RawQuery,
+    Result,
+    Results,
+    Stored,
+)
+from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
+from quiver.model.message_ids import message_ids
+
+STORED, PARTLY = 201, 207
+_messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(
+    NewMessage | Messages
+)
+_plain_lists = msgspec.json.Decoder(PlainMessages)
+_text = msgspec.json.Decoder(str)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
+
+
+async def publish(call: Call, topic: str) -> Reply:
+    """Store what the body holds, by its content type."""
+    kind = call.media_type
+    dedup_id = _idempotency_key(call)
+    if kind == ARROW:
+        call.query(_NoQuery)
+        return await _publish_arrow(call, topic)
+    body = await call.body()
+    if kind in (JSON, "", CURL_DEFAULT) or kind.endswith("+json"):
+        call.query(_NoQuery)
+        if dedup_id is None and b"traceparent" not in call.fields:
+            payloads = _plain_payloads(body)
+            if payloads is not None:
+                return await _publish_each(call, topic, payloads)
+        given = decode(_messages, body)
+        if isinstance(given, list):
+            return await _publish_list(call, topic, given, dedup_id)
+        payload, options = outgoing(given)
+        key = given.key
+    else:
+        payload, key, options = body, *_raw_options(call)
+    if dedup_id is not None:
+        options["dedup_id"] = dedup_id
+    if b"traceparent" in call.fields:
+        _carry_trace(call, options)
+    published = await call.client.publish(topic, payload, key=key, **options)
+    return Reply(STORED, encode(_stored(published)))
+
+
+def _plain_payloads(body: bytes) -> list[bytes] | None:
+    """The payloads of a list whose messages have nothing else; ``None`` if the body is not one.
+
+    Such lists are the common ones, and worth a decoder that does not look for more.
+    """
+    if not body.startswith(b"["):
+        return None
+    check_utf8(body)
+    try:
+        given = _plain_lists.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    payloads = [bytes(new.message) for new in given]
+    brackets = body.count(b"[") + body.count(b"{") - 1 - len(given)
+    if brackets > DEPTH_MAX and any(is_too_deep(payload) for payload in payloads):
+        return None
+    return payloads
+
+
+class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing: what a message has beside its payload stands in the body."""
+
+
+def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
+    """The payload, and whatever else was given."""
+    payload = bytes(new.message)
+    check_depth(payload)
+    if new.encoding == "base64":
+        payload = _from_base64(payload)
+    return payload, _given(new)
+
+
+def _given(new: NewMessage) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name in _OPTIONS:
+        value = getattr(new, name)
+        if value is not None:
+            options[name] = value
+    return options
+
+
+def _from_base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(_text.decode(text), validate=True)
+    except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error, ValueError):
+        raise InvalidRequest("message: not base64 text", field="message") from None
+
+
+async def _publish_list(
+    call: Call, topic: str, given: list[NewMessage], dedup_id: str | None
+) -> Reply:
+    messages = []
+    is_traced = b"traceparent" in call.fields
+    for place, new in enumerate(given):
+        try:
+            payload, options = outgoing(new)
+        except InvalidRequest as error:
+            field = f"[{place}].{error.details.get('field', 'message')}"
+            raise InvalidRequest(f"[{place}].{error.message}", field=field) from None
+        if dedup_id is not None:
+            options["dedup_id"] = f"{dedup_id}/{place}"
+        if is_traced:
+            _carry_trace(call, options)
+        messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
+    return await _publish_each(call, topic, messages)
+
+
+async def _publish_each(call: Call, topic: str, messages: Sequence[Any]) -> Reply:
+    results = await call.client.publish_each(topic, messages)
+    stored = [one for one in results if isinstance(one, Published)]
+    if not stored:
+        raise next(one for one in results if isinstance(one, QuiverError))
+    ids = iter(published_ids(stored))
+    told = Results(
+        results=[
+            Result(error=problem_of(one))
+            if isinstance(one, QuiverError)
+            else Result(
+                id=next(ids),
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                duplicate=one.duplicate,
+            )
+            for one in results
+        ]
+    )
+    return Reply(STORED if len(stored) == len(results) else PARTLY, encode(told))
+
+
+def published_ids(stored: list[Published]) -> list[str | None]:
+    """The ids of many messages; ``None`` where it is not known where a message is."""
+    if any(one.offset is None or one.timestamp_us is None for one in stored):
+        return [one.id for one in stored]
+    return list(message_ids(stored))  # type: ignore[arg-type]
+
+
+def _stored(published: Published) -> Stored:
+    return Stored(
+        id=published.id,
+        topic=published.topic,
+        partition=published.partition,
+        offset=published.offset,
+        duplicate=published.duplicate,
+    )
+
+
+async def _publish_arrow(call: Call, topic: str) -> Reply:
+    table: pa.Table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
+    if table.num_rows:
+        await call.client.publish_table(topic, table)
+    return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))
+
+
+def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
+    query = call.query(RawQuery)
+    options: dict[str, Any] = {"headers": {"content-type": call.header(b"content-type")[:1000]}}
+    for name in ("priority", "delay", "ttl", "partition"):
+        value = getattr(query, name)
+        if value is not UNSET:
+            options[name] = value
+    return None if query.key is UNSET else query.key, options
+
+
+def _carry_trace(call: Call, options: dict[str, Any]) -> None:
+    """Let a message carry the trace of the request that brought it, unless it has one of its own."""
+    headers = options.get("headers") or {}
+    trace = {name: call.header(name.encode()) for name in ("traceparent", "tracestate")}
+    if "traceparent" in headers or not _TRACEPARENT.fullmatch(trace["traceparent"]):
+        return
+    options["headers"] = headers | {name: text for name, text in trace.items() if text}
+
+
+def _idempotency_key(call: Call) -> str | None:
+    given = call.fields.get(b"idempotency-key")
+    if given is None:
+        return None
+    try:
+        return msgspec.convert(given.decode("latin-1"), DedupId)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"Idempotency-Key: {error}", field="Idempotency-Key") from None

@@ -1,0 +1,202 @@
+"""Queues over HTTP: a topic and its own subscription, under one name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import JSON, Operation, Reply
+from quiver.edge.http.routes import receive
+from quiver.edge.http.routes.publish import publish
+from quiver.edge.http.routes.subscriptions import made, view
+from quiver.edge.http.routes.topics import (
+    BODY_ERRORS,
+    PUBLISH_BODY,
+    PUBLISH_ERRORS,
+    PUBLISH_HEADERS,
+    PUBLISH_REPLIES,
+    given,
+)
+from quiver.edge.http.schemas.structs import (
+    QueueChanges,
+    QueueFields,
+    QueueList,
+    RawQuery,
+    ReceiveQuery,
+    SubscriptionView,
+)
+from quiver.errors import (
+    InvalidReceipt,
+    InvalidRequest,
+    InvalidSetting,
+    MalformedBody,
+    StaleReceipt,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicExists,
+    TopicNotFound,
+)
+from quiver.model.topic import topic_name
+from quiver.protocol import SubscriptionInfo
+
+_fields = msgspec.json.Decoder(QueueFields)
+_changes = msgspec.json.Decoder(QueueChanges)
+
+
+async def publish_to_queue(call: Call) -> Reply:
+    name = call.path["queue"]
+    try:
+        return await publish(call, name)
+    except TopicNotFound:
+        raise _no_queue(name) from None
+
+
+async def receive_from_queue(call: Call) -> Reply:
+    return await receive.receive(call, call.path["queue"])
+
+
+async def delete_message(call: Call) -> Reply:
+    return await receive.delete(call, call.path["queue"])
+
+
+async def list_queues(call: Call) -> Reply:
+    found = await call.client.list_subscriptions()
+    return Reply(200, encode(QueueList(queues=[view(one) for one in found if one.is_queue])))
+
+
+async def create_queue(call: Call) -> Reply:
+    settings = given(await call.json(_fields)) if call.has_body else {}
+    name = topic_name(call.path["queue"])
+    return await made(partial(call.client.create_queue, name, **settings), f"/queues/{name}")
+
+
+async def describe_queue(call: Call) -> Reply:
+    return Reply(200, encode(view(await _queue(call))))
+
+
+async def alter_queue(call: Call) -> Reply:
+    changes = given(await call.json(_changes))
+    queue = await _queue(call)
+    return Reply(200, encode(view(await call.client.alter_subscription(queue.name, **changes))))
+
+
+async def delete_queue(call: Call) -> Reply:
+    call.require_no_body()
+    queue = await _queue(call)
+    await call.client.delete_subscription(queue.name)
+    return Reply(204)
+
+
+async def _queue(call: Call) -> SubscriptionInfo:
+    name = call.path["queue"]
+    info = await call.client.describe_subscription(name)
+    if not info.is_queue:
+        raise _no_queue(name)
+    return info
+
+
+def _no_queue(name: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(f"there is no queue {name[:200]!r}")
+
+
+_QUEUE = {200: ("The queue.", {JSON: SubscriptionView})}
+_PATH = "/queues/{queue}"
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{_PATH}/messages",
+        id="publish_to_queue",
+        handler=publish_to_queue,
+        summary="Store a message, a list of messages, an Arrow stream or any bytes.",
+        tag="queues",
+        query=RawQuery,
+        headers=PUBLISH_HEADERS,
+        body=PUBLISH_BODY,
+        replies=PUBLISH_REPLIES,
+        errors=(*PUBLISH_ERRORS, SubscriptionNotFound),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages",
+        id="receive_from_queue",
+        handler=receive_from_queue,
+        summary="Lease messages; waits if there are none and it is asked to.",
+        tag="queues",
+        query=ReceiveQuery,
+        replies=receive.REPLIES,
+        errors=receive.ERRORS,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_PATH}/messages/{{receipt_handle}}",
+        id="delete_message",
+        handler=delete_message,
+        summary="Acknowledge a delivery: the message is done with.",
+        tag="queues",
+        replies={204: ("It is done with.", {})},
+        errors=(
+            MalformedBody,
+            InvalidRequest,
+            InvalidReceipt,
+            StaleReceipt,
+            SubscriptionNotFound,
+        ),
+    ),
+    Operation(
+        method="GET",
+        path="/queues",
+        id="list_queues",
+        handler=list_queues,
+        summary="Every queue.",
+        tag="queues",
+        replies={200: ("All queues.", {JSON: QueueList})},
+        may_cache=True,
+    ),
+    Operation(
+        method="PUT",
+        path=_PATH,
+        id="create_queue",
+        handler=create_queue,
+        summary="Make a queue; one with the same settings is left as it is.",
+        tag="queues",
+        body={JSON: QueueFields},
+        needs_body=False,
+        replies={201: ("The queue, newly made.", {JSON: SubscriptionView}), **_QUEUE},
+        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, SubscriptionExists, TopicExists),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        id="describe_queue",
+        handler=describe_queue,
+        summary="A queue's settings, and how many messages are in which state.",
+        tag="queues",
+        replies=_QUEUE,
+        errors=(SubscriptionNotFound,),
+        may_cache=True,
+    ),
+    Operation(
+        method="PATCH",
+        path=_PATH,
+        id="alter_queue",
+        handler=alter_queue,
+        summary="Change how a queue delivers; its topic has the settings of storage.",
+        tag="queues",
+        body={JSON: QueueChanges},
+        replies=_QUEUE,
+        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, SubscriptionNotFound),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        id="delete_queue",
+        handler=delete_queue,
+        summary="Remove a queue and everything in it.",
+        tag="queues",
+        replies={204: ("It is gone.", {})},
+        errors=(MalformedBody, InvalidRequest, SubscriptionNotFound),
+    ),
+)

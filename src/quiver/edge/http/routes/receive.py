@@ -1,0 +1,202 @@
+"""Receiving and settling over HTTP, for queues and subscriptions alike."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from pyroaring import BitMap64
+
+from quiver.client import AsyncClient
+from quiver.client.consumer.peeked import PeekedMessage
+from quiver.client.consumer.received import ReceivedMessage
+from quiver.edge.http.arrow import stream_of, table_in
+from quiver.edge.http.call import Call, ClientGone
+from quiver.edge.http.edge import encode
+from quiver.edge.http.json_text import as_json
+from quiver.edge.http.operation import ARROW, JSON, Reply
+from quiver.edge.http.schemas.structs import (
+    Ack,
+    Delivered,
+    DeliveredMessage,
+    Extend,
+    Nack,
+    ReceiveQuery,
+    SeenMessage,
+    Settled,
+)
+from quiver.errors import (
+    InvalidRequest,
+    MalformedBody,
+    NotAcceptable,
+    Overloaded,
+    QuiverError,
+    StaleReceipt,
+    SubscriptionNotFound,
+)
+from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
+from quiver.model.message_ids import message_ids
+from quiver.model.receipt import receipt
+
+_acks = msgspec.json.Decoder(Ack)
+_nacks = msgspec.json.Decoder(Nack)
+_extends = msgspec.json.Decoder(Extend)
+_moment = lru_cache(1024)(datetime_of)
+
+REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
+    200: ("What there was, leased.", {JSON: Delivered, ARROW: None})
+}
+"""Of ``receive``, as the description of the edge has them; and its errors."""
+ERRORS = (InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded)
+
+
+async def receive(call: Call, name: str) -> Reply:
+    """Lease messages; a wait ends with the connection, and what came too late goes back."""
+    query = call.query(ReceiveQuery)
+    call.require_no_body()
+    kind = call.accepts(JSON, ARROW)
+    visibility = None if query.visibility is UNSET else query.visibility
+    receiving: Any = (call.client.receive_batch if kind == ARROW else call.client.receive)(
+        name, query.batch_size, wait=query.wait, visibility=visibility, consumer=query.consumer
+    )
+    got = await (call.while_connected(receiving) if query.wait else receiving)
+    if call.is_gone:
+        await give_back(call.client, name, got)
+        raise ClientGone
+    if kind == ARROW:
+        return Reply(200, stream_of(got), ARROW)
+    return Reply(200, encode(Delivered(messages=delivered(got))))
+
+
+async def give_back(client: AsyncClient, name: str, messages: Any) -> None:
+    """Let others have at once what reached nobody."""
+    if len(messages):
+        with contextlib.suppress(QuiverError):  # it comes back when its lease ends
+            await client.give_back(name, messages)
+
+
+def delivered(messages: list[ReceivedMessage]) -> list[DeliveredMessage]:
+    """Messages as JSON has them."""
+    ids = message_ids(messages)
+    return [_delivered(message, id) for message, id in zip(messages, ids, strict=True)]
+
+
+def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
+    body: Any = as_json(message.payload)
+    told = DeliveredMessage(
+        id=id,
+        body=body,
+        receipt_handle=message.receipt,
+        headers=message.headers,
+        deliveries=message.deliveries,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=_moment(message.timestamp_us),
+        deadline=_moment(message.deadline_us),
+        dedup_id=message.dedup_id,
+    )
+    if body is None:
+        told.body, told.encoding = base64.b64encode(message.payload).decode(), "base64"
+    if message.priority != PRIORITY_DEFAULT:
+        told.priority = message.priority
+    if message.key is not None:
+        _tell_key(told, message.key)
+    if message.event_time_us is not None:
+        told.event_time = _time(message.event_time_us)
+    if message.expires_at_us is not None:
+        told.expires_at = _time(message.expires_at_us)
+    return told
+
+
+def seen(message: Message, id: str) -> SeenMessage:
+    """A message that nobody received, as JSON has it."""
+    body: Any = as_json(message.payload)
+    told = SeenMessage(
+        id=id,
+        body=body,
+        headers=message.headers,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=_moment(message.timestamp_us),
+    )
+    if body is None:
+        told.body, told.encoding = base64.b64encode(message.payload).decode(), "base64"
+    if message.priority != PRIORITY_DEFAULT:
+        told.priority = message.priority
+    if message.key is not None:
+        _tell_key(told, message.key)
+    if isinstance(message, PeekedMessage):
+        told.state, told.deliveries = message.state, message.deliveries
+    return told
+
+
+def _tell_key(told: DeliveredMessage | SeenMessage, key: bytes) -> None:
+    try:
+        told.key = key.decode()
+    except UnicodeDecodeError:
+        told.key, told.key_encoding = base64.b64encode(key).decode(), "base64"
+
+
+def _time(time_us: int) -> datetime | None:
+    return datetime_of(time_us)
+
+
+# ---------------------------------------------------------------------- settling
+
+
+async def delete(call: Call, name: str) -> Reply:
+    call.require_no_body()
+    await settled(call.client.ack(name, [call.path["receipt_handle"]]))
+    return Reply(204)
+
+
+async def ack(call: Call, name: str) -> Reply:
+    if call.media_type == ARROW:
+        table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
+        await settled(call.client.ack(name, table))
+        return _told(table.num_rows)
+    given = await call.json(_acks)
+    await settled(call.client.ack(name, given.receipts))
+    return _told(len(given.receipts))
+
+
+async def nack(call: Call, name: str) -> Reply:
+    given = await call.json(_nacks)
+    await settled(call.client.nack(name, given.receipts, delay=given.delay, error=given.error))
+    return _told(len(given.receipts))
+
+
+async def extend(call: Call, name: str) -> Reply:
+    given = await call.json(_extends)
+    await settled(call.client.extend(name, given.receipts, given.visibility))
+    return _told(len(given.receipts))
+
+
+def _told(count: int) -> Reply:
+    return Reply(200, encode(Settled(settled=count)))
+
+
+async def settled(work: Any) -> None:
+    """Settle; receipts that are stale are told as they were given."""
+    try:
+        await work
+    except StaleReceipt as error:
+        raise StaleReceipt(
+            error.message, stale=list(stale_receipts(error.details.get("stale") or []))
+        ) from None
+    except UnicodeEncodeError:
+        raise InvalidRequest("not a receipt", field="receipts") from None
+
+
+def stale_receipts(stale: Iterable[Any]) -> Iterable[str]:
+    for lease, offsets in stale:
+        for offset in BitMap64.deserialize(offsets):
+            yield receipt(lease, offset)

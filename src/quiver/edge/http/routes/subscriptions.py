@@ -1,0 +1,245 @@
+"""Subscriptions over HTTP; a queue answers to these under its own name too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
+from quiver.edge.http.routes import receive
+from quiver.edge.http.routes.topics import BODY_ERRORS, given
+from quiver.edge.http.schemas.structs import (
+    Ack,
+    Extend,
+    Nack,
+    ReceiveQuery,
+    Settled,
+    SubscriptionChanges,
+    SubscriptionFields,
+    SubscriptionList,
+    SubscriptionView,
+)
+from quiver.errors import (
+    InvalidFilter,
+    InvalidReceipt,
+    InvalidRequest,
+    InvalidSetting,
+    MalformedBody,
+    StaleReceipt,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicExists,
+    TopicNotFound,
+)
+from quiver.model.message import datetime_of
+from quiver.model.topic import checked_name
+from quiver.protocol import SubscriptionInfo
+
+_fields = msgspec.json.Decoder(SubscriptionFields)
+_changes = msgspec.json.Decoder(SubscriptionChanges)
+
+
+def view(info: SubscriptionInfo) -> SubscriptionView:
+    return SubscriptionView(
+        name=info.name,
+        created=datetime_of(info.created_us),
+        is_queue=info.is_queue,
+        settings=info.settings,
+        ready=info.ready,
+        delayed=info.delayed,
+        leased=info.leased,
+        dead=info.dead,
+        unseen=info.unseen,
+        members=info.members,
+        consumers=info.consumers,
+    )
+
+
+async def list_subscriptions(call: Call) -> Reply:
+    found = await call.client.list_subscriptions()
+    return Reply(200, encode(SubscriptionList(subscriptions=[view(one) for one in found])))
+
+
+async def create_subscription(call: Call) -> Reply:
+    body = await call.json(_fields)
+    settings = given(body)
+    name = checked_name(call.path["name"], "subscription")
+    if "topics" not in settings:
+        raise InvalidRequest("topics: a subscription reads at least one topic", field="topics")
+    if settings.pop("start_time", None) is not None:
+        settings["start"] = body.start_time  # type: ignore[attr-defined]
+    create = partial(call.client.create_subscription, name, **settings)
+    return await made(create, f"/subscriptions/{name}")
+
+
+async def made(create: Callable[..., Awaitable[SubscriptionInfo]], path: str) -> Reply:
+    """The answer to who makes a queue or subscription: it is new, or was there just like that."""
+    try:
+        info = await create()
+    except (SubscriptionExists, TopicExists):
+        return Reply(200, encode(view(await create(exist_ok=True))))
+    return Reply(201, encode(view(info)), headers=((b"location", path.encode()),))
+
+
+async def describe_subscription(call: Call) -> Reply:
+    return Reply(200, encode(view(await call.client.describe_subscription(call.path["name"]))))
+
+
+async def alter_subscription(call: Call) -> Reply:
+    changes = given(await call.json(_changes))
+    info = await call.client.alter_subscription(call.path["name"], **changes)
+    return Reply(200, encode(view(info)))
+
+
+async def delete_subscription(call: Call) -> Reply:
+    call.require_no_body()
+    info = await call.client.describe_subscription(call.path["name"])
+    if info.is_queue:
+        raise InvalidRequest(f"{info.name!r} is a queue: delete it at /queues/{info.name}")
+    await call.client.delete_subscription(info.name)
+    return Reply(204)
+
+
+async def receive_messages(call: Call) -> Reply:
+    return await receive.receive(call, call.path["name"])
+
+
+async def acknowledge(call: Call) -> Reply:
+    return await receive.ack(call, call.path["name"])
+
+
+async def give_back(call: Call) -> Reply:
+    return await receive.nack(call, call.path["name"])
+
+
+async def extend(call: Call) -> Reply:
+    return await receive.extend(call, call.path["name"])
+
+
+_SUBSCRIPTION = {200: ("The subscription.", {JSON: SubscriptionView})}
+_SETTLED = {200: ("How many were settled.", {JSON: Settled})}
+_SETTLE_ERRORS = (
+    *BODY_ERRORS,
+    InvalidRequest,
+    InvalidReceipt,
+    StaleReceipt,
+    SubscriptionNotFound,
+)
+_PATH = "/subscriptions/{name}"
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages",
+        id="receive_messages",
+        handler=receive_messages,
+        summary="Lease messages; waits if there are none and it is asked to.",
+        tag="subscriptions",
+        query=ReceiveQuery,
+        replies=receive.REPLIES,
+        errors=receive.ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/ack",
+        id="acknowledge",
+        handler=acknowledge,
+        summary="Acknowledge deliveries: the messages are done with.",
+        tag="subscriptions",
+        body={JSON: Ack, ARROW: None},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/nack",
+        id="nack",
+        handler=give_back,
+        summary="Give messages back, to be delivered again.",
+        tag="subscriptions",
+        body={JSON: Nack},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/extend",
+        id="extend",
+        handler=extend,
+        summary="Hold messages for longer.",
+        tag="subscriptions",
+        body={JSON: Extend},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="GET",
+        path="/subscriptions",
+        id="list_subscriptions",
+        handler=list_subscriptions,
+        summary="Every subscription, those of queues included.",
+        tag="subscriptions",
+        replies={200: ("All subscriptions.", {JSON: SubscriptionList})},
+        may_cache=True,
+    ),
+    Operation(
+        method="PUT",
+        path=_PATH,
+        id="create_subscription",
+        handler=create_subscription,
+        summary="Make a subscription; one with the same settings is left as it is.",
+        tag="subscriptions",
+        body={JSON: SubscriptionFields},
+        replies={201: ("The subscription, newly made.", {JSON: SubscriptionView}), **_SUBSCRIPTION},
+        errors=(
+            *BODY_ERRORS,
+            InvalidRequest,
+            InvalidSetting,
+            InvalidFilter,
+            SubscriptionExists,
+            TopicNotFound,
+        ),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        id="describe_subscription",
+        handler=describe_subscription,
+        summary="A subscription's settings, and how many messages are in which state.",
+        tag="subscriptions",
+        replies=_SUBSCRIPTION,
+        errors=(SubscriptionNotFound,),
+        may_cache=True,
+    ),
+    Operation(
+        method="PATCH",
+        path=_PATH,
+        id="alter_subscription",
+        handler=alter_subscription,
+        summary="Change some of a subscription's settings.",
+        tag="subscriptions",
+        body={JSON: SubscriptionChanges},
+        replies=_SUBSCRIPTION,
+        errors=(
+            *BODY_ERRORS,
+            InvalidRequest,
+            InvalidSetting,
+            InvalidFilter,
+            SubscriptionNotFound,
+            TopicNotFound,
+        ),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        id="delete_subscription",
+        handler=delete_subscription,
+        summary="Remove a subscription; the messages stay in their topics.",
+        tag="subscriptions",
+        replies={204: ("It is gone.", {})},
+        errors=(MalformedBody, InvalidRequest, SubscriptionNotFound),
+    ),
+)

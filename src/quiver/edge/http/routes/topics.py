@@ -1,0 +1,192 @@
+"""Topics over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quiver.edge.http.call import Call
+from quiver.edge.http.edge import encode
+from quiver.edge.http.operation import ANYTHING, ARROW, JSON, Operation, Reply
+from quiver.edge.http.routes.publish import publish
+from quiver.edge.http.schemas.structs import (
+    ArrowResult,
+    Messages,
+    NewMessage,
+    PartitionView,
+    RawQuery,
+    Results,
+    Stored,
+    TopicFields,
+    TopicList,
+    TopicView,
+)
+from quiver.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    DiskFull,
+    InvalidBatch,
+    InvalidRequest,
+    InvalidSetting,
+    MalformedBody,
+    MessageTooLarge,
+    PartitionNotFound,
+    TopicExists,
+    TopicNotFound,
+    UnsupportedMediaType,
+)
+from quiver.model.message import datetime_of
+from quiver.model.topic import topic_name
+from quiver.protocol import TopicInfo
+
+BODY_ERRORS = (MalformedBody, BodyTooLarge, BodyTimeout, UnsupportedMediaType)
+PUBLISH_ERRORS = (
+    *BODY_ERRORS,
+    InvalidRequest,
+    InvalidBatch,
+    MessageTooLarge,
+    PartitionNotFound,
+    DiskFull,
+)
+PUBLISH_BODY: dict[str, Any] = {JSON: (NewMessage, Messages), ARROW: None, ANYTHING: None}
+PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
+    201: ("Stored, all of it.", {JSON: (Stored, Results, ArrowResult)}),
+    207: ("Some messages of a list were not stored: see each result.", {JSON: Results}),
+}
+PUBLISH_HEADERS = {
+    "Idempotency-Key": "The message's dedup id; in a list, each message's with its place behind it.",
+    "traceparent": "A trace (W3C), which each message carries in its headers unless it has its own.",
+}
+fields = msgspec.json.Decoder(TopicFields)
+
+
+def given(body: msgspec.Struct) -> dict[str, Any]:
+    """The settings that a body gives, without those it leaves out."""
+    return dict(msgspec.to_builtins(body))
+
+
+async def list_topics(call: Call) -> Reply:
+    topics = await call.client.list_topics()
+    return Reply(200, encode(TopicList(topics=[_view(topic) for topic in topics])))
+
+
+async def create_topic(call: Call) -> Reply:
+    settings = given(await call.json(fields)) if call.has_body else {}
+    name = topic_name(call.path["topic"])
+    try:
+        made = await call.client.create_topic(name, **settings)
+    except TopicExists:
+        same = await call.client.create_topic(name, exist_ok=True, **settings)
+        return Reply(200, encode(_view(same)))
+    return Reply(201, encode(_view(made)), headers=((b"location", f"/topics/{name}".encode()),))
+
+
+async def describe_topic(call: Call) -> Reply:
+    return Reply(200, encode(_view(await call.client.describe_topic(call.path["topic"]))))
+
+
+async def alter_topic(call: Call) -> Reply:
+    changes = given(await call.json(fields))
+    return Reply(200, encode(_view(await call.client.alter_topic(call.path["topic"], **changes))))
+
+
+async def delete_topic(call: Call) -> Reply:
+    call.require_no_body()
+    await call.client.delete_topic(call.path["topic"])
+    return Reply(204)
+
+
+async def publish_to_topic(call: Call) -> Reply:
+    return await publish(call, call.path["topic"])
+
+
+def _view(info: TopicInfo) -> TopicView:
+    return TopicView(
+        name=info.name,
+        created=datetime_of(info.created_us),
+        settings=info.settings,
+        partitions=[
+            PartitionView(
+                index=one.index,
+                leader=one.leader,
+                start_offset=one.start_offset,
+                next_offset=one.next_offset,
+                bytes=one.bytes,
+            )
+            for one in info.partitions
+        ],
+    )
+
+
+_TOPIC = {200: ("The topic.", {JSON: TopicView})}
+_PATH = "/topics/{topic}"
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{_PATH}/messages",
+        id="publish_to_topic",
+        handler=publish_to_topic,
+        summary="Store a message, a list of messages, an Arrow stream or any bytes.",
+        tag="topics",
+        query=RawQuery,
+        headers=PUBLISH_HEADERS,
+        body=PUBLISH_BODY,
+        replies=PUBLISH_REPLIES,
+        errors=(*PUBLISH_ERRORS, TopicNotFound),
+    ),
+    Operation(
+        method="GET",
+        path="/topics",
+        id="list_topics",
+        handler=list_topics,
+        summary="Every topic.",
+        tag="topics",
+        replies={200: ("All topics.", {JSON: TopicList})},
+        may_cache=True,
+    ),
+    Operation(
+        method="PUT",
+        path=_PATH,
+        id="create_topic",
+        handler=create_topic,
+        summary="Make a topic; one with the same settings is left as it is.",
+        tag="topics",
+        body={JSON: TopicFields},
+        needs_body=False,
+        replies={201: ("The topic, newly made.", {JSON: TopicView}), **_TOPIC},
+        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, TopicExists),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        id="describe_topic",
+        handler=describe_topic,
+        summary="A topic's settings and partitions.",
+        tag="topics",
+        replies=_TOPIC,
+        errors=(TopicNotFound,),
+        may_cache=True,
+    ),
+    Operation(
+        method="PATCH",
+        path=_PATH,
+        id="alter_topic",
+        handler=alter_topic,
+        summary="Change some of a topic's settings.",
+        tag="topics",
+        body={JSON: TopicFields},
+        replies=_TOPIC,
+        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, TopicNotFound),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        id="delete_topic",
+        handler=delete_topic,
+        summary="Remove a topic and everything in it.",
+        tag="topics",
+        replies={204: ("It is gone.", {})},
+        errors=(MalformedBody, InvalidRequest, TopicNotFound),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Requests and replies of the HTTP edge. Class names are OpenAPI schema names."""

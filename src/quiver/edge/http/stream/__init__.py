@@ -1,0 +1,1 @@
+"""Messages pushed over a WebSocket."""

@@ -1,0 +1,85 @@
+"""The frames of the WebSocket protocol: what a consumer says, and what it is told.
+
+``quiver.json.v1`` has text frames in both directions. With ``quiver.arrow.v1`` deliveries are binary
+frames, each an Arrow stream with a column of receipts, and a binary frame from the consumer is an
+Arrow stream whose receipts are acknowledged; everything else is as in JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from quiver.edge.http.json_text import decode
+from quiver.edge.http.problems import Problem
+from quiver.edge.http.schemas.structs import RECEIPTS_MAX, DeliveredMessage, Receipt, Rest
+from quiver.edge.http.stream.credit import CREDIT_MAX
+
+JSON_PROTOCOL = "quiver.json.v1"
+ARROW_PROTOCOL = "quiver.arrow.v1"
+Reference = Annotated[int, Meta(ge=0, le=2**53)]
+Receipts = Annotated[list[Receipt], Meta(min_length=1, max_length=RECEIPTS_MAX)]
+
+
+class Frame(Struct, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+    """One text frame."""
+
+
+class Credit(Frame, tag="credit"):
+    """The consumer will take so many messages more."""
+
+    messages: Annotated[int, Meta(ge=1, le=CREDIT_MAX)]
+
+
+class Settling(Frame, kw_only=True):
+    receipts: Receipts
+    ref: Reference | None = None
+    """If given, the frame is answered with ``settled`` and the same number."""
+
+
+class AckFrame(Settling, tag="ack"):
+    pass
+
+
+class NackFrame(Settling, tag="nack"):
+    delay: Rest | None = None
+    error: Annotated[str, Meta(max_length=4000)] | None = None
+
+
+class ExtendFrame(Settling, tag="extend", kw_only=True):
+    visibility: Rest
+
+
+class Ping(Frame, tag="ping"):
+    ref: Reference | None = None
+
+
+class MessagesFrame(Frame, tag="messages"):
+    messages: list[DeliveredMessage]
+
+
+class SettledFrame(Frame, tag="settled"):
+    settled: int
+    ref: Reference | None = None
+
+
+class ProblemFrame(Frame, tag="problem"):
+    """Something went wrong; ``ref`` is that of the frame that is at fault, if it had one."""
+
+    problem: Problem
+    ref: Reference | None = None
+
+
+class Pong(Frame, tag="pong"):
+    ref: Reference | None = None
+
+
+Said = Credit | AckFrame | NackFrame | ExtendFrame | Ping
+_said: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+def frame_in(text: str) -> Said:
+    """The frame that a consumer sent; ``MalformedBody`` or ``InvalidRequest`` if it is none."""
+    return decode(_said, text.encode("utf-8", "surrogatepass"))

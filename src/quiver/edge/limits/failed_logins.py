@@ -1,0 +1,48 @@
+"""A bound on wrong tokens from one address, so that nobody can try many. No clock: time comes in.
+
+After a burst of wrong ones the address is let in no more, right or wrong, until time has passed. How
+many addresses are remembered is bounded too: the one that was wrong longest ago is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from quiver.edge.limits.token_bucket import Bucket
+from quiver.errors import QuotaExceeded
+
+BURST = 50
+PER_SECOND = 5
+ADDRESSES_MAX = 10_000
+
+
+class Attempts:
+    def __init__(
+        self,
+        addresses_max: int = ADDRESSES_MAX,
+        *,
+        burst: int = BURST,
+        per_second: float = PER_SECOND,
+    ) -> None:
+        self._addresses_max = addresses_max
+        self._burst = burst
+        self._per_second = per_second
+        self._wrong: OrderedDict[str, Bucket] = OrderedDict()
+
+    def require_room(self, address: str, now: float) -> None:
+        bucket = self._wrong.get(address)
+        if bucket is not None and (debt_s := bucket.debt_s(now)):
+            raise QuotaExceeded(
+                "too many wrong tokens came from this address",
+                quota="wrong_tokens",
+                retry_after_s=round(debt_s, 3),
+            )
+
+    def failed(self, address: str, now: float) -> None:
+        bucket = self._wrong.pop(address, None) or Bucket(
+            self._per_second, now, room=self._burst - 1
+        )
+        bucket.take(1, now)
+        self._wrong[address] = bucket
+        if len(self._wrong) > self._addresses_max:
+            self._wrong.popitem(last=False)

@@ -1,0 +1,132 @@
+"""What a node shows of itself: its figures as text, and its alerts.
+
+The text is made once and kept for a moment, so that however many ask, the work is done once; it is
+made in pieces, between which others have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from quiver.broker.alerts.alert import Alert
+from quiver.broker.alerts.machine import AlertMachine
+from quiver.broker.alerts.service import AlertService, Tell
+from quiver.broker.broker import Broker
+from quiver.broker.topics.internal_topics import ALERTS
+from quiver.config import NodeConfig
+from quiver.config.alert_rule import rules_in_force
+from quiver.edge.cluster_metrics import with_cluster
+from quiver.metrics import NodeMetrics
+from quiver.metrics.exposition import exposition
+from quiver.metrics.sample import Sample
+from quiver.model.clock import Clock
+from quiver.protocol import AlertInfo, ClusterInfo
+from quiver.version import __version__
+
+FRESH_S = 1.0
+
+logger = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+
+class Observing:
+    def __init__(
+        self,
+        config: NodeConfig,
+        broker: Broker,
+        metrics: NodeMetrics,
+        clock: Clock,
+        tell: Sequence[Tell] = (),
+    ) -> None:
+        self.cluster: Callable[[], ClusterInfo | None] = lambda: None
+        """The cluster as this node knows it; nothing on a node that is on its own."""
+        self._node = config.name
+        self._broker = broker
+        self._metrics = metrics
+        self._clock = clock
+        rules = rules_in_force(config.alert_rules, defaults=config.alerts.defaults)
+        self._alerts = AlertService(
+            AlertMachine(rules if config.alerts.enabled else ()),
+            self._sample,
+            clock,
+            interval_s=config.alerts.interval_s,
+            tell=(self._store, *tell),
+        )
+        self._is_evaluating = config.alerts.enabled
+        self._text = b""
+        self._fresh_until = 0.0
+        self._writing: asyncio.Task[bytes] | None = None
+
+    def start(self) -> None:
+        if self._is_evaluating:
+            self._alerts.start()
+
+    async def stop(self) -> None:
+        await self._alerts.stop()
+
+    # ------------------------------------------------------------------ figures
+
+    async def text(self) -> bytes:
+        """All figures, as Prometheus reads them; not older than a second or two."""
+        if self._text and self._clock.monotonic() < self._fresh_until:
+            return self._text
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+            self._writing.add_done_callback(self._written)
+        return await asyncio.shield(self._writing)
+
+    def _written(self, task: asyncio.Task[bytes]) -> None:
+        self._writing = None
+        if not task.cancelled() and task.exception() is None:
+            self._text = task.result()
+            self._fresh_until = self._clock.monotonic() + FRESH_S
+
+    async def _write(self) -> bytes:
+        pieces = []
+        for piece in exposition(
+            self._metrics,
+            await self._sample(),
+            node=self._node,
+            version=__version__,
+            firing=self._alerts.firing_by_severity,
+        ):
+            pieces.append(piece)
+            await asyncio.sleep(0)  # others have their turn
+        return b"".join(pieces)
+
+    async def _sample(self) -> Sample:
+        metrics = self._metrics
+        sample = msgspec.structs.replace(
+            await self._broker.sample(),
+            requests=metrics.total(metrics.requests),
+            errors=metrics.total(metrics.errors),
+        )
+        return with_cluster(sample, self.cluster(), self._node)
+
+    # ------------------------------------------------------------------ alerts
+
+    @property
+    def firing(self) -> list[AlertInfo]:
+        return [alert_info(alert, self._node) for alert in self._alerts.firing]
+
+    @property
+    def recent(self) -> list[AlertInfo]:
+        """What cleared lately."""
+        return [alert_info(alert, self._node) for alert in self._alerts.recent]
+
+    async def _store(self, alert: Alert) -> None:
+        """Anything may subscribe to the broker's topic of alerts."""
+        await self._broker.store_internal(ALERTS, alert_json(alert, self._node))
+
+
+def alert_info(alert: Alert, node: str) -> AlertInfo:
+    return AlertInfo(summary=alert.summary, node=node, **msgspec.structs.asdict(alert))
+
+
+def alert_json(alert: Alert, node: str) -> bytes:
+    """What a webhook and the topic of alerts get."""
+    return _encode(alert_info(alert, node))

@@ -1,0 +1,90 @@
+"""What nodes of a cluster ask each other, beside the calls that clients make."""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.cluster.replica.messages import Diverged, Entries, Fetch, Gone, NotLeading
+from quiver.model.ids import ProducerEpoch, ProducerId
+from quiver.protocol import PartitionInfo
+
+
+class StoreBatch(msgspec.Struct, frozen=True, kw_only=True, tag="StoreBatch"):
+    """Store the batch in the body; answered with ``Known`` when that is durable."""
+
+    topic: str
+    partition: int
+
+
+class LastSequence(msgspec.Struct, frozen=True, kw_only=True, tag="LastSequence"):
+    """A producer was opened: fence whoever had its id before, and say how far that one came."""
+
+    topic: str
+    partition: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+
+class CatchUp(msgspec.Struct, frozen=True, kw_only=True, tag="CatchUp"):
+    """Answer when this revision of the metadata store is known."""
+
+    revision: int
+
+
+class Extents(msgspec.Struct, frozen=True, kw_only=True, tag="Extents"):
+    """Where the partitions of a topic that the node leads begin and end."""
+
+    topic: str
+
+
+class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag="ReadBequest"):
+    """What a partition hands down to the one that was split off at an offset, from a byte on."""
+
+    topic: str
+    partition: int
+    offset: int
+    begin: int
+
+
+class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
+    """Whether a subscription is done with everything before an offset of a partition."""
+
+    subscription: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Bequeathed(msgspec.Struct, frozen=True, kw_only=True, tag="Bequeathed"):
+    """As much of a bequest as fits, and how long it is."""
+
+    data: bytes
+    size: int
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True, tag="Passed"):
+    passed: bool
+
+
+class Sequence(msgspec.Struct, frozen=True, kw_only=True, tag="Sequence"):
+    last: int | None
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True, tag="Known"):
+    """It is so."""
+
+
+class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag="Partitions"):
+    partitions: list[PartitionInfo]
+
+
+Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents | ReadBequest | HasPassed
+PeerReply = (
+    Entries | Diverged | Gone | NotLeading | Sequence | Known | Partitions | Bequeathed | Passed
+)
+
+encode = msgspec.msgpack.Encoder().encode
+_questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
+_answers: msgspec.msgpack.Decoder[PeerReply] = msgspec.msgpack.Decoder(PeerReply)
+decode_question = _questions.decode
+decode_answer = _answers.decode

@@ -1,0 +1,147 @@
+"""What the broker of one node asks of the others: storing, offsets, and to catch up.
+
+Whoever led a partition a moment ago may not lead it now: a call is tried again, for a while, with
+whoever the cluster says leads it then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from quiver.broker.partition.producer_ids import Identity
+from quiver.client.transport.cluster import expect
+from quiver.edge.peers.messages import (
+    Bequeathed,
+    CatchUp,
+    Extents,
+    HasPassed,
+    Known,
+    LastSequence,
+    Partitions,
+    Passed,
+    ReadBequest,
+    StoreBatch,
+)
+from quiver.edge.peers.messages import Sequence as LastOwn
+from quiver.edge.peers.peers import Peers
+from quiver.errors import NotLeader, QuiverError, TopicNotFound
+from quiver.model.batch import UnstoredBatch
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+from quiver.protocol import FindOffset, Leave, OffsetFound, PartitionInfo
+
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.05
+_SPREAD_S = 2.0
+
+T = TypeVar("T")
+
+
+class OtherNodes:
+    """``leader_of`` says where a partition is led, if that is known."""
+
+    def __init__(
+        self, peers: Peers, clock: Clock, leader_of: Callable[[str, int], str | None]
+    ) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._leader_of = leader_of
+        self._releasing: set[asyncio.Task[object]] = set()
+
+    async def store(self, topic: str, index: int, batch: UnstoredBatch) -> None:
+        question = StoreBatch(topic=topic, partition=index)
+        body = (batch.head, batch.body)
+        await self._at_leader(
+            topic, index, lambda address: self._peers.ask(address, question, Known, body)
+        )
+
+    async def find_offset(
+        self, topic: str, index: int, *, at: str | None = None, time_us: int | None = None
+    ) -> Offset:
+        async def ask(address: str) -> Offset:
+            request = FindOffset(topic=topic, partition=index, at=at, time_us=time_us)
+            reply, _ = await (await self._peers.channel(address)).call(request)
+            return Offset(expect(OffsetFound, reply).offset)
+
+        return await self._at_leader(topic, index, ask)
+
+    async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
+        question = LastSequence(
+            topic=topic, partition=index, producer_id=identity.producer_id, epoch=identity.epoch
+        )
+        answer = await self._at_leader(
+            topic, index, lambda address: self._peers.ask(address, question, LastOwn)
+        )
+        return answer.last
+
+    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+        data = b""
+        while True:
+            question = ReadBequest(topic=topic, partition=index, offset=offset, begin=len(data))
+            part = await self._at_leader(
+                topic,
+                index,
+                lambda address, asked=question: self._peers.ask(address, asked, Bequeathed),  # type: ignore[misc]
+            )
+            data += part.data
+            if len(data) >= part.size or not part.data:
+                return data
+
+    async def has_passed(self, subscription: str, topic: str, index: int, offset: int) -> bool:
+        question = HasPassed(subscription=subscription, topic=topic, partition=index, offset=offset)
+        answer = await self._at_leader(
+            topic, index, lambda address: self._peers.ask(address, question, Passed)
+        )
+        return answer.passed
+
+    async def extents(self, topic: str) -> list[PartitionInfo]:
+        answers = await self._everybody(
+            lambda address: self._peers.ask(
+                address, Extents(topic=topic), Partitions, timeout_s=_SPREAD_S
+            )
+        )
+        infos = [info for answer in answers for info in answer.partitions]
+        return [info for info in infos if info.bytes is not None]
+
+    def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
+        async def leave(address: str) -> None:
+            with contextlib.suppress(QuiverError):  # its leases end by themselves, later
+                channel = await self._peers.channel(address)
+                await channel.call(Leave(subscription=subscription, consumer=consumer))
+
+        for address in addresses:
+            task: asyncio.Task[object] = asyncio.create_task(leave(address))
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
+
+    async def spread(self, revision: int) -> None:
+        await self._everybody(
+            lambda address: self._peers.ask(
+                address, CatchUp(revision=revision), Known, timeout_s=_SPREAD_S
+            )
+        )
+
+    async def _everybody(self, ask: Callable[[str], Awaitable[T]]) -> list[T]:
+        """The answers of those who answer."""
+        answers = await asyncio.gather(*map(ask, self._peers.addresses), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, QuiverError):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def _at_leader(self, topic: str, index: int, ask: Callable[[str], Awaitable[T]]) -> T:
+        deadline = self._clock.monotonic() + _PATIENCE_S
+        while True:
+            address = self._leader_of(topic, index)
+            try:
+                if address is None:
+                    raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+                return await ask(address)
+            except QuiverError as error:
+                may_pass = error.retryable or isinstance(error, TopicNotFound)
+                if not may_pass or self._clock.monotonic() >= deadline:
+                    raise
+            await self._clock.sleep(_PAUSE_S)

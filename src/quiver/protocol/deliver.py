@@ -1,0 +1,89 @@
+"""Deliveries: receive messages under a lease, and settle them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.protocol.base import Reply, Request
+
+
+class Receive(Request, tag="receive"):
+    """Lease messages. Waits up to ``wait_ms`` while there are none."""
+
+    subscription: str
+    messages_max: int = 100
+    bytes_max: int = 4 << 20
+    wait_ms: int = 0
+    visibility_ms: int | None = None
+    """How long the lease lasts; the subscription's visibility if not given."""
+    consumer: str = ""
+    partitions: list[str] | None = None
+    """Of a group: what the consumer reads, as ``topic/partition``. Nodes tell it each other."""
+
+
+class PortionInfo(msgspec.Struct, kw_only=True):
+    """Messages of one partition, under one lease."""
+
+    topic: str
+    topic_number: int
+    partition: int
+    lease: bytes
+    """What settles these messages, together with their offsets."""
+    deadline_us: int
+    offsets: bytes
+    """Which messages these are: a 64-bit roaring bitmap, portable format. In order, they are the
+    rows of the portion's entries, one after the other."""
+    deliveries: dict[int, bytes] = {}
+    """How often, this time included, where more than once: bitmaps by count."""
+    size: int
+    """How many bytes of the body are this portion's entries."""
+
+
+class Received(Reply, tag="received"):
+    """The body is the entries of each portion, one after the other."""
+
+    portions: list[PortionInfo]
+
+
+class Settlement(msgspec.Struct, array_like=True):
+    """Messages of one lease: the lease, and a bitmap of offsets."""
+
+    lease: bytes
+    offsets: bytes
+
+
+class Ack(Request, tag="ack"):
+    """Finish messages, durably."""
+
+    subscription: str
+    settlements: list[Settlement]
+
+
+class Nack(Request, tag="nack"):
+    """Give messages back to be delivered again, after the back-off or ``delay_ms``."""
+
+    subscription: str
+    settlements: list[Settlement]
+    delay_ms: int | None = None
+    error: str | None = None
+
+
+class Extend(Request, tag="extend"):
+    """Hold messages for ``visibility_ms`` from now on."""
+
+    subscription: str
+    settlements: list[Settlement]
+    visibility_ms: int
+
+
+class Return(Request, tag="return"):
+    """Messages that nobody has looked at: they are ready again at once, as if never delivered."""
+
+    subscription: str
+    settlements: list[Settlement]
+
+
+class Settled(Reply, tag="settled"):
+    """``stale`` were not settled: their lease had ended, and they may be with another consumer."""
+
+    stale: list[Settlement] = []

@@ -1,0 +1,82 @@
+"""Subscriptions and queues: their settings, and the calls about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.protocol.base import Reply, Request
+
+
+class SubscriptionInfo(msgspec.Struct, kw_only=True):
+    name: str
+    number: int
+    """Never given to another subscription, even one of the same name later."""
+    settings: SubscriptionSettings
+    created_us: int
+    is_queue: bool = False
+    ready: int | None = None
+    """Messages that could be delivered now, as far as they have been looked at."""
+    delayed: int | None = None
+    leased: int | None = None
+    dead: int | None = None
+    """Messages that are in the dead-letter topic, or on their way there."""
+    unseen: int | None = None
+    """Messages that are stored and have not been looked at."""
+    members: dict[str, list[str]] | None = None
+    """With ordering ``partition``: the members of the group, and the partitions that each reads."""
+    consumers: list[str] | None = None
+    """Who holds messages or waits for some; of many, some."""
+
+
+class CreateSubscription(Request, tag="create_subscription"):
+    name: str
+    settings: SubscriptionSettings
+    start: str = "latest"
+    """Where to begin in partitions that exist: ``earliest`` or ``latest``."""
+    start_time_us: int | None = None
+    """Where to begin instead: at the first message appended at or after this time."""
+    start_offset: int | None = None
+    """Where to begin instead: at this offset, in every partition."""
+    exist_ok: bool = False
+    """An existing subscription with the same settings is not an error."""
+
+
+class CreateQueue(Request, tag="create_queue"):
+    """A topic and a subscription of the same name, in one step."""
+
+    name: str
+    topic: TopicSettings
+    subscription: dict[str, Any] = {}
+    """Settings by name, as in ``SubscriptionSettings``, without ``topics``."""
+    exist_ok: bool = False
+
+
+class AlterSubscription(Request, tag="alter_subscription"):
+    name: str
+    changes: dict[str, Any]
+
+
+class DeleteSubscription(Request, tag="delete_subscription"):
+    """Of a queue, the topic goes too."""
+
+    name: str
+
+
+class DescribeSubscription(Request, tag="describe_subscription"):
+    name: str
+
+
+class ListSubscriptions(Request, tag="list_subscriptions"):
+    pass
+
+
+class Subscription(Reply, tag="subscription"):
+    subscription: SubscriptionInfo
+
+
+class Subscriptions(Reply, tag="subscriptions"):
+    subscriptions: list[SubscriptionInfo]

@@ -1,0 +1,89 @@
+"""Topics: their settings, their partitions, and the calls about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quiver.model.topic import TopicSettings
+from quiver.protocol.base import Reply, Request
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True):
+    """A node that has everything of a partition that was confirmed, and may be read from."""
+
+    address: str
+    zone: str
+
+
+class PartitionInfo(msgspec.Struct, kw_only=True):
+    index: int
+    first_hash: int
+    """The first key hash of its range, which ends where the next partition's begins."""
+    leader: str | None = None
+    """Where the native protocol is spoken, as host:port; ``None`` means the node asked."""
+    start_offset: int | None = None
+    next_offset: int | None = None
+    bytes: int | None = None
+    in_sync: list[ReplicaInfo] = []
+    """In a cluster: where committed messages can be read, the leader among them."""
+    parent: int | None = None
+    """The partition it was split from; ``None`` if it was there from the beginning."""
+    parent_offset: int | None = None
+    """From here on the parent holds no keys of this partition's range: what is before comes first."""
+
+
+class TopicInfo(msgspec.Struct, kw_only=True):
+    name: str
+    number: int
+    """Never given to another topic, even one of the same name later."""
+    layout: int
+    """Grows whenever partitions change; publishes name the one they were routed by."""
+    settings: TopicSettings
+    created_us: int
+    partitions: list[PartitionInfo]
+
+
+class CreateTopic(Request, tag="create_topic"):
+    name: str
+    settings: TopicSettings
+    exist_ok: bool = False
+    """An existing topic with the same settings is not an error."""
+
+
+class AlterTopic(Request, tag="alter_topic"):
+    name: str
+    changes: dict[str, Any]
+    """Settings by name, as in ``TopicSettings``; ``retention`` may be given in part."""
+
+
+class SplitPartition(Request, tag="split_partition"):
+    """Have a partition give half of its range of key hashes to a new one. Its leader does it."""
+
+    topic: str
+    partition: int
+    layout: int
+    """The layout that the caller knows: one that has been split since is not split again."""
+
+
+class DeleteTopic(Request, tag="delete_topic"):
+    name: str
+
+
+class DescribeTopic(Request, tag="describe_topic"):
+    name: str
+    extents: bool = True
+    """Whether it matters where each partition begins and ends: then other nodes may be asked."""
+
+
+class ListTopics(Request, tag="list_topics"):
+    pass
+
+
+class Topic(Reply, tag="topic"):
+    topic: TopicInfo
+
+
+class Topics(Reply, tag="topics"):
+    topics: list[TopicInfo]

@@ -1,0 +1,1 @@
+"""Reading topics from Spark: batch, stream and delivery state."""

@@ -1,0 +1,534 @@
+"""The delivery machine through any sequence of steps, restarts and clock jumps, against a plain model.
+
+``QUIVER_TEST_EFFORT=20`` searches twenty times as long. A failure prints the steps to play again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine import key_order, keyed_offsets, timed
+from quiver.broker.delivery.machine import leases as lease_table
+from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.records import (
+    AnyRecord,
+    Sought,
+    StateEntry,
+    decode_entries,
+    encode_entries,
+)
+from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snapshot
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
+from tests.unit.broker.delivery.delivery_model import Message, Model
+from tests.unit.log.small_logs import SECOND_US, effort
+
+COLUMNS = ("key", "priority", "due", "expires", "passed")
+
+
+class Published(NamedTuple):
+    """A message as it is published; times are seconds from then on."""
+
+    key: bytes | None
+    priority: int
+    due: int | None
+    expires: int | None
+    passed: bool
+
+
+class Saved(NamedTuple):
+    """A snapshot as it is on disk, and how many records it has in it."""
+
+    data: bytes
+    records: int
+
+
+spans = st.integers(0, 12).map(lambda seconds: seconds * SECOND_US)
+messages = st.builds(
+    Published,
+    key=st.sampled_from([None, b"", *[b"a"] * 5, *[b"b"] * 3, b"c", b"d", b"e"]),
+    priority=st.integers(0, 9),
+    due=st.sampled_from([None] * 12 + [0, 1, 2, 3, 5, 8, 12]),
+    expires=st.sampled_from([None] * 12 + [0, 2, 4, 6, 8, 12, 30]),
+    passed=st.sampled_from([True, True, True, True, False]),
+)
+column_sets = st.just(set(COLUMNS)) | st.sets(st.sampled_from(COLUMNS))
+choices = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
+"""Which of the offsets that there are; some that there are not may be among them."""
+some_or_all = st.none() | choices
+leases = st.integers(0, 1000)
+"""Which of the leases that were ever given; some are forged."""
+ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+    "publish": (
+        6,
+        {"batch": st.lists(messages, min_size=2, max_size=10), "columns": column_sets},
+    ),
+    "receive": (
+        6,
+        {
+            "limit": st.integers(0, 5) | st.just(100),
+            "consumer": st.sampled_from(["ann", "bob"]),
+            "visibility": st.sampled_from([None, None, None, 0, 4, 8]),
+        },
+    ),
+    "ack": (4, {"lease": leases, "chosen": some_or_all}),
+    "nack": (
+        3,
+        {
+            "lease": leases,
+            "chosen": some_or_all,
+            "delay": st.none() | spans,
+            "error": st.sampled_from([None, "", "no such customer"]),
+        },
+    ),
+    "extend": (2, {"lease": leases, "chosen": some_or_all, "seconds": st.integers(-2, 8)}),
+    "put_back": (1, {"lease": leases, "chosen": some_or_all}),
+    "release": (1, {"consumer": st.sampled_from(["ann", "bob"])}),
+    "remove": (1, {"chosen": choices, "readable": st.booleans()}),
+    "store_dead_letters": (2, {"chosen": some_or_all}),
+    "time_passes": (5, {"seconds": st.integers(0, 4), "micros": st.integers(0, 1)}),
+    "jump": (1, {"seconds": st.integers(-2, 30)}),
+    "tick": (3, {"asleep": st.booleans()}),
+    "seek": (1, {"share": st.sampled_from([0, 1, 2, 4, 7])}),
+    "lose_beginning": (1, {"share": st.sampled_from([0, 1, 1, 2, 2, 3, 7, 8])}),
+    "lose_end": (1, {"batches": st.integers(1, 2)}),
+    "save": (1, {}),
+    "restart": (
+        2,
+        {
+            "choice": st.integers(0, 1000),
+            "at_once": st.booleans(),
+            "lost": st.sampled_from([0, 0, 0, 1]),
+        },
+    ),
+}
+"""What may happen, how often compared with the others, and in which ways."""
+steps = st.sampled_from(
+    [name for name, (weight, _) in ACTIONS.items() for _ in range(weight)]
+).flatmap(lambda name: st.tuples(st.just(name), st.fixed_dictionaries(ACTIONS[name][1])))
+
+
+class LiveMachine(RuleBasedStateMachine):
+    def __init__(self, ordering: Ordering, guarantee: Guarantee) -> None:
+        super().__init__()
+        self.ordering = ordering
+        self.guarantee = guarantee
+
+    @initialize(
+        start=st.integers(0, 3),
+        visibility=st.sampled_from([10, 3, 1, 0]),
+        max_deliveries=st.integers(0, 3),
+        ageing=st.sampled_from([0, 1, 2, 5]),
+        backoff=st.builds(Backoff, min=st.sampled_from([0, 1, 4]), max=st.just(5)),
+    )
+    def begin(self, start: int, **chosen: Any) -> None:
+        self.settings = SubscriptionSettings(
+            topics=["jobs"], ordering=self.ordering, guarantee=self.guarantee, **chosen
+        )
+        self.start = Offset(start)
+        self.machine = DeliveryMachine(self.settings, self.start)
+        self.model = Model(self.settings, start)
+        self.now = self.latest = Microseconds(1_000 * SECOND_US)
+        self.append_time = self.now
+        """The log sees to it that this never goes back."""
+        self.arrivals: list[Arrival] = []
+        self.records: list[AnyRecord] = []
+        self.saved: list[Saved] = []
+        self.is_whole = True
+        """The records from the very first on tell how the state came to be."""
+        self.log_start = self.start
+        self.stored: dict[int, Message] = {}
+        """What was published and passed the filter, as it was then."""
+        self.lease_ids = count(1)
+        self.given: list[tuple[int, set[int]]] = []
+        self.delivered: set[int] = set()
+        self.first_of_key: dict[bytes, int] = {}
+        self.floor = start
+
+    @rule(step=steps)
+    def step(self, step: tuple[str, dict[str, Any]]) -> None:
+        """One rule for all, so that each run has something of everything."""
+        name, arguments = step
+        getattr(self, name)(**arguments)
+
+    # ------------------------------------------------------------------ messages come and go
+
+    def publish(self, batch: list[Published], columns: set[str]) -> None:
+        self.append_time = max(self.append_time, self.now)
+        arrival = arrival_of(batch, columns, self.model.end, self.now, self.append_time)
+        for message in batch:
+            stored = self.as_stored(message, columns)
+            if stored is not None:
+                self.stored[stored.offset] = dataclasses.replace(stored)
+            self.model.publish(stored)
+        self.arrivals.append(arrival)
+        self.machine.observe(arrival)
+
+    def as_stored(self, message: Published, columns: set[str]) -> Message | None:
+        stored = Message(self.model.end, self.append_time)
+        if "key" in columns:
+            stored.key = message.key
+        if "priority" in columns:
+            stored.priority = message.priority
+        if "due" in columns and message.due is not None:
+            stored.due = self.now + message.due * SECOND_US
+        if "expires" in columns and message.expires is not None:
+            stored.expires = self.now + message.expires * SECOND_US
+        return None if "passed" in columns and not message.passed else stored
+
+    def remove(self, chosen: list[int], readable: bool) -> None:
+        offsets = self.offsets(chosen)
+        (self.model.drop if readable else self.model.give_up)(offsets)
+        remove = self.machine.drop if readable else self.machine.give_up
+        self.records += remove(BitMap64(offsets))
+
+    def seek(self, share: int) -> None:
+        start = self.log_start + (self.model.end - self.log_start) * share // 7
+        again = [dataclasses.replace(one) for place, one in self.stored.items() if place >= start]
+        self.model.seek(start, again)
+        self.records += self.machine.seek(Offset(start))
+        self.observe_up_to(self.machine, self.model.end)
+        self.delivered = {offset for offset in self.delivered if offset < start}
+        self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < start}
+        self.floor = start
+
+    def lose_beginning(self, share: int) -> None:
+        start = self.log_start + (self.model.end - self.log_start) * share // 7
+        self.log_start = Offset(start)
+        self.model.skip_to(start)
+        self.records += self.machine.skip_to(self.log_start)
+        self.arrivals = [one for one in self.arrivals if one.next_offset > start]
+
+    def lose_end(self, batches: int) -> None:
+        self.forget_end(batches)
+        self.save_what_is_left()
+
+    def save_what_is_left(self) -> None:
+        """Old records speak of messages that are lost: only the state from now on is of use."""
+        self.saved = [self.snapshot()]
+        self.is_whole = False
+
+    def forget_end(self, batches: int) -> None:
+        base = min((one.base_offset for one in self.arrivals[-batches:]), default=self.model.end)
+        end = Offset(max(base, self.log_start))
+        del self.arrivals[-batches:]
+        self.model.forget_from(end)
+        self.machine.forget_from(end)
+        self.delivered = {offset for offset in self.delivered if offset < end}
+        self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < end}
+        self.stored = {place: one for place, one in self.stored.items() if place < end}
+        self.floor = min(self.floor, end)
+
+    def store_dead_letters(self, chosen: list[int] | None) -> None:
+        offsets = set(self.machine.condemned) if chosen is None else self.offsets(chosen)
+        self.model.dead_letter(offsets)
+        self.records += self.machine.dead_lettered(BitMap64(offsets))
+
+    # ------------------------------------------------------------------ consumers
+
+    def receive(self, limit: int, consumer: str, visibility: int | None) -> None:
+        lease_id = next(self.lease_ids)
+        visibility_us = None if visibility is None else visibility * SECOND_US
+        taken, records = self.machine.take(
+            self.now, limit=limit, lease_id=lease_id, consumer=consumer, visibility_us=visibility_us
+        )
+        self.records += records
+        seconds = self.settings.visibility_s if visibility is None else visibility
+        held = {one.offset: one.deadline for one in self.model.of_state("leased")}
+        expected = self.model.take(self.now, limit, lease_id, consumer, int(seconds * SECOND_US))
+        offsets = set() if taken is None else set(taken.offsets)
+        assert offsets == set(expected)
+        if taken is not None:
+            counts = {place: number for number, part in taken.deliveries.items() for place in part}
+            assert taken.lease_id == lease_id
+            assert set(counts) == offsets
+            assert taken.deadline == self.now + seconds * SECOND_US
+            self.check_delivery(offsets, counts, held)
+            self.given.append((lease_id, offsets))
+
+    def check_delivery(
+        self, offsets: set[int], counts: dict[int, int], held: dict[int, int]
+    ) -> None:
+        """What no delivery may ever do, whatever the model says."""
+        most = self.settings.max_deliveries
+        for offset in sorted(offsets):
+            message = self.model.messages[offset]
+            assert message.expires is None or message.expires > self.now
+            assert message.due is None or message.due <= self.latest
+            assert offset not in held or held[offset] <= self.now
+            assert not most or counts[offset] <= most
+            if self.guarantee is Guarantee.AT_MOST_ONCE:
+                assert offset not in self.delivered
+            if message.key is not None and message.due is None and offset not in self.delivered:
+                if self.ordering is not Ordering.NONE:
+                    assert offset > self.first_of_key.get(message.key, -1)
+                self.first_of_key[message.key] = offset
+        self.delivered |= offsets
+
+    def ack(self, lease: int, chosen: list[int] | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.ack(lease_id, BitMap64(offsets))
+        assert set(held) == self.model.ack(lease_id, offsets)
+        self.records += records
+
+    def nack(
+        self, lease: int, chosen: list[int] | None, delay: int | None, error: str | None
+    ) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.nack(lease_id, BitMap64(offsets), self.now, delay, error)
+        assert set(held) == self.model.nack(lease_id, offsets, self.now, delay, error or "")
+        self.records += records
+
+    def extend(self, lease: int, chosen: list[int] | None, seconds: int) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        deadline = Microseconds(self.now + seconds * SECOND_US)
+        held, records = self.machine.extend(lease_id, BitMap64(offsets), deadline)
+        assert set(held) == self.model.extend(lease_id, offsets, deadline)
+        self.records += records
+
+    def put_back(self, lease: int, chosen: list[int] | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        self.model.put_back(lease_id, offsets, self.now)
+        self.records += self.machine.put_back(lease_id, BitMap64(offsets), self.now)
+
+    def release(self, consumer: str) -> None:
+        self.model.release(consumer, self.now)
+        self.records += self.machine.release(consumer, self.now)
+
+    # ------------------------------------------------------------------ time
+
+    def time_passes(self, seconds: int, micros: int) -> None:
+        self.set_clock(self.now + seconds * SECOND_US + micros)
+
+    def jump(self, seconds: int) -> None:
+        """The clock is set anew, or the machine slept."""
+        self.set_clock(self.now + seconds * SECOND_US)
+
+    def tick(self, asleep: bool) -> None:
+        event = self.machine.next_event()
+        if asleep and event is not None:
+            self.set_clock(max(self.now, event))
+        self.do_what_is_due()
+
+    def do_what_is_due(self) -> None:
+        self.model.tick(self.now)
+        self.records += self.machine.tick(self.now)
+        event = self.machine.next_event()
+        assert event is None or event > self.now, "a tick leaves nothing due"
+
+    def set_clock(self, now: int) -> None:
+        self.now = Microseconds(now)
+        self.latest = max(self.latest, self.now)
+
+    # ------------------------------------------------------------------ restarts
+
+    def save(self) -> None:
+        self.saved.append(self.snapshot())
+
+    def restart(self, choice: int, at_once: bool, lost: int) -> None:
+        """From the beginning or from a snapshot; some batches may be lost on the way."""
+        candidates = [*self.saved, None] if self.is_whole else self.saved
+        self.set_clock(self.latest)
+        if lost:
+            self.forget_end(lost)
+        before = self.machine
+        self.machine = self.rebuilt(candidates[choice % len(candidates)], at_once)
+        self.do_what_is_due()
+        before.tick(self.now)
+        assert facts(self.machine) == facts(before)
+        if lost:
+            self.save_what_is_left()
+
+    def rebuilt(self, saved: Saved | None, at_once: bool) -> DeliveryMachine:
+        """``at_once``: all messages are observed before the records are applied, not as needed."""
+        machine = DeliveryMachine(self.settings, self.start)
+        records = self.records
+        if saved is not None:
+            snapshot = decode_snapshot(saved.data)
+            assert snapshot is not None
+            machine.restore(snapshot)
+            records = records[saved.records :]
+        machine.skip_to(self.log_start)
+        machine.forget_from(Offset(self.model.end))
+        for arrival in self.arrivals:
+            if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
+                machine.learn(arrival)
+        for record in decode_entries(encode_entries([StateEntry(7, records)]))[0].records:
+            if isinstance(record, Sought):
+                machine.apply(replace(record, start=min(record.start, Offset(self.model.end))))
+                machine.skip_to(self.log_start)
+                continue
+            left = record.bitmap
+            left.remove_range(self.model.end, 1 << 40)
+            if left:
+                self.observe_up_to(machine, self.model.end if at_once else left.max() + 1)
+                machine.apply(replace(record, offsets=left.serialize()))
+        self.observe_up_to(machine, self.model.end)
+        return machine
+
+    def observe_up_to(self, machine: DeliveryMachine, end: int) -> None:
+        for arrival in self.arrivals:
+            if machine.observed_to < min(end, arrival.next_offset):
+                machine.observe(arrival)
+
+    def snapshot(self) -> Saved:
+        return Saved(encode_snapshot(self.machine.snapshot()), len(self.records))
+
+    # ------------------------------------------------------------------ what always holds
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        machine, model = self.machine, self.model
+        assert machine.observed_to == model.end
+        for offset in range(self.log_start, model.end):
+            message = model.messages.get(offset)
+            assert machine.state_of(Offset(offset)) == (message.state if message else "finished")
+            assert machine.deliveries(Offset(offset)) == (message.deliveries if message else 0)
+            assert machine.last_error(Offset(offset)) == (message.error if message else "")
+            holder = machine.holder(Offset(offset))
+            if message is not None and message.state == "leased":
+                assert holder is not None
+                assert (holder.id, holder.consumer) == (message.lease_id, message.consumer)
+                assert holder.deadline == message.deadline
+            else:
+                assert holder is None
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        machine, model = self.machine, self.model
+        depth = machine.depth
+        for state in ("ready", "delayed", "leased", "condemned", "dead"):
+            assert getattr(depth, state) == len(model.of_state(state))
+        assert machine.pending_count == len(model.unfinished)
+        assert machine.ready_count == len(model.deliverable())
+
+    @invariant()
+    def the_floor_is_right_and_never_falls(self) -> None:
+        assert self.machine.floor == self.model.floor
+        assert self.machine.floor >= self.floor
+        self.floor = self.machine.floor
+
+    @invariant()
+    def nothing_is_due_before_the_next_event(self) -> None:
+        event, expected = self.machine.next_event(), self.model.next_event()
+        assert expected is None or (event is not None and event <= expected)
+
+    # ------------------------------------------------------------------ choosing
+
+    def offsets(self, chosen: Sequence[int]) -> set[int]:
+        """Some that are below the start or above the end may be among them."""
+        span = self.model.end - self.log_start + 3
+        return {max(0, self.log_start - 1 + number % span) for number in chosen}
+
+    def lease(self, number: int, chosen: list[int] | None) -> tuple[int, set[int]]:
+        """A lease that was given, or none; with all it was given for, or with any offsets."""
+        leases = [*self.given[-8:], (number % 2 * 1_000_000, set[int]())]
+        lease_id, offsets = leases[number % len(leases)]
+        return lease_id, offsets if chosen is None else self.offsets(chosen)
+
+
+def arrival_of(
+    batch: Sequence[Published], columns: set[str], base_offset: int, now: int, append_time: int
+) -> Arrival:
+    def times(spans: Sequence[int | None]) -> Any:
+        return np.array(
+            [NEVER if span is None else now + span * SECOND_US for span in spans], np.int64
+        )
+
+    given: dict[str, Any] = {
+        "key": pa.array([message.key for message in batch], pa.binary()),
+        "priority": np.array([message.priority for message in batch], np.int8),
+        "due": times([message.due for message in batch]),
+        "expires": times([message.expires for message in batch]),
+        "passed": np.array([message.passed for message in batch]),
+    }
+    names = {"due": "deliver_at", "expires": "expires_at"}
+    return Arrival(
+        base_offset=Offset(base_offset),
+        count=len(batch),
+        time=Microseconds(append_time),
+        **{names.get(name, name): given[name] for name in columns},
+    )
+
+
+def facts(machine: DeliveryMachine) -> dict[str, Any]:
+    """Everything that decides what the machine does next."""
+    state = machine.snapshot()
+    return {
+        "observed_to": state.observed_to,
+        "start": state.start,
+        "sets": (
+            state.ready,
+            state.under_way,
+            state.expired_in_lease,
+            state.condemned,
+            state.dead,
+        ),
+        "ready_count": machine.ready_count,
+        "priorities": state.priorities,
+        "attempts": state.attempts,
+        "errors": state.errors,
+        "delayed": sorted(zip(state.delayed.offsets, state.delayed.times, strict=True)),
+        "expiring": sorted(zip(state.expiring.offsets, state.expiring.times, strict=True)),
+        "leases": sorted(
+            (one.id, one.consumer, one.granted, one.deadline, tuple(one.offsets))
+            for one in state.leases
+        ),
+    }
+
+
+BOUNDS = {
+    timed: {"_RUNS_MAX": 4, "_LARGE_RUNS": 1, "_DISCARDED_MAX": 2},
+    key_order: {"_GHOSTS_MAX": 2, "_SKIPS_MAX": 2},
+    keyed_offsets: {"_ROOM": 2},
+    lease_table: {"_ENDED_MAX": 1},
+}
+"""Upkeep that is seldom due otherwise."""
+
+
+@pytest.fixture(params=["upkeep at once", "upkeep later"])
+def _upkeep(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "upkeep at once":
+            for module, bounds in BOUNDS.items():
+                for name, bound in bounds.items():
+                    patch.setattr(module, name, bound)
+        yield
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("_upkeep")
+@pytest.mark.parametrize("guarantee", Guarantee)
+@pytest.mark.parametrize("ordering", Ordering)
+def test_every_message_is_where_the_plain_model_has_it(
+    ordering: Ordering, guarantee: Guarantee
+) -> None:
+    run_state_machine_as_test(
+        lambda: LiveMachine(ordering, guarantee),
+        settings=settings(
+            max_examples=6 * effort(),
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=set(Phase) - {Phase.explain},
+        ),
+    )

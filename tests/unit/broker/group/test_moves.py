@@ -1,0 +1,37 @@
+"""A group whose partitions are led by several nodes: what changes hands, and what its members keep."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quiver.broker.group.coordinator import Membership
+from quiver.model.subscription import Ordering, SubscriptionSettings
+from quiver.testing.clock import ManualClock
+
+SETTINGS = SubscriptionSettings(topics=["t"], ordering=Ordering.PARTITION, session_timeout=10)
+PLACES = [("t", 0), ("t", 1)]
+
+
+def group(clock: ManualClock) -> tuple[Membership, list[str]]:
+    """A group that ada reads alone, of which this node leads nothing; who is released elsewhere."""
+    released: list[str] = []
+    membership = Membership("g", SETTINGS, clock, lambda: None, release_elsewhere=released.append)
+    membership.read([], PLACES)
+    membership.seen("ada")
+    return membership, released
+
+
+def test_a_partition_that_moves_leaves_its_owner_what_it_holds_elsewhere() -> None:
+    membership, released = group(ManualClock())
+    membership.seen("bob")
+    assert {name: len(held) for name, held in membership.members.items()} == {"ada": 1, "bob": 1}
+    assert released == []
+
+
+def test_what_a_silent_member_holds_elsewhere_is_released() -> None:
+    clock = ManualClock()
+    membership, released = group(clock)
+    asyncio.run(clock.advance(11))
+    membership.tick()
+    assert membership.members == {}
+    assert set(released) == {"ada"}

@@ -1,0 +1,177 @@
+"""What ``quiver doctor`` finds: each weakness is told, and what is well is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from quiver.cli.doctor import access, disk, machine
+from quiver.cli.doctor.certificate import certificate, expiry
+from quiver.cli.doctor.finding import Verdict
+from quiver.cli.support.exit_codes import ExitCode, run
+from quiver.config import Address, Limits, NodeConfig, Security
+from tests.integration.certificates import Authority
+from tests.serving import app
+
+OPEN = Address("0.0.0.0", 7401)
+NOW = datetime.now(UTC)
+
+
+def config(folder: Path, **rest: object) -> NodeConfig:
+    return NodeConfig(data=str(folder), native=Address("127.0.0.1", 0), **rest)  # type: ignore[arg-type]
+
+
+class TestAccess:
+    @pytest.mark.parametrize(
+        ("settings", "verdict"),
+        [
+            (NodeConfig(), Verdict.WARNING),
+            (NodeConfig(native=OPEN), Verdict.FAILURE),
+            (NodeConfig(native=OPEN, security=Security(insecure=True)), Verdict.WARNING),
+            (NodeConfig(native=OPEN, security=Security(authentication=True)), Verdict.OK),
+        ],
+    )
+    def test_authentication(self, settings: NodeConfig, verdict: Verdict) -> None:
+        assert access.authentication(settings).verdict is verdict
+
+    def test_encryption(self, tmp_path: Path) -> None:
+        assert access.encryption(NodeConfig()).verdict is Verdict.OK
+        assert access.encryption(NodeConfig(native=OPEN)).verdict is Verdict.WARNING
+        security = Authority(tmp_path).node()
+        assert access.encryption(NodeConfig(native=OPEN, security=security)).verdict is Verdict.OK
+
+    @pytest.mark.parametrize(("mode", "verdict"), [(0o600, Verdict.OK), (0o644, Verdict.WARNING)])
+    def test_files_with_secrets_are_private(
+        self, tmp_path: Path, mode: int, verdict: Verdict
+    ) -> None:
+        security = Authority(tmp_path).node()
+        Path(security.tls_key).chmod(mode)
+        token = tmp_path / "admin.token"
+        token.touch()
+        token.chmod(mode)
+        found = access.private_files(config(tmp_path, security=security))
+        assert [(one.check, one.verdict) for one in found] == [
+            ("key file", verdict),
+            ("token file", verdict),
+        ]
+
+    @pytest.mark.parametrize(("mode", "verdict"), [(0o700, Verdict.OK), (0o755, Verdict.WARNING)])
+    def test_the_metadata_is_where_others_cannot_get_at_it(
+        self, tmp_path: Path, mode: int, verdict: Verdict
+    ) -> None:
+        (tmp_path / "metadata.db").touch(mode=0o644)
+        tmp_path.chmod(mode)
+        (found,) = access.private_files(config(tmp_path))
+        assert (found.check, found.verdict) == ("metadata", verdict)
+
+
+class TestCertificate:
+    def test_there_is_nothing_to_say_without_one(self, tmp_path: Path) -> None:
+        assert certificate(config(tmp_path), NOW) is None
+
+    def test_it_lasts_ends_soon_or_has_ended(self, tmp_path: Path) -> None:
+        security = Authority(tmp_path).node()
+        settings = config(tmp_path, security=security)
+        ends = expiry(Path(security.tls_certificate).read_text())
+        for moment, verdict in (
+            (ends - timedelta(days=22), Verdict.OK),
+            (ends - timedelta(days=20), Verdict.WARNING),
+            (ends, Verdict.FAILURE),
+        ):
+            found = certificate(settings, moment)
+            assert found is not None
+            assert found.verdict is verdict
+            assert ends.date().isoformat() in found.message
+
+    def test_one_that_does_not_fit_its_key_cannot_be_used(self, tmp_path: Path) -> None:
+        authority = Authority(tmp_path)
+        security = authority.node()
+        _, other = authority.issue("other", "other.example")
+        mixed = Security(tls_certificate=security.tls_certificate, tls_key=other)
+        found = certificate(config(tmp_path, security=mixed), NOW)
+        assert found is not None
+        assert found.verdict is Verdict.FAILURE
+
+    @pytest.mark.parametrize("text", ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
+    def test_what_is_no_certificate_has_no_end(self, text: str) -> None:
+        with pytest.raises(ValueError):  # noqa: PT011 - of whatever reads it
+            expiry(text)
+
+
+class TestDisk:
+    def test_room_is_compared_with_what_publishing_needs(self, tmp_path: Path) -> None:
+        verdicts = [
+            disk.free_space(config(tmp_path / "no" / "such", limits=Limits(free_bytes_min=least)))
+            for least in (0, 1 << 50)
+        ]
+        assert [one.verdict for one in verdicts] == [Verdict.OK, Verdict.FAILURE]
+
+    @pytest.mark.parametrize(
+        ("seconds", "verdict"),
+        [(0.001, Verdict.OK), (0.000001, Verdict.WARNING), (0.2, Verdict.WARNING)],
+    )
+    def test_a_sync_is_judged_by_its_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, verdict: Verdict
+    ) -> None:
+        monkeypatch.setattr(disk, "_sync_times", lambda _: [seconds])
+        monkeypatch.setattr(disk, "_filesystem", lambda _: "ext4")
+        assert disk.sync(config(tmp_path)).verdict is verdict
+
+    def test_memory_is_no_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(disk, "_filesystem", lambda _: "tmpfs")
+        assert disk.sync(config(tmp_path)).verdict is Verdict.WARNING
+
+    def test_syncs_are_measured_and_leave_nothing(self, tmp_path: Path) -> None:
+        assert all(seconds > 0 for seconds in disk._sync_times(str(tmp_path)))
+        assert not list(tmp_path.iterdir())
+
+
+class TestMachine:
+    def test_a_port_in_use_is_told(self, tmp_path: Path) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = Address("127.0.0.1", taken.getsockname()[1])
+            found = machine.ports(NodeConfig(data=str(tmp_path), native=address))
+            verdicts = {one.check: one.verdict for one in found}
+            assert verdicts["native port"] is Verdict.WARNING
+
+    def test_a_clock_in_the_past_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machine.time, "time", lambda: 0.0)
+        assert machine.clock().verdict is Verdict.FAILURE
+
+    def test_few_open_files_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 1024))
+        assert machine.open_files(NodeConfig()).verdict is Verdict.WARNING
+        few = NodeConfig(limits=Limits(connections_max=512))
+        assert machine.open_files(few).verdict is Verdict.OK
+
+
+class TestCommand:
+    def test_it_ends_with_1_only_if_something_is_wrong(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        here = ["doctor", "--data", str(tmp_path), "--set", "native=127.0.0.1:0"]
+        here += ["--set", "limits.free_bytes_min=0"]
+        assert run(app, here) == ExitCode.OK
+        assert "authentication" in capsys.readouterr().out
+        assert run(app, [*here, "--strict"]) == ExitCode.FAILED
+        assert run(app, [*here, "--set", "native=0.0.0.0:0"]) == ExitCode.FAILED
+        capsys.readouterr()
+
+    def test_it_speaks_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run(app, ["doctor", "--data", str(tmp_path), "--json"])
+        found = json.loads(capsys.readouterr().out)
+        assert {"check", "verdict", "message", "advice"} == set(found[0])
+        assert os.listdir(tmp_path) == []
+
+    def test_mistakes_in_the_settings_are_told_first(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(app, ["doctor", "--set", "nonsense=1"]) == ExitCode.USAGE
+        assert "there is no setting" in capsys.readouterr().err

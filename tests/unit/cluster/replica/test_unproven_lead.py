@@ -1,0 +1,65 @@
+"""A node that leads a partition and cannot prove it for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiver.broker.broker import Broker
+from quiver.broker.subscription.subscription import Subscription
+from quiver.errors import NotLeader
+from quiver.model.topic import TopicSettings
+from quiver.testing.disk import SimulatedDisk
+from tests.aio import async_test
+from tests.unit.broker.broker_doubles import batch_of, open_broker, publish
+
+
+async def received(broker: Broker) -> int:
+    """How many messages a consumer gets of the queue."""
+    subscription: Subscription = await broker.subscriptions.get("q")
+    portions = await subscription.receive(10, bytes_max=1 << 20, consumer="c", visibility_s=None)
+    return sum(len(portion.taken.offsets) for portion in portions)
+
+
+@asynccontextmanager
+async def unproven(folder: Path) -> AsyncIterator[tuple[Broker, Callable[[], None]]]:
+    """A broker with a queue of which it cannot prove that it leads it, until that is called."""
+    async with open_broker(folder, SimulatedDisk(1)) as broker:
+        await broker.create_queue("q", TopicSettings(), {}, exist_ok=False)
+        storage: Any = broker.storage
+        opened = storage.open
+
+        async def refuse(*_: Any) -> None:
+            raise NotLeader("this node cannot prove that it leads")
+
+        def prove() -> None:
+            storage.open = opened
+
+        storage.open = refuse
+        yield broker, prove
+
+
+@async_test
+async def test_its_queues_deliver_as_soon_as_it_can_prove_it(tmp_path: Path) -> None:
+    async with unproven(tmp_path) as (broker, prove):
+        assert await received(broker) == 0
+        prove()
+        await publish(broker, "q", batch_of(b"one"))
+        assert await received(broker) == 1
+
+
+@async_test
+async def test_nobody_is_told_that_a_queue_is_empty_which_it_cannot_look_into(
+    tmp_path: Path,
+) -> None:
+    async with unproven(tmp_path) as (broker, prove):
+        with pytest.raises(NotLeader):
+            await broker.describe_subscription("q")
+        prove()
+        await publish(broker, "q", batch_of(b"one"))
+        seen = await broker.describe_subscription("q")
+        assert (seen.ready, seen.unseen) in ((0, 1), (1, 0))

@@ -1,0 +1,161 @@
+"""What nobody foresaw happens in a member of the cluster: it is told of, and the node's work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quiver.cluster.control.controller import new_partition
+from quiver.cluster.metadata.etcd.gateway import UNAVAILABLE, explained
+from quiver.cluster.metadata.etcd.messages import Failure
+from quiver.cluster.metadata.store import Put
+from quiver.cluster.node import ClusterNode, ClusterSettings
+from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
+from quiver.cluster.replica.network import Network
+from quiver.cluster.replica.replica import Replica
+from quiver.cluster.state import ClusterState
+from quiver.errors import LogFailed, MetadataUnavailable, NodeGone
+from quiver.log.settings import LogSettings
+from quiver.model.clock import SystemClock
+from quiver.testing.disk import SimulatedDisk
+from quiver.testing.memory_store import MemoryStore
+from tests.aio import async_test
+from tests.unit.broker.broker_doubles import batch_of
+
+A = NodeId("a")
+P = PartitionId("t/0")
+_SECONDS_MAX = 20.0
+
+
+class Nobody(Network):
+    async def call(self, node: NodeId, request: Any, timeout_s: float) -> Any:
+        raise NodeGone("there is nobody else")
+
+
+async def at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+@asynccontextmanager
+async def member() -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
+    """A cluster of one node, and what the event loop was told of."""
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context.get("exception"))))
+    store = MemoryStore(SystemClock())
+    node = ClusterNode(
+        NodeRecord(id=A),
+        "/node",
+        ClusterSettings(),
+        lambda partition: (("data", LogSettings()),),
+        store=store,
+        network=Nobody(),
+        disk=SimulatedDisk(1),
+        clock=SystemClock(),
+        run_blocking=at_once,
+        new_disk_name=lambda: "disk",
+    )
+    await node.start()
+    try:
+        yield node, store, told
+    finally:
+        await node.stop()
+        await store.close()
+
+
+async def lead(node: ClusterNode, store: MemoryStore) -> None:
+    """Make the partition, and wait until the node leads it."""
+    record = new_partition((A,), {A: node.membership.session})
+    assert record is not None
+    await store.commit([], [Put(partition_key(P), encode(record))])
+    async with asyncio.timeout(_SECONDS_MAX):
+        while not (replica := node.holdings.replica(P)) or not replica.is_leading:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@async_test
+async def test_a_replica_is_taken_up_again() -> None:
+    async with member() as (node, store, told):
+        surprises = [ValueError("nobody foresaw this")]
+
+        def surprise(_replica: Replica) -> None:
+            if surprises:
+                raise surprises.pop()
+
+        node.holdings.on_opened = surprise
+        await lead(node, store)
+        assert told == ["nobody foresaw this"]
+
+
+@async_test
+async def test_a_change_that_was_not_taken_up_is_told_again() -> None:
+    async with member() as (node, store, told):
+        tell, surprises = node.view.on_change, [ValueError("nobody foresaw this")]
+
+        def surprise(state: ClusterState) -> None:
+            if surprises and P in state.partitions:
+                raise surprises.pop()
+            tell(state)
+
+        node.view.on_change = surprise
+        await lead(node, store)
+        assert told == ["nobody foresaw this"]
+
+
+@async_test
+async def test_a_lease_is_kept_after_an_answer_that_nobody_foresaw() -> None:
+    async with member() as (_, store, told):
+        renewed = asyncio.Event()
+        keep_alive: Any = store.keep_alive
+        surprises = [ValueError("nobody foresaw this")]
+
+        async def surprise(lease: Any) -> int:
+            if surprises:
+                raise surprises.pop()
+            renewed.set()
+            return int(await keep_alive(lease))
+
+        setattr(store, "keep_alive", surprise)  # noqa: B010 - mypy minds assignments to methods
+        async with asyncio.timeout(_SECONDS_MAX):
+            await renewed.wait()
+        assert told == ["nobody foresaw this"]
+
+
+@async_test
+async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again() -> None:
+    async with member() as (node, store, told):
+        await lead(node, store)
+        failed = node.holdings.replica(P)
+        assert failed is not None
+        disk: Any = node._disk
+        disk.fail("sync", errno.EIO, times=1)
+        with pytest.raises(LogFailed):
+            await failed.logs[0].log.checkpoint()
+        leading = failed.leading
+        with pytest.raises(LogFailed):
+            leading.publish(batch_of(b"one"))
+        assert leading.is_over
+        async with asyncio.timeout(_SECONDS_MAX):
+            while not _leads_anew(node, failed):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        again = node.holdings.replica(P)
+        assert again is not None
+        await again.leading.publish(batch_of(b"two")).committed
+        assert told == []
+
+
+def _leads_anew(node: ClusterNode, before: Replica) -> bool:
+    replica = node.holdings.replica(P)
+    return replica is not None and replica is not before and replica.is_leading
+
+
+@pytest.mark.parametrize("text", ["etcdserver: no leader", "etcdserver: request timed out"])
+def test_an_etcd_without_a_leader_is_unavailable(text: str) -> None:
+    error = explained(Failure(code=UNAVAILABLE, message=text))
+    assert isinstance(error, MetadataUnavailable)
+    assert text in error.message

@@ -1,1 +1,0 @@
-"""What a node counts, shows and raises alarms about."""
