@@ -18,6 +18,8 @@ class ThreeNodes:
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.etcd = EtcdServer(folder / "etcd")
+        self.token: str | None = None
+        """What the nodes are asked with, where they ask for a token."""
         self._folder = folder
         self._flags = flags
         self._addresses = {name: unused_address() for name in NAMES}
@@ -52,7 +54,7 @@ class ThreeNodes:
             node.close()
 
     def leader(self, topic: str, partition: int = 0) -> str:
-        with quiver.Client(self.url) as client:
+        with quiver.Client(self.url, token=self.token) as client:
             placed = client.describe_cluster().partitions
         (leader,) = [one.leader for one in placed if (one.topic, one.index) == (topic, partition)]
         assert leader is not None, f"nobody leads {topic}/{partition}"
@@ -62,7 +64,7 @@ class ThreeNodes:
         """Wait until every replica of every partition is in sync."""
 
         def is_whole() -> bool:
-            with quiver.Client(self.url) as client:
+            with quiver.Client(self.url, token=self.token) as client:
                 placed = client.describe_cluster().partitions
             return all(set(one.in_sync) == set(one.replicas) for one in placed)
 
