@@ -12,6 +12,9 @@ from itertools import groupby
 import pytest
 from hypothesis import settings
 
+from tests.interrupts import restore_interrupts
+
+restore_interrupts()
 settings.register_profile("quiver", deadline=None)
 settings.load_profile("quiver")
 

@@ -180,18 +180,8 @@ class Commands:
         return Run(code, told.out, told.err)
 
     def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
-        """The command as a child process, which can be interrupted even if the tests cannot."""
-        return subprocess.Popen(
-            command("--url", self.url, *arguments),
-            env=environment(),
-            preexec_fn=_can_be_interrupted,  # noqa: PLW1509 - one system call, no lock
-            **pipes,
-        )
-
-
-def _can_be_interrupted() -> None:
-    """A shell starts what it runs in the background with SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+        """The command as a child process."""
+        return subprocess.Popen(command("--url", self.url, *arguments), env=environment(), **pipes)
 
 
 def unused_address() -> str:
