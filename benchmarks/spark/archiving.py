@@ -7,14 +7,14 @@ import shutil
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row, at_least
 from benchmarks.spark.stage import PART, Stage
-from quiver.spark.pipelines.runner import BatchFigures, PipelineSettings
+from quiver.spark.pipelines.runner import BatchMetrics, PipelineSettings
 from quiver.spark.pipelines.runs import run_archive
 
 
 def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
     rows = []
     for table_format in ("parquet", "delta")[: bench.pick(2, 1)]:
-        figures: list[BatchFigures] = []
+        figures: list[BatchMetrics] = []
         settings = PipelineSettings(
             url=stage.node.url,
             checkpoint=f"{stage.folder}/archiving-{table_format}",

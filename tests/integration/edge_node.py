@@ -160,20 +160,20 @@ class GatedDisk(SimulatedDisk):
 
     def __init__(self, seed: int = 0, **rest: Any) -> None:
         super().__init__(seed, **rest)
-        self._gate = threading.Event()
-        self._gate.set()
+        self._barrier = threading.Event()
+        self._barrier.set()
         self.waiting = 0
 
     def shut(self) -> None:
-        self._gate.clear()
+        self._barrier.clear()
 
     def open(self) -> None:
-        self._gate.set()
+        self._barrier.set()
 
     def pass_gate(self) -> None:
-        if not self._gate.is_set():
+        if not self._barrier.is_set():
             self.waiting += 1
-            passed = self._gate.wait(SECONDS_MAX)
+            passed = self._barrier.wait(SECONDS_MAX)
             self.waiting -= 1
             assert passed, "the gate was never opened"
 

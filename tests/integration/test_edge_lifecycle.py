@@ -180,7 +180,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         await peer.store("orders", batch_of(b"before"))
         disk.capacity_bytes = 1 << 20
         await clock.advance(1.5)
-        await until(lambda: run.node._broker.upkeep.disk_is_full)  # type: ignore[union-attr]
+        await until(lambda: run.node._broker.maintenance.disk_is_full)  # type: ignore[union-attr]
         error = await peer.refusal(peer.publish("orders", batch_of(b"refused")))
         assert type(error) is DiskFull
         assert error.retryable
@@ -189,7 +189,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         assert await peer.payloads("orders") == [b"before"]
         disk.capacity_bytes = 8 << 20
         await clock.advance(1.5)
-        await until(lambda: not run.node._broker.upkeep.disk_is_full)  # type: ignore[union-attr]
+        await until(lambda: not run.node._broker.maintenance.disk_is_full)  # type: ignore[union-attr]
         await peer.store("orders", batch_of(b"after"))
         assert await peer.payloads("orders") == [b"before", b"after"]
 

@@ -236,9 +236,9 @@ def test_an_id_of_no_message_is_an_error(quiver_broker: quiver.Client) -> None:
     q = quiver_broker
     q.create_queue("jobs")
     q.create_queue("other")
-    elsewhere = q.publish("other", b"1")
+    remote = q.publish("other", b"1")
     with pytest.raises(MessageNotFound):
-        q.message_status("jobs", str(elsewhere.id))
+        q.message_status("jobs", str(remote.id))
     with pytest.raises(InvalidRequest, match="not a message id"):
         q.message_status("jobs", "nonsense")
 

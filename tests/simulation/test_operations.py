@@ -173,7 +173,7 @@ def test_a_node_that_is_drained_holds_nothing_in_the_end() -> None:
         assert all(len(record.replicas) == 3 for record in records)
         await asyncio.sleep(1)
         assert node.cluster is not None
-        assert node.cluster.holdings.replicas == []
+        assert node.cluster.replica_manager.replicas == []
         entry = await cluster._store.get(DRAINING + node.name)
         assert entry is not None
         assert decode(entry.value, DrainingRecord).done, "it is told as finished"
@@ -202,7 +202,7 @@ def test_a_deleted_partition_is_dropped_by_all_who_hold_it_even_later() -> None:
         for node in cluster._nodes:
             assert not node.disk.exists(f"{FOLDER}/partitions/{T0}")
             assert node.cluster is not None
-            assert node.cluster.holdings.replica(T0) is None
+            assert node.cluster.replica_manager.replica(T0) is None
         cluster._partitions.remove(T0)
         for send in cluster.history.sends:
             if send.partition == T0 and send.outcome == "unknown":
@@ -228,7 +228,7 @@ def test_one_that_was_away_for_long_begins_anew_only_in_the_log_that_went_on_wit
         away.kill()
         leader = await cluster.leader()
         assert leader.cluster is not None
-        led = leader.cluster.holdings.replica(T0)
+        led = leader.cluster.replica_manager.replica(T0)
         assert led is not None
         ended = led.logs[STATE].log.next_offset
         for _ in range(300):
@@ -239,7 +239,7 @@ def test_one_that_was_away_for_long_begins_anew_only_in_the_log_that_went_on_wit
         away.start()
         await asyncio.sleep(5)
         assert away.cluster is not None
-        replica = away.cluster.holdings.replica(T0)
+        replica = away.cluster.replica_manager.replica(T0)
         assert replica is not None
         assert replica.logs[0].log.start_offset == 0
         assert replica.logs[STATE].log.start_offset > ended
@@ -257,7 +257,7 @@ def test_followers_drop_what_their_leader_has_dropped() -> None:
                 replica.logs[STATE].log.start_offset
                 for node in cluster._nodes
                 if node.cluster is not None
-                and (replica := node.cluster.holdings.replica(T0)) is not None
+                and (replica := node.cluster.replica_manager.replica(T0)) is not None
             ]
             if min(starts) > 0:
                 break
@@ -305,7 +305,7 @@ def test_many_idle_partitions_cost_little_and_all_change_hands_at_once() -> None
 
             self._network.call = counted  # type: ignore[method-assign]
             await asyncio.sleep(40)
-            idle_wait_s = SETTINGS.holdings.replica.idle_wait_s
+            idle_wait_s = SETTINGS.replica_manager.replica.idle_wait_s
             followers = len(self._partitions) * 2 * len(self._logs)
             assert calls <= followers * (40 / idle_wait_s + 1)
             lost = await self.leader()

@@ -4,7 +4,7 @@
     publish [count=5] [priority=4,9,…] [key=a,-,…] [tenant=a,-,…] [delay=10s,-,…] [expires=1m,-,…]
             [passed=yes,no,…]
     receive [limit=2] [consumer=a] [visibility=5s]
-    ack | put-back lease=1 [offsets=0-2,4]      those of the lease, unless told otherwise
+    ack | requeue lease=1 [offsets=0-2,4]      those of the lease, unless told otherwise
     nack lease=1 [offsets=…] [delay=10s] [error=text]
     extend lease=1 [offsets=…] by=30s
     leave consumer=a                            the consumer is gone
@@ -35,8 +35,8 @@ from quiver.broker.delivery.machine.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
     AnyRecord,
-    Condemned,
     DeadLettered,
+    DeadLetterPending,
     Extended,
     Finished,
     Leased,
@@ -182,8 +182,8 @@ class Stage:
         deadline = Microseconds(self.now + microseconds(options.pop("by")))
         return self._settled(offsets, *self.machine.extend(lease_id, offsets, deadline))
 
-    def do_put_back(self, options: Options) -> Iterable[str]:
-        return self._done(self.machine.put_back(*self._lease(options), self.now))
+    def do_requeue(self, options: Options) -> Iterable[str]:
+        return self._done(self.machine.requeue(*self._lease(options), self.now))
 
     def do_leave(self, options: Options) -> Iterable[str]:
         return self._done(self.machine.release(options.pop("consumer"), self.now))
@@ -211,7 +211,7 @@ class Stage:
 
     def do_bury(self, options: Options) -> Iterable[str]:
         chosen = options.pop("offsets", None)
-        offsets = self.machine.condemned.copy() if chosen is None else _offsets(chosen)
+        offsets = self.machine.dead_letter_pending.copy() if chosen is None else _offsets(chosen)
         return self._done(self.machine.dead_lettered(offsets))
 
     def do_seek(self, options: Options) -> Iterable[str]:
@@ -280,8 +280,8 @@ class Stage:
             case Returned():
                 uncounted = "" if record.counted else ", not counted"
                 return f"returned {offsets}, due {_clock(record.due)}{uncounted}"
-            case Condemned():
-                return f"condemned {offsets}" + (f": {record.error}" if record.error else "")
+            case DeadLetterPending():
+                return f"dead_letter_pending {offsets}" + (f": {record.error}" if record.error else "")
             case DeadLettered():
                 return f"dead-lettered {offsets}"
             case Finished():

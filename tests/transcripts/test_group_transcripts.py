@@ -24,11 +24,11 @@ import pytest
 from quiver.broker.group.machine import GroupMachine
 from quiver.broker.group.values import (
     Asked,
+    Assignments,
     Change,
     Granted,
     GrantEpoch,
     GroupSettings,
-    Holdings,
     MemberId,
     MemberJoined,
     MemberLeft,
@@ -98,7 +98,7 @@ class Stage:
         yield from told(self.group.set_partitions(self.partitions, now))
 
 
-def grants(words: Iterable[str]) -> Holdings:
+def grants(words: Iterable[str]) -> Assignments:
     parts = [word.replace("/", "@").split("@") for word in words]
     return {PartitionKey(topic, int(index)): read(epoch) for topic, index, epoch in parts}
 
@@ -138,9 +138,9 @@ def seen(name: str, view: View | None) -> str:
     return text + (f", gives up {listed(view.give_up)}" if view.give_up else "")
 
 
-def listed(holdings: Holdings) -> str:
+def listed(replica_manager: Assignments) -> str:
     return (
-        " ".join(f"{place}@{shown(epoch)}" for place, epoch in sorted(holdings.items()))
+        " ".join(f"{place}@{shown(epoch)}" for place, epoch in sorted(replica_manager.items()))
         or "nothing"
     )
 

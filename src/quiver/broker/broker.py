@@ -1,7 +1,7 @@
 """The broker of one node: topics, publishing and reading, without any network.
 
 Everything an edge offers goes through here. Requests are checked, topics are looked up in the
-catalog, and the partition does the rest. Upkeep (retention, reopening what failed, watching the
+catalog, and the partition does the rest. Maintenance (retention, reopening what failed, watching the
 disk) runs in the background.
 """
 
@@ -17,25 +17,25 @@ import pyarrow as pa
 import structlog
 
 from quiver.broker.delivery.lease_token import TokenSigner, lease_ids, receipt_secret
-from quiver.broker.maintenance import Upkeep, UpkeepLimits
-from quiver.broker.metadata_listener import Following
+from quiver.broker.maintenance import Maintenance, MaintenanceLimits
+from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.observe.sampler import Sampler
 from quiver.broker.partition.follower_log import FollowerLog
 from quiver.broker.partition.partition import Partition, Placed
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.partition.producer_ids import Identity, ProducerIds
-from quiver.broker.partition.split import Splitting
-from quiver.broker.partition.storage import OwnStorage, Storage
-from quiver.broker.remote.partition_router import Anywhere, Elsewhere
+from quiver.broker.partition.producer_ids import ProducerIdentity, ProducerIds
+from quiver.broker.partition.split import PartitionSplitter
+from quiver.broker.partition.storage import LocalStorage, Storage
+from quiver.broker.remote.partition_router import PartitionRouter, RemoteBroker
 from quiver.broker.subscription.catalog import (
     SubscriptionCatalog,
     dead_letter_topic,
 )
 from quiver.broker.subscription.dead_letters import DeadLetters
-from quiver.broker.subscription.directory import Subscriptions, subscription_info
+from quiver.broker.subscription.directory import SubscriptionDirectory, subscription_info
 from quiver.broker.subscription.lookup import Lookup
 from quiver.broker.subscription.redrive import Redrive, Redriven
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.topics.registry import changed_settings
 from quiver.cluster.metadata.store import MetadataStore
@@ -54,7 +54,7 @@ from quiver.errors import (
 from quiver.log.disk import Disk
 from quiver.log.log import Log
 from quiver.log.partition_log import RunBlocking
-from quiver.metrics.sample import Sample
+from quiver.metrics.sample import NodeSample
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
@@ -77,7 +77,7 @@ logger = structlog.get_logger()
 T = TypeVar("T")
 
 
-class BrokerLimits(UpkeepLimits, frozen=True, kw_only=True):
+class BrokerLimits(MaintenanceLimits, frozen=True, kw_only=True):
     tail_bytes_total: int = 256 << 20
 
 
@@ -122,9 +122,9 @@ class Broker:
         on_unread_lost: Callable[[int], object] = lambda _: None,
         traffic: Traffic | None = None,
         storage: Storage | None = None,
-        elsewhere: Elsewhere | None = None,
+        remote: RemoteBroker | None = None,
     ) -> None:
-        """``storage`` and ``elsewhere`` are for a node of a cluster; without, it is alone."""
+        """``storage`` and ``remote`` are for a node of a cluster; without, it is alone."""
         self._folder = folder
         self._disk = disk
         self._clock = clock
@@ -134,9 +134,9 @@ class Broker:
         self._on_unread_lost = on_unread_lost
         self.traffic = traffic or Traffic()
         self._producer_ids = ProducerIds(store)
-        self._catalog = Catalog(store, clock)
-        self._elsewhere = elsewhere
-        self.storage = storage or OwnStorage(f"{folder}/topics", disk, clock, run_blocking)
+        self._catalog = TopicCatalog(store, clock)
+        self._remote = remote
+        self.storage = storage or LocalStorage(f"{folder}/topics", disk, clock, run_blocking)
         self._catalog.begin, self._catalog.end = self.storage.begin, self.storage.end
         self._catalog.change = self.storage.change
         self._partitions = Partitions(
@@ -146,34 +146,34 @@ class Broker:
             tail_bytes_total=limits.tail_bytes_total,
             traffic=self.traffic,
         )
-        self._anywhere = Anywhere(self._partitions, elsewhere)
-        self._splitting = Splitting(self._catalog, self._partitions, clock)
+        self._router = PartitionRouter(self._partitions, remote)
+        self._splitter = PartitionSplitter(self._catalog, self._partitions, clock)
         self._store = store
         self._subscription_catalog = SubscriptionCatalog(store, clock)
-        self._subscriptions: Subscriptions | None = None
-        self._upkeep: Upkeep | None = None
+        self._subscriptions: SubscriptionDirectory | None = None
+        self._maintenance: Maintenance | None = None
         self._lookup: Lookup | None = None
-        self._following: Following | None = None
+        self._listener: MetadataListener | None = None
         self._sampler = Sampler(self._catalog, self._subscription_catalog, self._partitions, clock)
         self._changes: set[asyncio.Task[Any]] = set()
 
     async def open(self) -> None:
-        """Load the topics, finish deletions that a stop interrupted, and begin upkeep."""
+        """Load the topics, finish deletions that a stop interrupted, and start maintenance."""
         await self._catalog.load()
         await self._producer_ids.load()
         await self._subscription_catalog.load()
-        self._subscriptions = Subscriptions(
+        self._subscriptions = SubscriptionDirectory(
             self._subscription_catalog,
             self._catalog,
             self._partitions,
             clock=self._clock,
             signer=TokenSigner(await receipt_secret(self._store)),
             lease_ids=lease_ids(),
-            dead_letters=DeadLetters(self._anywhere, self._dead_letter_queue),
-            anywhere=self._anywhere,
+            dead_letters=DeadLetters(self._router, self._dead_letter_queue),
+            router=self._router,
             traffic=self.traffic,
         )
-        self._following = Following(
+        self._listener = MetadataListener(
             self._catalog,
             self._subscription_catalog,
             self._producer_ids,
@@ -185,7 +185,7 @@ class Broker:
         for record in await self._catalog.deleted():
             await self._remove_data(record)
         self._lookup = Lookup(self._catalog, self._partitions, self._subscriptions)
-        self._upkeep = Upkeep(
+        self._maintenance = Maintenance(
             self._catalog,
             self._partitions,
             self._subscriptions,
@@ -194,17 +194,17 @@ class Broker:
             free_bytes_of=lambda: self._run_blocking(lambda: self._disk.free_bytes(self._folder)),
             on_unread_lost=self._on_unread_lost,
         )
-        await self._upkeep.start()
+        await self._maintenance.start()
 
     async def close(self) -> None:
         """Finish what is under way and leave every log ready for a quick start."""
-        if self._upkeep is not None:
-            await self._upkeep.stop()
-        self._splitting.close()
+        if self._maintenance is not None:
+            await self._maintenance.stop()
+        self._splitter.close()
         if self._changes:
             await asyncio.wait(self._changes)
-        if self._following is not None:
-            await self._following.close()
+        if self._listener is not None:
+            await self._listener.close()
         if self._subscriptions is not None:
             await self._subscriptions.close()
         await self._partitions.close()
@@ -218,8 +218,8 @@ class Broker:
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         changed = await asyncio.shield(task)
-        if self._elsewhere is not None:
-            await self._elsewhere.spread(self._revision)
+        if self._remote is not None:
+            await self._remote.spread(self._revision)
         return changed
 
     @property
@@ -263,7 +263,7 @@ class Broker:
         return _topic_info(record, self._partition_infos(record))
 
     async def _split_partition(self, name: str, index: int, layout: int) -> TopicRecord:
-        record, split, is_new = await self._splitting.split(name, index, layout)
+        record, split, is_new = await self._splitter.split(name, index, layout)
         if is_new:
             self._partitions.reconfigure(record)
             self.subscriptions.look_again()
@@ -280,19 +280,19 @@ class Broker:
     async def _prepare(self, record: TopicRecord, index: int, partition: Partition) -> None:
         """Before anybody gets a partition it knows what it inherits, and how subscriptions stand."""
         split = record.origin_of(index)
-        if split is not None and not partition.has_inherited:
-            await partition.inherit(await self._anywhere.bequest(record, split))
+        if split is not None and not partition.has_imported:
+            await partition.import_handover(await self._router.handover(record, split))
         await self.subscriptions.prepare(record, index, partition)
 
-    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+    async def handover(self, topic: str, index: int, offset: int) -> bytes:
         """What a partition hands down to the one that was split off at an offset."""
         partition = await self._partitions.get(self._catalog.get(topic), index)
-        return await partition.bequest(Offset(offset))
+        return await partition.handover(Offset(offset))
 
     async def store_internal(self, name: str, payload: bytes) -> None:
         """Store a message in one of the broker's own topics."""
         rows = pa.RecordBatch.from_pydict({"payload": pa.array([payload], pa.binary())})
-        await self._anywhere.store(await self._internal_topic(name), 0, rows)
+        await self._router.store(await self._internal_topic(name), 0, rows)
 
     async def store_batch(self, topic: str, index: int, data: Bytes) -> None:
         """Store a batch that another node's broker has made."""
@@ -323,8 +323,8 @@ class Broker:
         if not extents:
             return _topic_info(record, self._partition_infos(record))
         info = await self._describe(record)
-        if self._elsewhere is not None and any(one.bytes is None for one in info.partitions):
-            known = {one.index: one for one in await self._elsewhere.extents(name)}
+        if self._remote is not None and any(one.bytes is None for one in info.partitions):
+            known = {one.index: one for one in await self._remote.extents(name)}
             info.partitions = [
                 one if one.bytes is not None else known.get(one.index, one)
                 for one in info.partitions
@@ -406,7 +406,7 @@ class Broker:
     # ------------------------------------------------------------------ subscriptions
 
     @property
-    def subscriptions(self) -> Subscriptions:
+    def subscriptions(self) -> SubscriptionDirectory:
         assert self._subscriptions is not None, "the broker is open"
         return self._subscriptions
 
@@ -487,7 +487,7 @@ class Broker:
         """Send dead letters back, or count those that a redrive would send."""
         record = self.subscriptions.find(name)
         letters = dead_letter_topic(name, record.settings)
-        await (await self.subscriptions.get(name)).settle()
+        await (await self.subscriptions.get(name)).wait_for_dead_letters()
         if to is not None:
             _require_users_own(to)
             self._catalog.get(to)
@@ -496,7 +496,7 @@ class Broker:
                 return Redriven(0, {})
             letters = name
         subscription = await self.subscriptions.get(letters)
-        redrive = Redrive(self._catalog, self._anywhere)
+        redrive = Redrive(self._catalog, self._router)
         if dry_run:
             return await redrive.count(subscription, condition, to)
         redriven = await redrive.step(subscription, condition, to, messages_max)
@@ -576,7 +576,7 @@ class Broker:
         if offer.rows is None:
             limit = record.settings.message_bytes_max
             offer.rows = check_message(offer.opened, limit).rows
-        refusal = self._splitting.refusal(record, offer.partition, offer.layout)
+        refusal = self._splitter.refusal(record, offer.partition, offer.layout)
         placed = partition.publish(
             offer.opened.batch,
             offer.rows,
@@ -589,26 +589,26 @@ class Broker:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._catalog.get(offer.topic)
         _require_users_own(offer.topic)
-        if self.upkeep.disk_is_full:
+        if self.maintenance.disk_is_full:
             raise DiskFull()
         self._producer_ids.require_current(offer.opened.batch)
         return record
 
     async def open_producer(
         self, name: str | None, topic: str | None
-    ) -> tuple[Identity, dict[int, int]]:
+    ) -> tuple[ProducerIdentity, dict[int, int]]:
         """A producer's identity and, for a named one, the last own sequence in each partition."""
         identity = await self._to_the_end(self._producer_ids.open(name))
         sequences: dict[int, int] = {}
         if name is not None and topic is not None:
             record = self._catalog.get(topic)
             for index in range(len(record.first_hashes)):
-                last = await self._anywhere.last_sequence(record, index, identity)
+                last = await self._router.last_sequence(record, index, identity)
                 if last is not None:
                     sequences[index] = last
         return identity, sequences
 
-    async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
+    async def last_sequence(self, topic: str, index: int, identity: ProducerIdentity) -> int | None:
         """The last own sequence of a producer that was opened on another node."""
         self._producer_ids.note(identity)
         partition = await self._partitions.get(self._catalog.get(topic), index)
@@ -664,23 +664,23 @@ class Broker:
             f"an offset is 'earliest', 'latest' or a time, not {at[:80] if at else at!r}"
         )
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
-    async def sample(self) -> Sample:
+    async def sample(self) -> NodeSample:
         """The broker as it is now, or was a moment ago."""
         sample = await self._sampler.take()
-        return msgspec.structs.replace(sample, free_bytes=self.upkeep.free_bytes)
+        return msgspec.structs.replace(sample, free_bytes=self.maintenance.free_bytes)
 
     @property
-    def upkeep(self) -> Upkeep:
-        assert self._upkeep is not None, "the broker is open"
-        return self._upkeep
+    def maintenance(self) -> Maintenance:
+        assert self._maintenance is not None, "the broker is open"
+        return self._maintenance
 
     @property
-    def following(self) -> Following:
+    def listener(self) -> MetadataListener:
         """What other nodes of the cluster change, and what this node is to hold and lead."""
-        assert self._following is not None, "the broker is open"
-        return self._following
+        assert self._listener is not None, "the broker is open"
+        return self._listener
 
     @property
     def lookup(self) -> Lookup:
@@ -690,7 +690,7 @@ class Broker:
 
     async def retain(self) -> None:
         """Drop what the topics' retention no longer keeps."""
-        await self.upkeep.retain()
+        await self.maintenance.retain()
 
 
 def _require_users_own(topic: str) -> None:

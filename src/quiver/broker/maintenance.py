@@ -9,8 +9,8 @@ import msgspec
 import structlog
 
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.subscription.directory import Subscriptions
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.subscription.directory import SubscriptionDirectory
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError
 from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
@@ -19,22 +19,22 @@ from quiver.model.topic import Retention
 logger = structlog.get_logger()
 
 
-class UpkeepLimits(msgspec.Struct, frozen=True, kw_only=True):
+class MaintenanceLimits(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval_s: float = 60
     upkeep_interval_s: float = 1
     free_bytes_min: int = 256 << 20
     """Publishing stops while the disk has less free space than this."""
 
 
-class Upkeep:
+class Maintenance:
     """``start`` it, and ``stop`` it. ``free_bytes_of`` asks the disk."""
 
     def __init__(
         self,
-        topics: Catalog,
+        topics: TopicCatalog,
         partitions: Partitions,
-        subscriptions: Subscriptions,
-        limits: UpkeepLimits,
+        subscriptions: SubscriptionDirectory,
+        limits: MaintenanceLimits,
         *,
         clock: Clock,
         free_bytes_of: Callable[[], Awaitable[int]],

@@ -11,8 +11,8 @@ from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.partition.replicated_storage import log_settings
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord
-from quiver.broker.subscription.directory import Subscriptions
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.subscription.directory import SubscriptionDirectory
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import Delete, Entry
 from quiver.cluster.records import PartitionId
 from quiver.errors import QuiverError
@@ -23,14 +23,14 @@ from quiver.model.topic import TopicSettings
 logger = structlog.get_logger()
 
 
-class Following:
+class MetadataListener:
     def __init__(
         self,
-        topics: Catalog,
+        topics: TopicCatalog,
         subscription_catalog: SubscriptionCatalog,
         producer_ids: ProducerIds,
         partitions: Partitions,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionDirectory,
         traffic: Traffic,
     ) -> None:
         self._topics = topics

@@ -19,10 +19,10 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from quiver.client.api.cluster_admin import Administering
+from quiver.client.api.cluster_admin import ClusterAdminApi
 from quiver.client.api.settings import duration_s, producer_settings, topic_changes, topic_settings
-from quiver.client.api.subscription_admin import Tending
-from quiver.client.api.subscriptions import Consuming
+from quiver.client.api.subscription_admin import SubscriptionAdminApi
+from quiver.client.api.subscriptions import SubscriptionsApi
 from quiver.client.producer.buffer_budget import BufferFull
 from quiver.client.producer.delivery import Delivery, Published, outcomes
 from quiver.client.producer.outgoing import MessageOptions, outgoing, parts_of
@@ -59,7 +59,7 @@ _SHARED_LINGER_S = 0.001
 """Whoever publishes one message waits for it: gathering others must cost little of that time."""
 
 
-class AsyncClient(Consuming, Tending, Administering):
+class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     """A connection to Quiver. Use it with ``async with``, or ``close`` it.
 
     ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
@@ -99,7 +99,7 @@ class AsyncClient(Consuming, Tending, Administering):
         )
         self._settler = weakref.ref(self)  # what it made must not keep it from being freed
         self._name = f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._attendances = set()
+        self._sessions = set()
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(
@@ -206,7 +206,7 @@ class AsyncClient(Consuming, Tending, Administering):
         sent: list[Delivery | QuiverError] = []
         with self._shared.producer(topic, None) as producer:
             await producer.open()
-            offer = producer.opened_intake.offer
+            offer = producer.opened_validator.offer
             for message in messages:
                 payload, key, options = parts_of(message)
                 try:
@@ -312,8 +312,8 @@ class AsyncClient(Consuming, Tending, Administering):
         if self._closed:
             return
         self._closed = True
-        for attendance in list(self._attendances):
-            await self._end(attendance)
+        for session in list(self._sessions):
+            await self._end(session)
         for reader in list(self._readers):
             await reader.close()
         try:

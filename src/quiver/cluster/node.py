@@ -13,11 +13,11 @@ import msgspec
 
 from quiver.cluster.bounded import for_each
 from quiver.cluster.control.controller import ControllerSettings
-from quiver.cluster.control.driver import Controlling
-from quiver.cluster.control.failure_detector import Suspecting
+from quiver.cluster.control.driver import ControllerDriver
+from quiver.cluster.control.failure_detector import FailureDetector
 from quiver.cluster.election import withdrawn
 from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
-from quiver.cluster.node_session import Membership
+from quiver.cluster.node_session import NodeSession
 from quiver.cluster.records import (
     DISKS,
     NodeId,
@@ -29,7 +29,7 @@ from quiver.cluster.records import (
     node_key,
     partition_key,
 )
-from quiver.cluster.replica.manager import Holdings, HoldingSettings, LogsOf
+from quiver.cluster.replica.manager import LogsOf, ReplicaManager, ReplicaManagerSettings
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.network import Network
 from quiver.cluster.state import ClusterState
@@ -48,7 +48,7 @@ _AGAIN_SECONDS = 0.5
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: int = 3
-    holdings: HoldingSettings = HoldingSettings()
+    replica_manager: ReplicaManagerSettings = ReplicaManagerSettings()
     controller: ControllerSettings = ControllerSettings()
     scrub_interval_s: float = 86_400.0
     """How often everything stored is read, to find damage while other replicas can mend it."""
@@ -72,11 +72,11 @@ class ClusterNode:
         new_disk_name: Callable[[], str],
     ) -> None:
         self.view = ClusterView(store, clock)
-        self.membership = Membership(store, clock, record, settings.lease_seconds)
-        self.holdings = Holdings(
+        self.membership = NodeSession(store, clock, record, settings.lease_seconds)
+        self.replica_manager = ReplicaManager(
             record.id,
             f"{folder}/partitions",
-            settings.holdings,
+            settings.replica_manager,
             settings_of,
             store=store,
             network=network,
@@ -85,10 +85,10 @@ class ClusterNode:
             run_blocking=run_blocking,
             proven_until=lambda: self.membership.proven_until,
         )
-        self.controlling = Controlling(record.id, store, clock, settings.controller)
-        self.suspecting = Suspecting(record.id, store, network, clock)
-        self.suspecting.on_suspect = self._on_suspect
-        self.holdings.on_gone = self.suspecting.suspect
+        self.controller_driver = ControllerDriver(record.id, store, clock, settings.controller)
+        self.failure_detector = FailureDetector(record.id, store, network, clock)
+        self.failure_detector.on_suspect = self._on_suspect
+        self.replica_manager.on_gone = self.failure_detector.suspect
         self._folder = folder
         self.store = self._store = store
         self._clock = clock
@@ -105,23 +105,23 @@ class ClusterNode:
         name = await self._run_blocking(self._disk_name)
         self.membership.record = msgspec.structs.replace(node, disk=name)
         try:
-            await self.holdings.find_damage(await self.view.load())
+            await self.replica_manager.find_damage(await self.view.load())
             self.membership.before_joining = self._withdraw
             await self.membership.join()
         except (Exception, asyncio.CancelledError):
-            await self.holdings.close()
+            await self.replica_manager.close()
             raise
         self.view.on_change = lambda state: self._tell()
         self.membership.on_session = lambda session: self._tell()
-        self.holdings.on_damage = self._rejoin
+        self.replica_manager.on_damage = self._rejoin
         self._tasks = [
             asyncio.create_task(self._lasting(work))
             for work in (
                 self.membership.keep,
                 self.view.follow,
-                self.controlling.run,
+                self.controller_driver.run,
                 self._scrub,
-                self.holdings.mind_lease,
+                self.replica_manager.mind_lease,
             )
         ]
         self._tell()
@@ -137,7 +137,7 @@ class ClusterNode:
 
     async def hand_over(self) -> None:
         """Give everything that this node leads to others; it goes on as a follower."""
-        await self.holdings.hand_over()
+        await self.replica_manager.hand_over()
 
     async def stop(self) -> None:
         """Hand over what this node leads, and leave."""
@@ -147,35 +147,35 @@ class ClusterNode:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.suspecting.close()
-        await self.holdings.close()
+        await self.failure_detector.close()
+        await self.replica_manager.close()
         await self.membership.leave()
 
     async def on_fetch(self, fetch: Fetch) -> FetchReply:
-        self.suspecting.heard(fetch.node)
-        replica = self.holdings.replica(fetch.partition)
+        self.failure_detector.heard(fetch.node)
+        replica = self.replica_manager.replica(fetch.partition)
         if replica is None:
             return NotLeading(epoch=fetch.epoch)
         return await replica.on_fetch(fetch)
 
     def on_broken(self, node: NodeId) -> None:
         """A connection from another node broke: perhaps its process has ended."""
-        self.suspecting.look_after(node)
+        self.failure_detector.look_after(node)
 
     def _on_suspect(self, node: NodeId) -> None:
-        self.holdings.on_suspect(node)
-        self.controlling.on_suspect(node)
+        self.replica_manager.on_suspect(node)
+        self.controller_driver.on_suspect(node)
 
     async def _scrub(self) -> None:
         while True:
             await self._clock.sleep(self._scrub_interval_s)
-            await self.holdings.scrub()
+            await self.replica_manager.scrub()
 
     def _tell(self) -> None:
         state, session = self.view.state, self.membership.session
-        self.holdings.on_state(state, session)
-        self.controlling.on_state(state, session)
-        self.suspecting.on_state(state, session)
+        self.replica_manager.on_state(state, session)
+        self.controller_driver.on_state(state, session)
+        self.failure_detector.on_state(state, session)
 
     def _rejoin(self) -> None:
         """What this session has told of its replicas no longer holds: go on as another."""
@@ -201,7 +201,7 @@ class ClusterNode:
         lost = [
             partition
             for partition, versioned in state.partitions.items()
-            if (replaced or partition in self.holdings.damaged)
+            if (replaced or partition in self.replica_manager.damaged)
             and node in versioned.record.in_sync
             and node not in versioned.record.lost
         ]

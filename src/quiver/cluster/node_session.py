@@ -41,7 +41,7 @@ async def nothing_first() -> None:
     """There is nothing to do before registering."""
 
 
-class Membership:
+class NodeSession:
     """``join`` once, then let ``keep`` run for as long as the node lives."""
 
     def __init__(

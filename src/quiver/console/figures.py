@@ -17,10 +17,10 @@ import msgspec
 from quiver.client import AsyncClient
 from quiver.console.latency import PublishLatency
 from quiver.console.snapshot import (
-    NodeFigures,
-    Snapshot,
-    SubscriptionFigures,
-    TopicFigures,
+    ConsoleSnapshot,
+    NodeMetricsRow,
+    SubscriptionMetricsRow,
+    TopicMetricsRow,
     Totals,
 )
 from quiver.errors import AccessRefused, QuiverError
@@ -65,14 +65,14 @@ class _Look(msgspec.Struct):
     size: int = 0
 
 
-class Figures:
+class MetricsCollector:
     """Those of one viewer: a client sees what its principal may see."""
 
     def __init__(self, client: AsyncClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._topics: dict[str, TopicFigures] = {}
-        self._subscriptions: dict[str, SubscriptionFigures] = {}
+        self._topics: dict[str, TopicMetricsRow] = {}
+        self._subscriptions: dict[str, SubscriptionMetricsRow] = {}
         self._ends: dict[str, _Look] = {}
         self._depths: dict[str, _Look] = {}
         self._topic_turns = Turns(LOOKS_MAX)
@@ -81,7 +81,7 @@ class Figures:
         self._may_not_peek: set[str] = set()
         self._latency = PublishLatency()
 
-    async def take(self) -> Snapshot:
+    async def take(self) -> ConsoleSnapshot:
         node = await self._node()
         topics, subscriptions = await self._names()
         await self._each(self._topic_turns.next(self._topics), self._look_at_topic)
@@ -89,7 +89,7 @@ class Figures:
             self._subscription_turns.next(self._subscriptions), self._look_at_subscription
         )
         await self._each(self._peek_turns.next(self._waiting()), self._look_at_oldest)
-        return Snapshot(
+        return ConsoleSnapshot(
             time_ms=self._clock.time_us() // 1000,
             node=node,
             totals=self._totals(),
@@ -99,12 +99,12 @@ class Figures:
             more_subscriptions=subscriptions - len(self._subscriptions),
         )
 
-    async def _node(self) -> NodeFigures:
+    async def _node(self) -> NodeMetricsRow:
         began = self._clock.monotonic()
         node = await self._client.describe_node()
         answer_ms = (self._clock.monotonic() - began) * 1000
         p50_ms, p99_ms = self._latency.between(node.counters, 0.5, 0.99)
-        return NodeFigures(
+        return NodeMetricsRow(
             name=node.node,
             software=node.software,
             uptime_s=node.uptime_s,
@@ -121,7 +121,7 @@ class Figures:
         topics = await self._client.list_topics()
         self._topics = {
             one.name: self._topics.get(one.name)
-            or TopicFigures(name=one.name, partitions=len(one.partitions))
+            or TopicMetricsRow(name=one.name, partitions=len(one.partitions))
             for one in topics[:ROWS_MAX]
         }
         subscriptions = await self._client.list_subscriptions()
@@ -154,7 +154,7 @@ class Figures:
         before = self._ends.get(name)
         self._ends[name] = _Look(now, end, size)
         begin = sum(one.start_offset or 0 for one in info.partitions)
-        told = TopicFigures(
+        told = TopicMetricsRow(
             name=name, partitions=len(info.partitions), messages=end - begin, bytes=size
         )
         if before is not None:
@@ -229,10 +229,10 @@ def _rate(added: int, seconds: float) -> float:
     return max(0, added) / max(seconds, 1e-3)
 
 
-def _subscription(info: SubscriptionInfo) -> SubscriptionFigures:
+def _subscription(info: SubscriptionInfo) -> SubscriptionMetricsRow:
     ready = (info.ready or 0) + (info.unseen or 0)
     delayed, leased = info.delayed or 0, info.leased or 0
-    return SubscriptionFigures(
+    return SubscriptionMetricsRow(
         name=info.name,
         is_queue=info.is_queue,
         topics=list(info.settings.topics),

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from quiver.client import AsyncClient
-from quiver.console.figures import Figures
+from quiver.console.figures import MetricsCollector
 from quiver.model.clock import Clock
 
 FRESH_S = 0.9
@@ -23,7 +23,7 @@ WAIT_S = 2.0
 _encode = msgspec.json.Encoder().encode
 
 
-class LiveFigures:
+class LiveMetrics:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._views: WeakKeyDictionary[AsyncClient, _View] = WeakKeyDictionary()
@@ -32,7 +32,7 @@ class LiveFigures:
         """The newest frame; an older one, or none, if a new one takes too long."""
         view = self._views.get(client)
         if view is None:
-            view = self._views[client] = _View(Figures(client, self._clock), self._clock)
+            view = self._views[client] = _View(MetricsCollector(client, self._clock), self._clock)
         return await view.frame()
 
     async def close(self) -> None:
@@ -43,7 +43,7 @@ class LiveFigures:
 class _View:
     """What the viewers with one client see."""
 
-    def __init__(self, figures: Figures, clock: Clock) -> None:
+    def __init__(self, figures: MetricsCollector, clock: Clock) -> None:
         self._figures = figures
         self._clock = clock
         self._text: str | None = None

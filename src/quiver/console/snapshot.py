@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class NodeFigures(msgspec.Struct, kw_only=True):
+class NodeMetricsRow(msgspec.Struct, kw_only=True):
     name: str
     software: str
     uptime_s: float
@@ -20,7 +20,7 @@ class NodeFigures(msgspec.Struct, kw_only=True):
     publish_p99_ms: float | None = None
 
 
-class TopicFigures(msgspec.Struct, kw_only=True):
+class TopicMetricsRow(msgspec.Struct, kw_only=True):
     name: str
     partitions: int
     messages: int = 0
@@ -30,7 +30,7 @@ class TopicFigures(msgspec.Struct, kw_only=True):
     byte_rate: float = 0.0
 
 
-class SubscriptionFigures(msgspec.Struct, kw_only=True):
+class SubscriptionMetricsRow(msgspec.Struct, kw_only=True):
     name: str
     is_queue: bool
     topics: list[str]
@@ -62,12 +62,12 @@ class Totals(msgspec.Struct, kw_only=True):
     oldest_s: float = 0.0
 
 
-class Snapshot(msgspec.Struct, kw_only=True):
+class ConsoleSnapshot(msgspec.Struct, kw_only=True):
     time_ms: int
-    node: NodeFigures
+    node: NodeMetricsRow
     totals: Totals
-    topics: list[TopicFigures]
-    subscriptions: list[SubscriptionFigures]
+    topics: list[TopicMetricsRow]
+    subscriptions: list[SubscriptionMetricsRow]
     more_topics: int = 0
     """How many are there that are not in the list."""
     more_subscriptions: int = 0

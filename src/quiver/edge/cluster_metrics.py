@@ -10,11 +10,11 @@ from collections import defaultdict
 
 import msgspec
 
-from quiver.metrics.sample import Sample, TopicSample
+from quiver.metrics.sample import NodeSample, TopicSample
 from quiver.protocol import ClusterInfo, PartitionPlacement
 
 
-def with_cluster(sample: Sample, cluster: ClusterInfo | None, node: str) -> Sample:
+def with_cluster(sample: NodeSample, cluster: ClusterInfo | None, node: str) -> NodeSample:
     """The sample of ``node`` with what it has to tell of the cluster, if it is in one."""
     if cluster is None:
         return sample

@@ -24,7 +24,7 @@ from quiver.broker.alerts.service import Tell
 from quiver.broker.broker import Broker, BrokerLimits
 from quiver.broker.partition.replicated_storage import ReplicatedStorage
 from quiver.client import AsyncClient
-from quiver.cluster.control.admin import Administration
+from quiver.cluster.control.admin import ClusterAdministration
 from quiver.cluster.metadata.open import open_store
 from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.node import ClusterNode, ClusterSettings
@@ -32,7 +32,7 @@ from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.auth.authority import Authority
-from quiver.edge.auth.bootstrap_token import make_first_token
+from quiver.edge.auth.bootstrap_token import make_bootstrap_token
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
@@ -41,8 +41,8 @@ from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.native.server import NativeServer
-from quiver.edge.observability import Observing
-from quiver.edge.peers.peer_broker import OtherNodes
+from quiver.edge.observability import Observability
+from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers, peer_secret
 from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
@@ -94,7 +94,7 @@ class Node:
         """What every listener of this node encrypts with, if it does."""
         self._http: HttpServer | None = None
         self._pushers: Pushers | None = None
-        self._observing: Observing | None = None
+        self._observability: Observability | None = None
         self._targets = Targets(config.web.webhook_targets)
         self.http_address: Address | None = None
         """Where HTTP is spoken, if it is."""
@@ -143,10 +143,10 @@ class Node:
         metadata = self.config.metadata
         self._store = await open_store(metadata, folder, self._clock)
         limits, metrics = self.config.limits, NodeMetrics(self.config.metrics.names_max)
-        storage, elsewhere, secret = None, None, None
+        storage, remote, secret = None, None, None
         if metadata.store == "etcd":
             secret = await peer_secret(self._store)
-            storage, elsewhere = self._as_member(self._store, secret)
+            storage, remote = self._as_member(self._store, secret)
         self._broker = Broker(
             folder,
             self._store,
@@ -157,7 +157,7 @@ class Node:
             on_unread_lost=metrics.unread_lost.inc,
             traffic=metrics.traffic,
             storage=storage,
-            elsewhere=elsewhere,
+            remote=remote,
             limits=BrokerLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
@@ -167,10 +167,10 @@ class Node:
         await self._broker.open()
         if storage is not None and self._member is not None:
             self._follow(self._member, storage, self._broker)
-        self._observing = Observing(
+        self._observability = Observability(
             self.config, self._broker, metrics, self._clock, self._alert_webhooks()
         )
-        self._observing.start()
+        self._observability.start()
         self._tokens = TokenStore(self._store, self._clock)
         await self._tokens.load()
         self._tokens.start()
@@ -189,19 +189,19 @@ class Node:
                 principal_quotas=self.config.principal_quotas,
                 is_queue=self._broker.is_queue,
             ),
-            observing=self._observing,
+            observability=self._observability,
             require_target=self._require_target,
             member=self._member,
             peers=self._peers,
         )
         self.services.authority.peer_secret = secret
         if self._member is not None:
-            self.services.cluster = Administration(self._store, self._member.view)
+            self.services.cluster = ClusterAdministration(self._store, self._member.view)
         return self.services
 
     # ------------------------------------------------------------------ in a cluster
 
-    def _as_member(self, store: MetadataStore, secret: str) -> tuple[ReplicatedStorage, OtherNodes]:
+    def _as_member(self, store: MetadataStore, secret: str) -> tuple[ReplicatedStorage, PeerBroker]:
         """What makes this node one of a cluster. It joins once it listens."""
         config, clock = self.config, self._clock
         node = NodeId(config.name)
@@ -219,14 +219,14 @@ class Node:
             new_disk_name=lambda: secrets.token_hex(16),
         )
         storage = ReplicatedStorage(self._member, clock, self._threads)
-        return storage, OtherNodes(self._peers, clock, self._leader_of)
+        return storage, PeerBroker(self._peers, clock, self._leader_of)
 
     def _nodes(self) -> Mapping[NodeId, NodeRecord]:
         return {} if self._member is None else self._member.view.state.nodes
 
     def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
         assert self._broker is not None
-        return self._broker.following.logs_of(partition)
+        return self._broker.listener.logs_of(partition)
 
     def _leader_of(self, topic: str, index: int) -> str | None:
         assert self._broker is not None
@@ -237,14 +237,14 @@ class Node:
 
         def load(entries: tuple[Entry, ...], revision: int) -> None:
             storage.learn(entries)
-            broker.following.reload(entries, revision)
+            broker.listener.reload(entries, revision)
 
         def commit(changes: tuple[Entry | Delete, ...], revision: int) -> None:
             storage.learn(changes)
-            broker.following.apply(changes, revision)
+            broker.listener.apply(changes, revision)
 
         member.view.on_load, member.view.on_commit = load, commit
-        storage.on_lead = broker.following.leads_now
+        storage.on_lead = broker.listener.leads_now
 
     async def _join(self, member: ClusterNode, native: Address) -> None:
         record = member.membership.record
@@ -281,7 +281,7 @@ class Node:
             self._tls_watch = asyncio.create_task(self.tls.watch(self._clock))
         if security.authentication and not security.admin_names:
             assert self._tokens is not None
-            path = await make_first_token(self._tokens, self.config.data)
+            path = await make_bootstrap_token(self._tokens, self.config.data)
             if path is not None:
                 logger.info("the first token was made; it may do everything", file=path)
 
@@ -289,9 +289,9 @@ class Node:
         """Drain, then close from the outside in. May be called twice."""
         if self._member is not None:
             await self._member.hand_over()  # others go on with it while this node drains
-        if self._observing is not None:
-            await self._observing.stop()
-            self._observing = None
+        if self._observability is not None:
+            await self._observability.stop()
+            self._observability = None
         if self._pushers is not None:
             await self._pushers.stop()
             self._pushers = None
@@ -345,8 +345,8 @@ def advertised(given: str, native: Address) -> str:
     """Where other nodes and clients reach this one."""
     host, _, port = given.rpartition(":")
     if not given:
-        anywhere = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
-        return str(Address(socket.gethostname() if anywhere else native.host, native.port))
+        router = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
+        return str(Address(socket.gethostname() if router else native.host, native.port))
     return given if host and port.isdigit() else str(Address(given, native.port))
 
 

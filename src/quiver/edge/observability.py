@@ -22,7 +22,7 @@ from quiver.config.alert_rule import rules_in_force
 from quiver.edge.cluster_metrics import with_cluster
 from quiver.metrics import NodeMetrics
 from quiver.metrics.exposition import exposition
-from quiver.metrics.sample import Sample
+from quiver.metrics.sample import NodeSample
 from quiver.model.clock import Clock
 from quiver.protocol import AlertInfo, ClusterInfo
 from quiver.version import __version__
@@ -33,7 +33,7 @@ logger = structlog.get_logger()
 _encode = msgspec.json.Encoder().encode
 
 
-class Observing:
+class Observability:
     def __init__(
         self,
         config: NodeConfig,
@@ -98,7 +98,7 @@ class Observing:
             await asyncio.sleep(0)  # others have their turn
         return b"".join(pieces)
 
-    async def _sample(self) -> Sample:
+    async def _sample(self) -> NodeSample:
         metrics = self._metrics
         sample = msgspec.structs.replace(
             await self._broker.sample(),

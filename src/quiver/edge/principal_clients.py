@@ -21,7 +21,7 @@ from quiver.client import AsyncClient, Tls
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.auth.principal import Principal
 from quiver.edge.in_process import InProcessDialer
-from quiver.edge.limits.failed_logins import Attempts
+from quiver.edge.limits.failed_logins import FailedLogins
 from quiver.edge.services import NodeServices
 from quiver.errors import Overloaded, QuiverError, Unauthenticated
 from quiver.model.clock import Clock
@@ -156,7 +156,7 @@ class ForwarderClients:
         self._tls = tls
         self._clients_max = clients_max
         self._held: OrderedDict[bytes, _Forwarded] = OrderedDict()
-        self._attempts = Attempts(burst=_WRONG_BURST, per_second=_WRONG_PER_SECOND)
+        self._attempts = FailedLogins(burst=_WRONG_BURST, per_second=_WRONG_PER_SECOND)
 
     async def of(self, credentials: Shown) -> AsyncClient:
         """The client of a token; ``Unauthenticated`` if the nodes behind do not know it."""

@@ -12,7 +12,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
-from quiver.edge.observability import Observing
+from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
@@ -43,7 +43,7 @@ class NodeServices(msgspec.Struct, kw_only=True):
     node: str
     started: float
     authority: Authority
-    observing: Observing
+    observability: Observability
     member: ClusterNode | None = None
     """This node as a member of a cluster, if it is one."""
     peers: Peers | None = None
@@ -56,7 +56,7 @@ class NodeServices(msgspec.Struct, kw_only=True):
     """Of those who are asked one after the other, who is the first this time."""
 
     def __post_init__(self) -> None:
-        self.observing.cluster = self._described
+        self.observability.cluster = self._described
 
     def _described(self) -> ClusterInfo | None:
         return None if self.cluster is None else self.cluster.describe()

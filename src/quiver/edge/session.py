@@ -24,7 +24,7 @@ from quiver.broker.publish.copy import copy_entries
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.calls import PEER_REQUESTS_MAX, Calls
-from quiver.edge.calls.fan_out import Scatter
+from quiver.edge.calls.fan_out import FanOut
 from quiver.edge.calls.peers import answer_peer
 from quiver.edge.calls.subscriptions import Receiving, acknowledge, settle
 from quiver.edge.services import NodeServices
@@ -87,7 +87,7 @@ class Session:
         self._call_turn = asyncio.Lock()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._scatter = Scatter(services)
+        self._fan_out = FanOut(services)
         self._draining = False
         self._is_resting = False
         self.on_progress: Callable[[], None] = lambda: None
@@ -326,13 +326,13 @@ class Session:
                 await self._receive(waiting, request)
             elif isinstance(request, protocol.Copy):
                 await self._copy(waiting, request)
-            elif isinstance(request, protocol.Ack) and not self._scatter.is_needed(self.caller):
+            elif isinstance(request, protocol.Ack) and not self._fan_out.is_needed(self.caller):
                 await self._ack(waiting, request)
             elif isinstance(
                 request, protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
             ):
-                if self._scatter.is_needed(self.caller):
-                    settled = await self._scatter.settle(request)
+                if self._fan_out.is_needed(self.caller):
+                    settled = await self._fan_out.settle(request)
                 else:
                     settled = await settle(self._broker, request)
                 self.caller.settled(request)
@@ -405,8 +405,8 @@ class Session:
 
     async def _receive(self, waiting: _Waiting, request: protocol.Receive) -> None:
         """Like ``_fetch``: waiting holds nobody up, and one reply is in the making at a time."""
-        if self._scatter.is_needed(self.caller):
-            await self._receive_anywhere(waiting, request)
+        if self._fan_out.is_needed(self.caller):
+            await self._receive_cluster_wide(waiting, request)
             return
         receiving = Receiving(self._broker, self._services.clock, request)
         asked = request.messages_max
@@ -416,7 +416,7 @@ class Session:
                 request.messages_max = self.caller.room_for_messages(asked)
                 received = await receiving.attempt()
                 if not self._waits(waiting):
-                    receiving.give_back()
+                    receiving.requeue()
                     return
                 if received is not None:
                     if receiving.is_to_be_settled:
@@ -425,15 +425,15 @@ class Session:
                     return
             await receiving.wait()
 
-    async def _receive_anywhere(self, waiting: _Waiting, request: protocol.Receive) -> None:
+    async def _receive_cluster_wide(self, waiting: _Waiting, request: protocol.Receive) -> None:
         """The same from all nodes that lead partitions of the subscription."""
         await self._writable.wait()
         request.messages_max = self.caller.room_for_messages(request.messages_max)
         wait_s = min(max(request.wait_ms, 0) / 1000, FETCH_WAIT_S_MAX)
         deadline = self._services.clock.monotonic() + wait_s
-        reply, body = await self._scatter.receive(request, deadline)
+        reply, body = await self._fan_out.receive(request, deadline)
         if not self._waits(waiting):
-            await self._scatter.give_back(reply)
+            await self._fan_out.requeue(reply)
             return
         if self._broker.subscriptions.is_to_be_settled(request.subscription):
             self.caller.took(reply)

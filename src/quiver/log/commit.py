@@ -75,7 +75,7 @@ class Roll(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """Entries to write with the rolls between them, then a sync, then upkeep that rests on it.
+    """Entries to write with the rolls between them, then a sync, then maintenance that rests on it.
 
     ``files`` (a checkpoint, with the indexes it counts on) replace their elders only once the entries
     are synced; ``removals`` are files that no checkpoint names any more.

@@ -295,14 +295,14 @@ class PartitionLog:
         """The first offset appended at or after ``time``; the next offset if there is none yet."""
         return await self._run_blocking(lambda: self._log.offset_at(time))
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
     def reconfigure(self, settings: LogSettings) -> None:
         """Go on with other settings, from the next append on."""
         self._log.settings = settings
         self._start_syncer()
 
-    async def settle(self) -> None:
+    async def wait_stored(self) -> None:
         """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
         while self._waiting:
             await self.with_disk(self._commit)

@@ -362,7 +362,7 @@ class SegmentedLog:
                 next_offset=self.next_offset,
             )
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
     @property
     def size(self) -> int:

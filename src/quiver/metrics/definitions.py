@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -19,21 +19,21 @@ class Kind(StrEnum):
 class Definition(msgspec.Struct, frozen=True):
     name: str
     """As it is served; of a counter with its ``_total``."""
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 
 
 def _counter(name: str, help_text: str, *labels: str) -> Definition:
-    return Definition(f"quiver_{name}_total", Kind.COUNTER, help_text, labels)
+    return Definition(f"quiver_{name}_total", MetricKind.COUNTER, help_text, labels)
 
 
 def _gauge(name: str, help_text: str, *labels: str) -> Definition:
-    return Definition(f"quiver_{name}", Kind.GAUGE, help_text, labels)
+    return Definition(f"quiver_{name}", MetricKind.GAUGE, help_text, labels)
 
 
 def _histogram(name: str, help_text: str, *labels: str) -> Definition:
-    return Definition(f"quiver_{name}", Kind.HISTOGRAM, help_text, labels)
+    return Definition(f"quiver_{name}", MetricKind.HISTOGRAM, help_text, labels)
 
 
 # ------------------------------------------------------------------ the node

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, generate_latest
 
 from quiver.metrics import definitions as figures
-from quiver.metrics.definitions import Definition, Kind
+from quiver.metrics.definitions import Definition, MetricKind
 from quiver.metrics.distribution import Distribution
 from quiver.metrics.node_metrics import NodeMetrics
-from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
 from quiver.metrics.traffic import OTHERS, ByName, SubscriptionCounts, TopicCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,7 +50,7 @@ _REPLICAS: tuple[tuple[Definition, Callable[[TopicSample], int | None]], ...] = 
 
 
 def exposition(
-    metrics: NodeMetrics, sample: Sample, *, node: str, version: str, firing: dict[str, int]
+    metrics: NodeMetrics, sample: NodeSample, *, node: str, version: str, firing: dict[str, int]
 ) -> Iterator[bytes]:
     """The text in pieces of bounded size. ``firing``: how many alerts do, by severity."""
     yield _of_registry(metrics.registry)
@@ -71,7 +71,7 @@ def _of_registry(registry: CollectorRegistry) -> bytes:
 
 
 def _node(
-    metrics: NodeMetrics, sample: Sample, node: str, version: str, firing: dict[str, int]
+    metrics: NodeMetrics, sample: NodeSample, node: str, version: str, firing: dict[str, int]
 ) -> Iterator[str]:
     names = f'node="{escaped(node)}",version="{escaped(version)}"'
     yield from _family(figures.BUILD_INFO, [(names, 1)])
@@ -132,7 +132,7 @@ def _subscriptions(
             ("ready", one.ready),
             ("delayed", one.delayed),
             ("leased", one.leased),
-            ("dead", one.dead + one.condemned),
+            ("dead", one.dead + one.dead_letter_pending),
         )
     ]
     yield from _family(figures.MESSAGES, states)
@@ -150,7 +150,7 @@ def _sum(subscriptions: list[SubscriptionSample]) -> list[SubscriptionSample]:
             ready=sum(one.ready for one in subscriptions),
             delayed=sum(one.delayed for one in subscriptions),
             leased=sum(one.leased for one in subscriptions),
-            condemned=sum(one.condemned for one in subscriptions),
+            dead_letter_pending=sum(one.dead_letter_pending for one in subscriptions),
             dead=sum(one.dead for one in subscriptions),
             oldest_age_s=max(one.oldest_age_s for one in subscriptions),
         )
@@ -196,7 +196,7 @@ def _family(definition: Definition, rows: Sequence[tuple[str, float]]) -> Iterat
 def _histograms(definition: Definition, rows: Sequence[tuple[str, Distribution]]) -> Iterator[str]:
     """A histogram with all its labels, those apart of which nothing was ever seen: they would be
     most of the lines of a large node."""
-    assert definition.kind is Kind.HISTOGRAM
+    assert definition.kind is MetricKind.HISTOGRAM
     yield _header(definition)
     seen = [(label, values) for label, values in rows if any(values.counts)]
     for first in range(0, len(seen), _ROWS_AT_ONCE):

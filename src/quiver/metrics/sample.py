@@ -22,7 +22,7 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored and was not yet looked at is ready, too."""
     delayed: int = 0
     leased: int = 0
-    condemned: int = 0
+    dead_letter_pending: int = 0
     """On the way to the dead letters."""
     dead: int = 0
     """Dead-lettered, and the original still stored."""
@@ -32,10 +32,10 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        return self.ready + self.delayed + self.leased + self.condemned
+        return self.ready + self.delayed + self.leased + self.dead_letter_pending
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     """Counts (``requests``, ``errors``) are since the node started."""
 
     time_us: int

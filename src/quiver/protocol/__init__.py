@@ -54,16 +54,16 @@ from quiver.protocol.deliver import (
     Settled,
     Settlement,
 )
-from quiver.protocol.groups import Heartbeat, Leave, Membership
+from quiver.protocol.groups import GroupMembership, Heartbeat, Leave
 from quiver.protocol.inspect import (
     Cancel,
     Counted,
     FindMessage,
-    GlanceInfo,
     MessageFound,
     PartitionDeliveries,
     Peek,
     Peeked,
+    PeekedBatchInfo,
     Place,
     Purge,
     ReadState,
@@ -154,7 +154,7 @@ __all__ = [
     "Fetched",
     "FindMessage",
     "FindOffset",
-    "GlanceInfo",
+    "GroupMembership",
     "Heartbeat",
     "Hello",
     "Leave",
@@ -162,7 +162,6 @@ __all__ = [
     "ListSubscriptions",
     "ListTokens",
     "ListTopics",
-    "Membership",
     "MessageFound",
     "Metrics",
     "MovePartition",
@@ -176,6 +175,7 @@ __all__ = [
     "PartitionPlacement",
     "Peek",
     "Peeked",
+    "PeekedBatchInfo",
     "PeerAnswer",
     "Ping",
     "Place",

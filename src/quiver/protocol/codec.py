@@ -22,7 +22,7 @@ from quiver.protocol.cluster import (
 )
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
 from quiver.protocol.deliver import Ack, Extend, Nack, Receive, Received, Return, Settled
-from quiver.protocol.groups import Heartbeat, Leave, Membership
+from quiver.protocol.groups import GroupMembership, Heartbeat, Leave
 from quiver.protocol.inspect import (
     Cancel,
     Counted,
@@ -123,7 +123,7 @@ AnyReply = (
     | Subscriptions
     | Received
     | Settled
-    | Membership
+    | GroupMembership
     | Peeked
     | Counted
     | Redriven

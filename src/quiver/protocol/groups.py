@@ -12,7 +12,7 @@ class Heartbeat(Request, tag="heartbeat"):
     consumer: str
 
 
-class Membership(Reply, tag="membership"):
+class GroupMembership(Reply, tag="membership"):
     """The partitions that the member reads, as ``topic/partition``."""
 
     partitions: list[str]

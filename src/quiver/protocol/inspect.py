@@ -41,7 +41,7 @@ class Peek(Request, tag="peek"):
     states: list[str] = msgspec.field(default_factory=lambda: ["ready", "delayed", "leased"])
 
 
-class GlanceInfo(msgspec.Struct, kw_only=True):
+class PeekedBatchInfo(msgspec.Struct, kw_only=True):
     """Pending messages of one partition. Bitmaps and entries are as in a portion."""
 
     topic: str
@@ -55,9 +55,9 @@ class GlanceInfo(msgspec.Struct, kw_only=True):
 
 
 class Peeked(Reply, tag="peeked"):
-    """The body is the entries of each glance, one after the other."""
+    """The body is the entries of each batch, one after the other."""
 
-    glances: list[GlanceInfo]
+    batches: list[PeekedBatchInfo] = msgspec.field(name="glances")
 
 
 class Purge(Request, tag="purge"):

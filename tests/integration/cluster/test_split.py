@@ -114,13 +114,13 @@ def test_a_child_led_elsewhere_waits_for_its_parent(three: Cluster, ordering: st
     for key in moved:
         client.publish(topic, b"after", key=key)
     # Asked of the node that leads the child alone, and so holds nothing but what must wait.
-    elsewhere = three.client(three.leader(topic, child.index))
-    first = elsewhere.receive(f"{topic}-read", 100, wait="10s", consumer="one")
+    remote = three.client(three.leader(topic, child.index))
+    first = remote.receive(f"{topic}-read", 100, wait="10s", consumer="one")
     assert {message.payload for message in first} == {b"before"}
     client.ack(f"{topic}-read", first[:-1])
-    assert elsewhere.receive(f"{topic}-read", 100, wait="1s", consumer="one") == []
+    assert remote.receive(f"{topic}-read", 100, wait="1s", consumer="one") == []
     client.ack(f"{topic}-read", first[-1:])
-    second = elsewhere.receive(f"{topic}-read", 100, wait="10s", consumer="one")
+    second = remote.receive(f"{topic}-read", 100, wait="10s", consumer="one")
     assert sorted(message.key.decode() for message in second if message.key) == sorted(moved)
 
 

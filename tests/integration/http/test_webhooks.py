@@ -27,15 +27,15 @@ class Endpoint:
         self._statuses = list(statuses) or [200]
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.under_way = self.under_way_max = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.barrier = asyncio.Event()
+        self.barrier.set()
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
         self.under_way += 1
         self.under_way_max = max(self.under_way, self.under_way_max)
         self.requests.append((dict(request.headers), await request.read()))
-        await self.gate.wait()
+        await self.barrier.wait()
         self.under_way -= 1
         status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
         headers = {"Location": "/elsewhere"} if status == 302 else {}
@@ -62,7 +62,7 @@ async def endpoint(*statuses: int) -> AsyncIterator[Endpoint]:
     try:
         yield made
     finally:
-        made.gate.set()
+        made.barrier.set()
         await runner.cleanup()
 
 
@@ -120,9 +120,9 @@ async def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> No
         await node.queue(push={"url": hook.url, "concurrency": 3})
         await publish(node, *range(40))
         await until(lambda: len(hook.bodies) >= 20)  # it has found its pace by now
-        hook.gate.clear()
+        hook.barrier.clear()
         await until(lambda: hook.under_way == 3)
-        hook.gate.set()
+        hook.barrier.set()
         await until(lambda: sorted(set(hook.bodies)) == list(range(40)))
         assert hook.under_way_max <= 3
 
@@ -130,13 +130,13 @@ async def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> No
 @edge_test
 async def test_a_push_that_ends_with_the_node_gives_its_messages_back(tmp_path: Path) -> None:
     async with endpoint() as hook:
-        hook.gate.clear()
+        hook.barrier.clear()
         async with http_node(tmp_path, web=INSIDE) as node:
             await node.queue(push={"url": hook.url})
             await publish(node, "kept")
             await until(lambda: hook.under_way == 1)
             await node.node.stop()
-            hook.gate.set()
+            hook.barrier.set()
         async with http_node(tmp_path) as node:  # without webhooks: nobody else takes it
             [message] = await node.received(wait=20)
             assert message["body"] == "kept"

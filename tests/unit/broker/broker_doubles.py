@@ -54,7 +54,7 @@ async def open_broker(
     disk: Disk,
     *,
     clock: Clock | None = None,
-    gate: Gate | None = None,
+    barrier: Gate | None = None,
     checks: Gate | None = None,
     wrap: Callable[[MetadataStore], MetadataStore] = lambda store: store,
     **limits: Any,
@@ -69,7 +69,7 @@ async def open_broker(
         wrap(store),
         disk=disk,
         clock=clock,
-        run_blocking=gate or Gate(),
+        run_blocking=barrier or Gate(),
         run_checks=checks,
         limits=BrokerLimits(**limits),
     )
@@ -77,8 +77,8 @@ async def open_broker(
         await broker.open()
         yield broker
     finally:
-        if gate is not None:
-            gate.open()
+        if barrier is not None:
+            barrier.open()
         try:
             await broker.close()
         finally:

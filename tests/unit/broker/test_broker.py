@@ -326,16 +326,16 @@ async def test_whoever_still_looks_at_a_deleted_topic_does_not_bring_it_back(
     tmp_path: Path,
 ) -> None:
     """A description under way must not leave a partition of the old topic for the new one."""
-    disk, gate = SimulatedDisk(1), Gate()
-    async with open_broker(tmp_path, disk, gate=gate) as broker:
+    disk, barrier = SimulatedDisk(1), Gate()
+    async with open_broker(tmp_path, disk, barrier=barrier) as broker:
         await broker.create_topic("orders", TopicSettings(partitions=8))
-        gate.shut()
+        barrier.shut()
         describing = asyncio.create_task(broker.describe_topic("orders"))
         opening = asyncio.create_task(broker.open_producer("name", "orders"))
-        await until(lambda: gate.waiting > 0)
+        await until(lambda: barrier.waiting > 0)
         deleting = asyncio.create_task(broker.delete_topic("orders"))
         await until(lambda: broker.topic_count == 0)
-        gate.open()
+        barrier.open()
         await deleting
         for asked in (describing, opening):
             with pytest.raises(TopicNotFound):

@@ -59,7 +59,7 @@ class TestSurface:
     def test_blocking_classes_have_the_methods_of_the_async_ones(
         self, blocking: type, original: type
     ) -> None:
-        internal = {"open", "abort", "full", "next_chunk", "opened_sender", "opened_intake"}
+        internal = {"open", "abort", "full", "next_chunk", "opened_sender", "opened_validator"}
         for name, method in inspect.getmembers(original):
             if name.startswith("_") or name in internal:
                 continue

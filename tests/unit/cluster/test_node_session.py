@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quiver.cluster.metadata.sqlite import SqliteStore
-from quiver.cluster.node_session import Membership
+from quiver.cluster.node_session import NodeSession
 from quiver.cluster.records import NOBODY, NodeId, NodeRecord, SessionId, decode, node_key
 from quiver.errors import InvalidSetting
 from quiver.testing.clock import ManualClock
@@ -41,7 +41,7 @@ async def settled(store: SqliteStore) -> None:
 
 
 @asynccontextmanager
-async def kept(membership: Membership) -> AsyncIterator[None]:
+async def kept(membership: NodeSession) -> AsyncIterator[None]:
     keeping = asyncio.create_task(membership.keep())
     try:
         yield
@@ -53,7 +53,7 @@ async def kept(membership: Membership) -> AsyncIterator[None]:
 @async_test
 async def test_a_node_that_joins_is_registered_under_its_session(path: str) -> None:
     async with opened(path) as (store, clock):
-        membership = Membership(store, clock, NodeRecord(id=A, zone="z"), 3)
+        membership = NodeSession(store, clock, NodeRecord(id=A, zone="z"), 3)
         session = await membership.join()
         entry = await store.get(node_key(A))
         assert entry is not None
@@ -64,7 +64,7 @@ async def test_a_node_that_joins_is_registered_under_its_session(path: str) -> N
 @async_test
 async def test_a_node_that_keeps_its_lease_stays(path: str) -> None:
     async with opened(path) as (store, clock):
-        membership = Membership(store, clock, NodeRecord(id=A), 3)
+        membership = NodeSession(store, clock, NodeRecord(id=A), 3)
         session = await membership.join()
         async with kept(membership):
             for _ in range(20):
@@ -77,7 +77,7 @@ async def test_a_node_that_keeps_its_lease_stays(path: str) -> None:
 @async_test
 async def test_a_node_that_does_not_is_gone_after_the_lease(path: str) -> None:
     async with opened(path) as (store, clock):
-        await Membership(store, clock, NodeRecord(id=A), 3).join()
+        await NodeSession(store, clock, NodeRecord(id=A), 3).join()
         await clock.advance(3.1)
         await settled(store)
         assert await store.get(node_key(A)) is None
@@ -86,7 +86,7 @@ async def test_a_node_that_does_not_is_gone_after_the_lease(path: str) -> None:
 @async_test
 async def test_a_lost_lease_is_told_and_followed_by_a_new_session(path: str) -> None:
     async with opened(path) as (store, clock):
-        membership = Membership(store, clock, NodeRecord(id=A), 3)
+        membership = NodeSession(store, clock, NodeRecord(id=A), 3)
         told: list[SessionId] = []
         membership.on_session = told.append
         first = await membership.join()
@@ -103,8 +103,8 @@ async def test_a_lost_lease_is_told_and_followed_by_a_new_session(path: str) -> 
 @async_test
 async def test_a_process_that_starts_again_takes_its_name_over(path: str) -> None:
     async with opened(path) as (store, clock):
-        first = await Membership(store, clock, NodeRecord(id=A, disk="d"), 3).join()
-        second = await Membership(store, clock, NodeRecord(id=A, disk="d"), 3).join()
+        first = await NodeSession(store, clock, NodeRecord(id=A, disk="d"), 3).join()
+        second = await NodeSession(store, clock, NodeRecord(id=A, disk="d"), 3).join()
         entry = await store.get(node_key(A))
         assert entry is not None
         assert decode(entry.value, NodeRecord).session == second != first
@@ -113,15 +113,15 @@ async def test_a_process_that_starts_again_takes_its_name_over(path: str) -> Non
 @async_test
 async def test_another_node_of_the_same_name_is_refused(path: str) -> None:
     async with opened(path) as (store, clock):
-        await Membership(store, clock, NodeRecord(id=A, disk="one"), 3).join()
+        await NodeSession(store, clock, NodeRecord(id=A, disk="one"), 3).join()
         with pytest.raises(InvalidSetting, match="another node"):
-            await Membership(store, clock, NodeRecord(id=A, disk="two"), 3).join()
+            await NodeSession(store, clock, NodeRecord(id=A, disk="two"), 3).join()
 
 
 @async_test
 async def test_a_node_that_leaves_is_gone_at_once(path: str) -> None:
     async with opened(path) as (store, clock):
-        membership = Membership(store, clock, NodeRecord(id=A), 3)
+        membership = NodeSession(store, clock, NodeRecord(id=A), 3)
         await membership.join()
         await membership.leave()
         assert await store.get(node_key(A)) is None

@@ -74,7 +74,7 @@ async def lead(node: ClusterNode, store: MemoryStore) -> None:
     assert record is not None
     await store.commit([], [Put(partition_key(P), encode(record))])
     async with asyncio.timeout(_SECONDS_MAX):
-        while not (replica := node.holdings.replica(P)) or not replica.is_leading:  # noqa: ASYNC110
+        while not (replica := node.replica_manager.replica(P)) or not replica.is_leading:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -87,7 +87,7 @@ async def test_a_replica_is_taken_up_again() -> None:
             if surprises:
                 raise surprises.pop()
 
-        node.holdings.on_opened = surprise
+        node.replica_manager.on_opened = surprise
         await lead(node, store)
         assert told == ["nobody foresaw this"]
 
@@ -130,7 +130,7 @@ async def test_a_lease_is_kept_after_an_answer_that_nobody_foresaw() -> None:
 async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again() -> None:
     async with member() as (node, store, told):
         await lead(node, store)
-        failed = node.holdings.replica(P)
+        failed = node.replica_manager.replica(P)
         assert failed is not None
         disk: Any = node._disk
         disk.fail("sync", errno.EIO, times=1)
@@ -143,14 +143,14 @@ async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again
         async with asyncio.timeout(_SECONDS_MAX):
             while not _leads_anew(node, failed):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        again = node.holdings.replica(P)
+        again = node.replica_manager.replica(P)
         assert again is not None
         await again.leading.publish(batch_of(b"two")).committed
         assert told == []
 
 
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:
-    replica = node.holdings.replica(P)
+    replica = node.replica_manager.replica(P)
     return replica is not None and replica is not before and replica.is_leading
 
 

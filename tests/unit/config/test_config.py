@@ -338,8 +338,8 @@ class TestDefinitions:
     def test_the_commented_file_holds_every_setting_at_its_default(self, tmp_path: Path) -> None:
         document = toml_document()
         sections = ("logging", "limits", "security", "quotas", "web", "metadata")
-        observing = ("metrics", "alerts")
-        assert tomllib.loads(document) == {section: {} for section in (*sections, *observing)}
+        observability = ("metrics", "alerts")
+        assert tomllib.loads(document) == {section: {} for section in (*sections, *observability)}
         uncommented = re.sub(r"^# (?=\w+ = )", "", document, flags=re.MULTILINE)
         loaded = load_config(path=written(tmp_path, uncommented), environment={})
         assert loaded.config == NodeConfig()

@@ -14,10 +14,10 @@ import pytest
 from quiver import AsyncClient
 from quiver.config import NodeConfig
 from quiver.console import live
-from quiver.console.figures import Figures, Turns
-from quiver.console.live import LiveFigures
+from quiver.console.figures import MetricsCollector, Turns
+from quiver.console.live import LiveMetrics
 from quiver.console.pages import POLICY, Pages
-from quiver.console.snapshot import Snapshot
+from quiver.console.snapshot import ConsoleSnapshot
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.node import Node
@@ -58,7 +58,7 @@ async def test_depths_sizes_and_ages_are_those_of_the_broker(tmp_path: Path) -> 
         await client.publish_many("emails", [{"n": n} for n in range(5)])
         await client.publish("emails", "later", delay="1h")
         await client.receive("emails", 2)
-        taken = await Figures(client, SystemClock()).take()
+        taken = await MetricsCollector(client, SystemClock()).take()
         [emails] = taken.subscriptions
         assert (emails.pending, emails.ready, emails.leased, emails.delayed) == (6, 3, 2, 1)
         assert emails.oldest_s is not None
@@ -75,7 +75,7 @@ async def test_rates_are_what_came_and_went_between_two_looks(tmp_path: Path) ->
     async with broker(tmp_path) as client:
         clock = ManualClock()
         await client.create_queue("emails")
-        figures = Figures(client, clock)
+        figures = MetricsCollector(client, clock)
         first = await figures.take()
         assert first.totals.published_rate == 0
         await client.publish_many("emails", list(range(20)))
@@ -97,7 +97,7 @@ async def test_no_more_is_looked_at_than_the_bound_and_everything_in_its_turn(
             await client.create_topic(f"t{number}")
             await client.publish(f"t{number}", "x")
         asked: list[str] = []
-        figures, describe = Figures(client, SystemClock()), client.describe_topic
+        figures, describe = MetricsCollector(client, SystemClock()), client.describe_topic
 
         async def counted(name: str) -> Any:
             asked.append(name)
@@ -124,12 +124,12 @@ async def test_a_frame_is_made_once_for_all_who_look(
             return await describe()
 
         monkeypatch.setattr(client, "describe_node", counted)
-        figures = LiveFigures(SystemClock())
+        figures = LiveMetrics(SystemClock())
         frames = await asyncio.gather(*(figures.frame(client) for _ in range(20)))
         assert asked == 1
         assert frames[0] is not None
         assert all(frame is frames[0] for frame in frames)
-        msgspec.json.decode(frames[0], type=Snapshot)
+        msgspec.json.decode(frames[0], type=ConsoleSnapshot)
 
 
 @async_test
@@ -138,7 +138,7 @@ async def test_a_node_that_answers_slowly_is_asked_less_often(
 ) -> None:
     async with broker(tmp_path) as client:
         clock, asked = ManualClock(), 0
-        figures, describe = LiveFigures(clock), client.describe_node
+        figures, describe = LiveMetrics(clock), client.describe_node
 
         async def slowly() -> Any:
             nonlocal asked
@@ -167,7 +167,7 @@ async def test_whoever_looks_waits_no_longer_than_the_bound(
             await asyncio.Event().wait()
 
         monkeypatch.setattr(client, "describe_node", never)
-        figures = LiveFigures(SystemClock())
+        figures = LiveMetrics(SystemClock())
         assert await figures.frame(client) is None
         await figures.close()
 

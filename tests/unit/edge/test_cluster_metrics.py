@@ -5,10 +5,10 @@ from __future__ import annotations
 from quiver.broker.alerts.machine import AlertMachine
 from quiver.config.alert_rule import AlertRule
 from quiver.edge.cluster_metrics import with_cluster
-from quiver.metrics.sample import Sample, TopicSample
+from quiver.metrics.sample import NodeSample, TopicSample
 from quiver.protocol import ClusterInfo, NodeInfo, PartitionPlacement
 
-SAMPLE = Sample(time_us=1, topics=[TopicSample(name="orders", size=7)], subscriptions=[])
+SAMPLE = NodeSample(time_us=1, topics=[TopicSample(name="orders", size=7)], subscriptions=[])
 ALL = ["a", "b", "c"]
 
 

@@ -11,9 +11,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from quiver.metrics import NodeMetrics
-from quiver.metrics.definitions import DEFINITIONS, Definition, Kind
+from quiver.metrics.definitions import DEFINITIONS, Definition, MetricKind
 from quiver.metrics.exposition import exposition
-from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
 from quiver.metrics.traffic import OTHERS
 
 UNITS = {"seconds", "bytes", "ratio"}
@@ -30,13 +30,13 @@ NOT_BASE_UNITS = {
 }
 
 
-def text_of(metrics: NodeMetrics, sample: Sample) -> str:
+def text_of(metrics: NodeMetrics, sample: NodeSample) -> str:
     firing = {"warning": 0, "critical": 1}
     pieces = exposition(metrics, sample, node="node-1", version="1", firing=firing)
     return b"".join(pieces).decode()
 
 
-def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, Sample]:
+def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
     """A node of which every figure has something to show."""
     metrics = NodeMetrics(names_max)
     metrics.errors.labels("disk_full").inc()
@@ -62,12 +62,12 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, Sample]:
                 ready=5,
                 delayed=1,
                 leased=2,
-                condemned=1,
+                dead_letter_pending=1,
                 dead=3,
                 oldest_age_s=number,
             )
         )
-    return metrics, Sample(time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7)
+    return metrics, NodeSample(time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7)
 
 
 def parsed(text: str) -> dict[str, Metric]:
@@ -98,12 +98,12 @@ def test_nothing_is_served_that_is_not_defined() -> None:
 def test_names_follow_the_conventions(one: Definition) -> None:
     words = one.name.split("_")
     assert re.fullmatch(r"quiver(_[a-z]+)+", one.name)
-    assert one.name.endswith("_total") == (one.kind is Kind.COUNTER)
+    assert one.name.endswith("_total") == (one.kind is MetricKind.COUNTER)
     assert not one.name.endswith(("_count", "_sum", "_bucket", "_created", "_gauge", "_histogram"))
     assert not NOT_BASE_UNITS & set(words)
     assert one.kind.value not in words
     assert all(re.fullmatch(r"[a-z_]+", label) for label in one.labels)
-    if one.kind is Kind.HISTOGRAM:
+    if one.kind is MetricKind.HISTOGRAM:
         assert words[-1] in UNITS
     assert re.fullmatch(r"[A-Z].*\.", one.help)
 
@@ -129,7 +129,7 @@ def test_buckets_add_up() -> None:
     metrics = NodeMetrics()
     for seconds, weight in ((0.0004, 1), (0.0005, 2), (0.7, 3), (99, 4)):
         metrics.traffic.fsync.add(seconds, weight)
-    text = text_of(metrics, Sample(time_us=0, topics=[], subscriptions=[]))
+    text = text_of(metrics, NodeSample(time_us=0, topics=[], subscriptions=[]))
     buckets = {
         sample.labels["le"]: sample.value
         for sample in parsed(text)["quiver_fsync_seconds"].samples
@@ -173,7 +173,7 @@ def test_what_is_served_comes_in_pieces() -> None:
 
 def test_names_are_escaped() -> None:
     metrics = NodeMetrics()
-    sample = Sample(time_us=0, topics=[], subscriptions=[])
+    sample = NodeSample(time_us=0, topics=[], subscriptions=[])
     pieces = exposition(metrics, sample, node='a"b\\c\nd', version="1", firing={})
     (info,) = parsed(b"".join(pieces).decode())["quiver_build_info"].samples
     assert info.labels["node"] == 'a"b\\c\nd'

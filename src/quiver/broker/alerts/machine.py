@@ -12,7 +12,7 @@ from collections import Counter
 from quiver.broker.alerts.alert import Alert, cleared, fired
 from quiver.broker.alerts.readings import Reader
 from quiver.config.alert_rule import AlertRule
-from quiver.metrics.sample import Sample
+from quiver.metrics.sample import NodeSample
 
 FIRING_MAX = 1000
 """How many alerts fire at a time. What comes on top of that waits until there is room."""
@@ -32,7 +32,7 @@ class AlertMachine:
     def firing_by_severity(self) -> dict[str, int]:
         return {"warning": 0, "critical": 0} | Counter(one.severity for one in self.firing)
 
-    def evaluate(self, sample: Sample, now: float) -> list[Alert]:
+    def evaluate(self, sample: NodeSample, now: float) -> list[Alert]:
         """What fires or clears with this sample, taken at ``now`` on a clock that never goes back."""
         changes: list[Alert] = []
         room = FIRING_MAX - sum(len(rule.firing) for rule in self._rules)
@@ -53,7 +53,7 @@ class _Rule:
         self._bad_since: dict[str, float] = {}
         self._good_since: dict[str, float] = {}
 
-    def evaluate(self, sample: Sample, now: float, room: int) -> list[Alert]:
+    def evaluate(self, sample: NodeSample, now: float, room: int) -> list[Alert]:
         readings = self._reader.read(sample, now)
         changes = self._clear(readings, sample.time_us, now)
         room += len(changes)

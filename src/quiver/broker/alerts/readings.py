@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from quiver.broker.alerts.trend import STEPS, Added, Growth
 from quiver.config.alert_rule import AlertRule
-from quiver.metrics.sample import Sample, SubscriptionSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample
 
 DEAD_LETTERS_WINDOW_S = 300.0
 ERRORS_WINDOW_S = 60.0
@@ -27,25 +27,25 @@ class Reader:
         self._rule = rule
         self._growth: dict[str, Growth] = {}
         self._added: dict[str, Added] = {}
-        self._read: Callable[[Sample, float], Readings] = getattr(self, f"_{rule.watch}")
+        self._read: Callable[[NodeSample, float], Readings] = getattr(self, f"_{rule.watch}")
 
-    def read(self, sample: Sample, now: float) -> Readings:
+    def read(self, sample: NodeSample, now: float) -> Readings:
         return self._read(sample, now)
 
-    def _subscriptions(self, sample: Sample) -> Iterable[SubscriptionSample]:
+    def _subscriptions(self, sample: NodeSample) -> Iterable[SubscriptionSample]:
         pattern = self._rule.on
         if pattern == "*":
             return [one for one in sample.subscriptions if not one.holds_dead_letters]
         return [one for one in sample.subscriptions if fnmatchcase(one.name, pattern)]
 
-    def _depth(self, sample: Sample, _: float) -> Readings:
+    def _depth(self, sample: NodeSample, _: float) -> Readings:
         return {one.name: one.lag for one in self._subscriptions(sample) if one.lag}
 
-    def _oldest_age(self, sample: Sample, _: float) -> Readings:
+    def _oldest_age(self, sample: NodeSample, _: float) -> Readings:
         found = self._subscriptions(sample)
         return {one.name: one.oldest_age_s for one in found if one.oldest_age_s}
 
-    def _lag_growing(self, sample: Sample, now: float) -> Readings:
+    def _lag_growing(self, sample: NodeSample, now: float) -> Readings:
         """Of what has nothing pending nothing is remembered."""
         pending = {one.name: one.lag for one in self._subscriptions(sample) if one.lag}
         self._growth = {name: one for name, one in self._growth.items() if name in pending}
@@ -55,7 +55,7 @@ class Reader:
             for name, lag in pending.items()
         }
 
-    def _dead_letters(self, sample: Sample, now: float) -> Readings:
+    def _dead_letters(self, sample: NodeSample, now: float) -> Readings:
         dead = {one.name: one.dead for one in self._subscriptions(sample)}
         self._added = {name: one for name, one in self._added.items() if name in dead}
         return {
@@ -63,7 +63,7 @@ class Reader:
             for name, count in dead.items()
         }
 
-    def _error_rate(self, sample: Sample, now: float) -> Readings:
+    def _error_rate(self, sample: NodeSample, now: float) -> Readings:
         requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)
         errors = self._lately("errors", sample.errors, now, ERRORS_WINDOW_S)
         return {"": errors / requests} if requests >= REQUESTS_MIN else {}
@@ -74,15 +74,15 @@ class Reader:
             added = self._added[name] = Added(window_s, level, now)
         return added.lately(level, now)
 
-    def _disk_low(self, sample: Sample, _: float) -> Readings:
+    def _disk_low(self, sample: NodeSample, _: float) -> Readings:
         return {} if sample.free_bytes is None else {"": sample.free_bytes}
 
-    def _under_replicated(self, sample: Sample, _: float) -> Readings:
+    def _under_replicated(self, sample: NodeSample, _: float) -> Readings:
         return {
             one.name: one.missing
             for one in sample.topics
             if one.missing and fnmatchcase(one.name, self._rule.on)
         }
 
-    def _node_down(self, sample: Sample, _: float) -> Readings:
+    def _node_down(self, sample: NodeSample, _: float) -> Readings:
         return dict.fromkeys(sample.nodes_down, 1)

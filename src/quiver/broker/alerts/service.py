@@ -15,7 +15,7 @@ import structlog
 
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
-from quiver.metrics.sample import Sample
+from quiver.metrics.sample import NodeSample
 from quiver.model.clock import Clock
 
 RECENT_MAX = 100
@@ -33,7 +33,7 @@ class AlertService:
     def __init__(
         self,
         machine: AlertMachine,
-        sample: Callable[[], Awaitable[Sample]],
+        sample: Callable[[], Awaitable[NodeSample]],
         clock: Clock,
         *,
         interval_s: float,

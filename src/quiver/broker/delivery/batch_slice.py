@@ -13,7 +13,7 @@ from quiver.model.ids import Offset
 from quiver.model.schema import TIMESTAMP
 
 
-def excerpt(
+def batch_slice(
     entry: StoredBatch, offsets: BitMap64, rows: pa.RecordBatch | None = None
 ) -> StoredBatch:
     """The rows at these offsets, in order. Only the first keeps its place in the envelope.

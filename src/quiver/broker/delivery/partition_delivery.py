@@ -19,8 +19,8 @@ from quiver.broker.delivery.batch_slice import extras_of
 from quiver.broker.delivery.machine.machine import Taken
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.machine.records import AnyRecord
-from quiver.broker.delivery.split_barrier import Gate
-from quiver.broker.delivery.state_log import PartitionState
+from quiver.broker.delivery.split_barrier import SplitBarrier
+from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.batch import StoredBatch
@@ -49,7 +49,7 @@ class Portion(msgspec.Struct, frozen=True):
     """Bytes of the entries."""
 
 
-class Glance(msgspec.Struct, frozen=True):
+class PeekedBatch(msgspec.Struct, frozen=True):
     """What a peek saw of one partition: pending messages, by state, and how often delivered."""
 
     topic: str
@@ -61,7 +61,7 @@ class Glance(msgspec.Struct, frozen=True):
     entries: list[StoredBatch]
 
 
-class Inbox:
+class PartitionDelivery:
     def __init__(
         self,
         *,
@@ -69,10 +69,10 @@ class Inbox:
         topic: str,
         topic_number: int,
         partition: int,
-        state: PartitionState,
+        state: DeliveryStateLog,
         clock: Clock,
         lease_ids: Iterator[int],
-        bury: Callable[[Inbox, list[StoredBatch], BitMap64], Awaitable[None]],
+        bury: Callable[[PartitionDelivery, list[StoredBatch], BitMap64], Awaitable[None]],
         counts: SubscriptionCounts | None = None,
     ) -> None:
         self.topic = topic
@@ -86,7 +86,7 @@ class Inbox:
         self._bury = bury
         self._counts = counts or SubscriptionCounts()
         self._burying: asyncio.Task[None] | None = None
-        self.gate: Gate | None = None
+        self.barrier: SplitBarrier | None = None
         """What holds it back as long as it is not its turn."""
         self._passed: dict[Offset, asyncio.Future[None] | None] = {}
         """By offset that was found to be passed: when that is durable; ``None``: it is."""
@@ -102,7 +102,7 @@ class Inbox:
     @property
     def is_its_turn(self) -> bool:
         """Whether it may be delivered, or another partition comes first."""
-        return self.gate is None or self.gate.is_open()
+        return self.barrier is None or self.barrier.is_open()
 
     def has_passed(self, offset: Offset, *, may_lack: bool) -> bool:
         """Whether everything before an offset is finished for good, here and in what comes before.
@@ -158,7 +158,7 @@ class Inbox:
                 self._count(portion)
             return portion
         except BaseException:
-            self.put_back(taken.lease_id, taken.offsets)
+            self.requeue(taken.lease_id, taken.offsets)
             raise
 
     def _count(self, portion: Portion) -> None:
@@ -179,15 +179,15 @@ class Inbox:
         for time, count in self.machine.published.split(offsets):
             distribution.add(max(0, now - time) / 1e6, count)
 
-    def put_back(self, lease_id: int, offsets: BitMap64) -> None:
+    def requeue(self, lease_id: int, offsets: BitMap64) -> None:
         """Messages that no consumer saw are ready again, as if they had not been taken."""
-        self._commit(self.machine.put_back(lease_id, offsets, self._clock.time_us()))
+        self._commit(self.machine.requeue(lease_id, offsets, self._clock.time_us()))
 
     async def _read(self, taken: Taken, bytes_max: int) -> Portion | None:
         """Fetch what was leased; what does not fit goes back, what is gone is finished."""
         entries, kept, left = await self.fetch(taken.offsets, bytes_max)
         if left:
-            self.put_back(taken.lease_id, left)
+            self.requeue(taken.lease_id, left)
         if not kept:
             return None
         if kept is not taken.offsets:
@@ -272,12 +272,12 @@ class Inbox:
         self._counts.nacked += len(held)
         return held, self._commit(records)
 
-    def give_back(
+    def return_unread(
         self, lease_id: int, offsets: BitMap64
     ) -> tuple[BitMap64, asyncio.Future[None] | None]:
-        """Like ``put_back``, for a consumer that says so itself."""
+        """Like ``requeue``, for a consumer that says so itself."""
         held = self.machine.held(lease_id, offsets)
-        return held, self._commit(self.machine.put_back(lease_id, held, self._clock.time_us()))
+        return held, self._commit(self.machine.requeue(lease_id, held, self._clock.time_us()))
 
     def extend(
         self, lease_id: int, offsets: BitMap64, visibility_us: int
@@ -298,7 +298,7 @@ class Inbox:
         self._passed.clear()
         return self._commit(self.machine.seek(start))
 
-    async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> Glance | None:
+    async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> PeekedBatch | None:
         """The first pending messages in these states, as they are now."""
         machine = self.machine
         await self.state.catch_up(machine, limit)
@@ -307,7 +307,7 @@ class Inbox:
         entries, kept, _ = await self.fetch(chosen, bytes_max)
         if not kept:
             return None
-        return Glance(
+        return PeekedBatch(
             self.topic,
             self.topic_number,
             self.partition,
@@ -366,11 +366,11 @@ class Inbox:
     # ------------------------------------------------------------------ dead letters
 
     def bury(self) -> None:
-        """See to it that condemned messages get into the dead-letter topic."""
-        if self.machine.condemned and self._burying is None and self.is_open:
-            self._burying = asyncio.create_task(self._bury_condemned())
+        """Start to store pending dead letters, unless that is under way."""
+        if self.machine.dead_letter_pending and self._burying is None and self.is_open:
+            self._burying = asyncio.create_task(self._store_dead_letters())
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until nothing is being buried, or read for later."""
         under_way = [one for one in (self._burying, self._reading_ahead) if one is not None]
         if under_way:
@@ -378,25 +378,25 @@ class Inbox:
 
     async def close(self) -> None:
         """Finish what is under way, and wait for nobody else."""
-        if self.gate is not None:
-            await self.gate.settle()
-        await self.settle()
+        if self.barrier is not None:
+            await self.barrier.stop()
+        await self.wait_idle()
 
-    async def _bury_condemned(self) -> None:
-        """Store condemned messages in the dead-letter topic, then record that they are there."""
+    async def _store_dead_letters(self) -> None:
+        """Store pending dead letters in the dead-letter topic, then record that they are there."""
         try:
-            while self.machine.condemned:
+            while self.machine.dead_letter_pending:
                 if (underway := self.state.underway()) is not None:
                     await underway  # until then another leader may deliver them again
-                condemned = self.machine.condemned.copy()
-                missing = condemned.copy()
+                dead_letter_pending = self.machine.dead_letter_pending.copy()
+                missing = dead_letter_pending.copy()
                 entries: list[StoredBatch] = []
                 while missing and len(entries) < 100:
                     for entry in await self._entries_from(missing):
                         if missing.range_cardinality(entry.base_offset, entry.next_offset):
                             missing.remove_range(entry.base_offset, entry.next_offset)
                             entries.append(entry)
-                buried = condemned - missing
+                buried = dead_letter_pending - missing
                 await self._bury(self, entries, buried)
                 self.state.commit(self._subscription, self.machine.dead_lettered(buried))
                 self._counts.dead_lettered += len(buried)

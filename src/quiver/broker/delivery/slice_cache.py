@@ -1,4 +1,4 @@
-"""Excerpts that are kept for a moment, because others will want the same.
+"""Batch slices that are kept for a moment, because others will want the same.
 
 Receives take an entry piece by piece, and subscriptions often take the same pieces one after the
 other: an entry is decoded once for all its pieces, and a piece is cut once for all subscriptions.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.batch_slice import excerpt
+from quiver.broker.delivery.batch_slice import batch_slice
 from quiver.model.batch import StoredBatch
 
 _KEPT_S = 0.1
@@ -24,11 +24,11 @@ _PIECE_BYTES_MAX = 1 << 20
 class _Piece(NamedTuple):
     entry: StoredBatch
     offsets: BitMap64
-    excerpt: StoredBatch
+    batch_slice: StoredBatch
 
 
-class Excerpts:
-    """Excerpts of the entries of one partition. Used from one event loop."""
+class SliceCache:
+    """Slices of the entries of one partition. Used from one event loop."""
 
     def __init__(self) -> None:
         self._decoded: tuple[StoredBatch, pa.RecordBatch] | None = None
@@ -39,8 +39,8 @@ class Excerpts:
         """The rows at these offsets, in order; ``keep`` them if others will want the same."""
         for piece in self._pieces:
             if piece.entry is entry and piece.offsets == offsets:
-                return piece.excerpt
-        made = excerpt(entry, offsets, self._rows(entry))
+                return piece.batch_slice
+        made = batch_slice(entry, offsets, self._rows(entry))
         if keep and made.size() <= _PIECE_BYTES_MAX:
             self._pieces.append(_Piece(entry, offsets, made))
         return made

@@ -18,7 +18,7 @@ _INTEREST_S = 10.0
 """Without anybody who wants to know for so long, the other node is not asked any more."""
 
 
-class Gate:
+class SplitBarrier:
     """``look`` says whether the parent is passed, or ``None`` if another node knows, who is asked
     with ``ask``. ``on_open`` is called when the answer to that is yes."""
 
@@ -52,7 +52,7 @@ class Gate:
         """The subscription begins anew, somewhere: what was passed may not be any more."""
         self._is_open = False
 
-    async def settle(self) -> None:
+    async def stop(self) -> None:
         """Ask no more."""
         if self._asking is not None:
             self._asking.cancel()

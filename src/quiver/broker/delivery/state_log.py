@@ -27,8 +27,12 @@ from quiver.broker.delivery.machine.records import (
     decode_entries,
     encode_entries,
 )
-from quiver.broker.delivery.machine.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from quiver.broker.delivery.slice_cache import Excerpts
+from quiver.broker.delivery.machine.snapshot import (
+    DeliverySnapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from quiver.broker.delivery.slice_cache import SliceCache
 from quiver.broker.delivery.snapshots import SNAPSHOT_ENTRY, Snapshots
 from quiver.errors import LogClosed, LogFailed, QuiverError
 from quiver.log.log import Log
@@ -76,7 +80,7 @@ class _Batch:
         self.stored.add_done_callback(_consume)
 
 
-class PartitionState:
+class DeliveryStateLog:
     """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
 
     def __init__(self, folder: str, data: Log, log: Log, snapshots: Snapshots) -> None:
@@ -92,7 +96,7 @@ class PartitionState:
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._looking = False
-        self._excerpts = Excerpts()
+        self._slices = SliceCache()
         self.is_open = True
         self._is_ahead = False
         self._is_sealed = False
@@ -116,7 +120,7 @@ class PartitionState:
         log: Log,
         snapshots: Snapshots,
         blank: dict[int, DeliveryMachine],
-    ) -> PartitionState:
+    ) -> DeliveryStateLog:
         """What the state log says. ``blank`` are the subscriptions there are, as they began."""
         state = cls(folder, data, log, snapshots)
         state.machines = blank
@@ -256,10 +260,10 @@ class PartitionState:
         _observe(machine, await self.data.read(machine.observed_to, bytes_max))
 
     def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
-        """The entry, or an excerpt of it if these offsets are not all that it has."""
+        """The entry, or a slice of it if these offsets are not all that it has."""
         if len(offsets) == entry.count:
             return entry
-        return self._excerpts.of(entry, offsets, keep=len(self.machines) > 1)
+        return self._slices.of(entry, offsets, keep=len(self.machines) > 1)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -399,7 +403,7 @@ _TARGETED = _SUBSCRIPTION | COLUMN_BIT["origin_topic"]
 """Of these two, a dead letter has both; one on its way back is for the subscription it names."""
 
 
-def _encode_snapshot(offset: Offset, machines: dict[int, Snapshot]) -> bytes:
+def _encode_snapshot(offset: Offset, machines: dict[int, DeliverySnapshot]) -> bytes:
     saved = {number: encode_snapshot(machine) for number, machine in machines.items()}
     return _encode(_Saved(offset, saved))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from quiver.broker.delivery.partition_delivery import Inbox
+from quiver.broker.delivery.partition_delivery import PartitionDelivery
 from quiver.broker.group.machine import GroupMachine
 from quiver.broker.group.values import (
     Asked,
@@ -34,7 +34,7 @@ from quiver.model.subscription import Guarantee, SubscriptionSettings
 logger = structlog.get_logger()
 
 
-class Membership:
+class GroupCoordinator:
     """``on_change`` is called when somebody may read what it could not read before."""
 
     def __init__(
@@ -44,20 +44,22 @@ class Membership:
         clock: Clock,
         on_change: Callable[[], None],
         counts: SubscriptionCounts | None = None,
-        release_elsewhere: Callable[[str], None] = lambda consumer: None,
+        release_remote: Callable[[str], None] = lambda consumer: None,
     ) -> None:
-        self._release_elsewhere = release_elsewhere
+        self._release_remote = release_remote
         self._name = name
         self._is_exactly_once = settings.guarantee is Guarantee.EXACTLY_ONCE
         self._clock = clock
         self._on_change = on_change
         self._counts = counts or SubscriptionCounts()
         self._group = GroupMachine(GroupSettings(session_timeout_us=settings.session_timeout_us))
-        self._inboxes: dict[PartitionKey, Inbox] = {}
+        self._deliveries: dict[PartitionKey, PartitionDelivery] = {}
 
-    def read(self, inboxes: Iterable[Inbox], places: Iterable[tuple[str, int]]) -> None:
+    def read(
+        self, deliveries: Iterable[PartitionDelivery], places: Iterable[tuple[str, int]]
+    ) -> None:
         """From now on the group reads these partitions, of which this node serves those it has."""
-        self._inboxes = {PartitionKey(box.topic, box.partition): box for box in inboxes}
+        self._deliveries = {PartitionKey(box.topic, box.partition): box for box in deliveries}
         keys = [PartitionKey(topic, partition) for topic, partition in places]
         self._follow(self._group.set_partitions(keys, self._clock.time_us()))
 
@@ -80,9 +82,9 @@ class Membership:
     def leave(self, consumer: str) -> None:
         self._follow(self._group.leave(MemberId(consumer), self._clock.time_us()))
 
-    def may_take(self, consumer: str, inbox: Inbox) -> bool:
+    def may_take(self, consumer: str, delivery: PartitionDelivery) -> bool:
         """Whether the consumer reads the partition."""
-        partition = PartitionKey(inbox.topic, inbox.partition)
+        partition = PartitionKey(delivery.topic, delivery.partition)
         owner = self._group.owner_of(partition)
         return (
             owner is not None
@@ -123,8 +125,8 @@ class Membership:
                 self._follow(self._group.heartbeat(member, now, gave_up=given_up)[1])
 
     def _is_busy(self, partition: PartitionKey, member: MemberId) -> bool:
-        inbox = self._inboxes.get(partition)
-        return inbox is not None and inbox.machine.has_leases(member)
+        delivery = self._deliveries.get(partition)
+        return delivery is not None and delivery.machine.has_leases(member)
 
     def _ends_leases(self, revoked: Revoked) -> bool:
         """Whether what the member holds of the partition is another's to have at once.
@@ -141,11 +143,11 @@ class Membership:
             return
         for change in changes:
             if isinstance(change, Revoked) and self._ends_leases(change):
-                inbox = self._inboxes.get(change.partition)
-                if inbox is not None:
-                    inbox.release(change.member)
+                delivery = self._deliveries.get(change.partition)
+                if delivery is not None:
+                    delivery.release(change.member)
                 else:
-                    self._release_elsewhere(change.member)
+                    self._release_remote(change.member)
             if isinstance(change, MemberJoined | MemberLeft):
                 verb = "joined" if isinstance(change, MemberJoined) else "left"
                 logger.info(f"member {verb}", subscription=self._name, member=change.member)

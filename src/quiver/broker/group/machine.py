@@ -19,11 +19,11 @@ from quiver.broker.group.ownership import Ownership
 from quiver.broker.group.values import (
     NOTHING,
     Asked,
+    Assignments,
     Change,
     Granted,
     GrantEpoch,
     GroupSettings,
-    Holdings,
     Interests,
     MemberId,
     MemberJoined,
@@ -111,7 +111,7 @@ class GroupMachine:
         now: Microseconds,
         *,
         interests: Interests = None,
-        claims: Holdings = NOTHING,
+        claims: Assignments = NOTHING,
     ) -> tuple[View, list[Change]]:
         """Take part in the group; to join again changes nothing but the interests."""
         self._advance(now)
@@ -130,7 +130,7 @@ class GroupMachine:
         return self.view(member_id), changes
 
     def heartbeat(
-        self, member_id: MemberId, now: Microseconds, *, gave_up: Holdings = NOTHING
+        self, member_id: MemberId, now: Microseconds, *, gave_up: Assignments = NOTHING
     ) -> tuple[View | None, list[Change]]:
         """The member is alive, and has given these grants up. ``None``: it has to join again."""
         self._advance(now)
@@ -151,7 +151,7 @@ class GroupMachine:
             return []
         return [*self._remove(member_id, Reason.LEFT), *self._rebalance()]
 
-    def _honour(self, member_id: MemberId, claims: Holdings) -> Iterator[Change]:
+    def _honour(self, member_id: MemberId, claims: Assignments) -> Iterator[Change]:
         """Grant what the member owned under an earlier coordinator, if nothing newer is known."""
         if self._claims_until is None:
             return

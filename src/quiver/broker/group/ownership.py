@@ -5,7 +5,14 @@ Invariants: a partition has one owner at most, and the epochs of its grants stri
 
 from __future__ import annotations
 
-from quiver.broker.group.values import NOTHING, GrantEpoch, Holdings, MemberId, Owner, PartitionKey
+from quiver.broker.group.values import (
+    NOTHING,
+    Assignments,
+    GrantEpoch,
+    MemberId,
+    Owner,
+    PartitionKey,
+)
 
 
 class Ownership:
@@ -18,7 +25,7 @@ class Ownership:
         member = self.owners.get(partition)
         return None if member is None else Owner(member, self._held[member][partition])
 
-    def held_by(self, member: MemberId) -> Holdings:
+    def held_by(self, member: MemberId) -> Assignments:
         return self._held.get(member, NOTHING)
 
     def last_epoch(self, partition: PartitionKey) -> GrantEpoch:

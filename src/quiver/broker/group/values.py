@@ -38,8 +38,8 @@ class Owner(NamedTuple):
     epoch: GrantEpoch
 
 
-Holdings = Mapping[PartitionKey, GrantEpoch]
-NOTHING: Holdings = MappingProxyType({})
+Assignments = Mapping[PartitionKey, GrantEpoch]
+NOTHING: Assignments = MappingProxyType({})
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):

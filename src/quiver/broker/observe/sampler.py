@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
-from quiver.broker.topics.catalog import Catalog
+from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import QuiverError
 from quiver.log.log import Log
-from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 
@@ -27,13 +27,13 @@ _READS_MAX = 100
 """How many messages a sample reads to learn their age; the others are read for the next ones."""
 
 
-class _Figures:
+class _Depths:
     """One subscription, added up over its partitions."""
 
-    __slots__ = ("condemned", "dead", "delayed", "leased", "oldest_us", "ready")
+    __slots__ = ("dead", "dead_letter_pending", "delayed", "leased", "oldest_us", "ready")
 
     def __init__(self) -> None:
-        self.ready = self.delayed = self.leased = self.condemned = self.dead = 0
+        self.ready = self.delayed = self.leased = self.dead_letter_pending = self.dead = 0
         self.oldest_us: int | None = None
 
     def saw(self, time_us: int | None) -> None:
@@ -47,7 +47,7 @@ class _Figures:
             ready=self.ready,
             delayed=self.delayed,
             leased=self.leased,
-            condemned=self.condemned,
+            dead_letter_pending=self.dead_letter_pending,
             dead=self.dead,
             oldest_age_s=0.0 if self.oldest_us is None else max(0, now - self.oldest_us) / 1e6,
             holds_dead_letters=holds_dead_letters,
@@ -57,7 +57,7 @@ class _Figures:
 class Sampler:
     def __init__(
         self,
-        topics: Catalog,
+        topics: TopicCatalog,
         subscriptions: SubscriptionCatalog,
         partitions: Partitions,
         clock: Clock,
@@ -66,14 +66,14 @@ class Sampler:
         self._subscriptions = subscriptions
         self._partitions = partitions
         self._clock = clock
-        self._last: Sample | None = None
+        self._last: NodeSample | None = None
         self._fresh_until = 0.0
-        self._taking: asyncio.Task[Sample] | None = None
+        self._taking: asyncio.Task[NodeSample] | None = None
         self._unseen_times: dict[tuple[Log, int], tuple[Offset, int]] = {}
         """By partition and subscription: its first message that was not looked at, and its time."""
         self._reads_left = 0
 
-    async def take(self) -> Sample:
+    async def take(self) -> NodeSample:
         """A sample that is not older than a second."""
         if self._last is not None and self._clock.monotonic() < self._fresh_until:
             return self._last
@@ -82,16 +82,16 @@ class Sampler:
             self._taking.add_done_callback(self._taken)
         return await asyncio.shield(self._taking)
 
-    def _taken(self, task: asyncio.Task[Sample]) -> None:
+    def _taken(self, task: asyncio.Task[NodeSample]) -> None:
         self._taking = None
         if not task.cancelled() and task.exception() is None:
             self._last = task.result()
             self._fresh_until = self._clock.monotonic() + FRESH_S
 
-    async def _take(self) -> Sample:
+    async def _take(self) -> NodeSample:
         partitions = self._partitions.opened()
         sizes: dict[int, int] = {}
-        figures: dict[int, _Figures] = {}
+        figures: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
         for count, ((topic, _), partition) in enumerate(partitions, 1):
             sizes[topic] = sizes.get(topic, 0) + partition.log.size
@@ -104,11 +104,11 @@ class Sampler:
         self._forget_closed({partition.log for _, partition in partitions})
         now, records = self._clock.time_us(), self._subscriptions.all()
         dead_letters = {dead_letter_topic(one.name, one.settings) for one in records}
-        return Sample(
+        return NodeSample(
             time_us=now,
             topics=self._topic_samples(sizes),
             subscriptions=[
-                (figures.get(record.number) or _Figures()).sample(
+                (figures.get(record.number) or _Depths()).sample(
                     record.name, now, holds_dead_letters=record.name in dead_letters
                 )
                 for record in records
@@ -130,21 +130,21 @@ class Sampler:
         ]
 
     def _add_up(
-        self, partition: Partition, figures: dict[int, _Figures]
+        self, partition: Partition, figures: dict[int, _Depths]
     ) -> Iterator[tuple[int, Offset]]:
         """Add one partition; yields each subscription whose oldest message was not looked at."""
         if partition.state is None:
             return
         end = partition.log.next_offset
         for number, machine in list(partition.state.machines.items()):
-            one = figures.setdefault(number, _Figures())
+            one = figures.setdefault(number, _Depths())
             depth = machine.depth
             begin = max(machine.observed_to, partition.log.start_offset)
             unseen = max(0, end - begin)
             one.ready += depth.ready + unseen
             one.delayed += depth.delayed
             one.leased += depth.leased
-            one.condemned += depth.condemned
+            one.dead_letter_pending += depth.dead_letter_pending
             one.dead += depth.dead
             oldest = machine.oldest_time
             one.saw(oldest)

@@ -54,7 +54,7 @@ class DedupWindow:
         """The ids of each batch, and when it was stored; oldest first."""
         return [(time, ids) for time, _, ids in self._batches]
 
-    def inherit(self, ids: Sequence[str], append_time: Microseconds) -> None:
+    def import_handover(self, ids: Sequence[str], append_time: Microseconds) -> None:
         """These were stored, before anything here was, in the partition this one was split from."""
         if self.window_us and ids:
             self._places.update(dict.fromkeys(ids, (INHERITED, append_time)))

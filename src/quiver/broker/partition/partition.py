@@ -21,22 +21,22 @@ import structlog
 
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
-from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, PartitionState
+from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
 from quiver.broker.partition.dedup import DedupWindow, Seen
 from quiver.broker.partition.producer_sessions import (
     ProducerSessions,
-    Snapshot,
+    ProducerSnapshot,
     StoredRange,
     decode_snapshot,
     encode_snapshot,
 )
 from quiver.broker.partition.split_handover import (
-    INHERITED,
-    Bequest,
-    bequest_at,
-    bequest_of,
-    decoded_bequest,
-    encoded_bequest,
+    IMPORTED,
+    SplitHandover,
+    decode_handover,
+    encode_handover,
+    handover_name,
+    handover_of,
 )
 from quiver.errors import (
     DiskFull,
@@ -100,11 +100,11 @@ class Partition:
         snapshots: Snapshots,
         open_state_log: Callable[[], Awaitable[Log]],
         clock: Clock,
-        has_inherited: bool = False,
+        has_imported: bool = False,
     ) -> None:
         self.log = log
         self.folder = folder
-        self.has_inherited = has_inherited
+        self.has_imported = has_imported
         """Whether what the partition that it was split from handed down is here."""
         self._sessions = sessions
         self.window = window
@@ -118,14 +118,14 @@ class Partition:
         self._snapshot_turn = asyncio.Lock()
         self._state_turn = asyncio.Lock()
         self._closed = False
-        self.state: PartitionState | None = None
+        self.state: DeliveryStateLog | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 
     @property
     def failure(self) -> LogFailed | None:
         return self.log.failure or (self.state.failure if self.state is not None else None)
 
-    async def open_state(self, blank: dict[int, DeliveryMachine]) -> PartitionState:
+    async def open_state(self, blank: dict[int, DeliveryMachine]) -> DeliveryStateLog:
         """The state of the subscriptions; ``blank`` are those there are, as they began."""
         async with self._state_turn:
             if self._closed:
@@ -136,7 +136,7 @@ class Partition:
                         await self.state.close()
                     log = await self._open_state_log()
                     log.on_sync = self.log.on_sync
-                    self.state = await PartitionState.open(
+                    self.state = await DeliveryStateLog.open(
                         self.folder, self.log, log, self._snapshots, blank
                     )
                 except OSError as error:
@@ -191,13 +191,13 @@ class Partition:
         snapshot = decode_snapshot(data)
         usable = snapshot is not None and snapshot.offset <= log.next_offset
         if snapshot is None or not usable:
-            snapshot = Snapshot(log.start_offset, {})
+            snapshot = ProducerSnapshot(log.start_offset, {})
         window = DedupWindow(dedup_window_us)
-        inherited = await snapshots.load(INHERITED)
-        bequest = decoded_bequest(inherited)
-        _inherit_ids(window, bequest)
+        imported = await snapshots.load(IMPORTED)
+        handover = decode_handover(imported)
+        _import_ids(window, handover)
         sessions = await _rebuild_sessions(log, snapshot, window)
-        _inherit_producers(sessions, bequest)
+        _import_producers(sessions, handover)
         window.expire(clock.time_us())
         partition = cls(
             folder,
@@ -207,7 +207,7 @@ class Partition:
             snapshots=snapshots,
             open_state_log=open_state_log,
             clock=clock,
-            has_inherited=bool(inherited),
+            has_imported=bool(imported),
         )
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
@@ -351,37 +351,37 @@ class Partition:
 
     # ------------------------------------------------------------------ splitting
 
-    async def bequeath(self) -> Offset:
+    async def export_handover(self) -> Offset:
         """Write down what a partition needs that is split off here and now; the offset of the split.
 
         Everything before it is committed, and stays so.
         """
         offset = self.log.staged_offset
-        bequest = bequest_of(self._sessions, self.window)
+        handover = handover_of(self._sessions, self.window)
         await self._settle()
         if self.log.failure is not None:
             raise unavailable(self.log.failure)
         if not await self.log.wait_beyond(Offset(offset - 1), _SETTLE_S):
             raise NotEnoughReplicas("what was published last is not on enough replicas yet")
         try:
-            await self._snapshots.save(bequest_at(offset), lambda: encoded_bequest(bequest))
+            await self._snapshots.save(handover_name(offset), lambda: encode_handover(handover))
         except OSError as error:
             raise _unopened(self.folder, error) from error
         return offset
 
-    async def bequest(self, offset: Offset) -> bytes:
+    async def handover(self, offset: Offset) -> bytes:
         """What was written down for the partition that was split off at an offset."""
-        return await self._snapshots.load(bequest_at(offset))
+        return await self._snapshots.load(handover_name(offset))
 
-    async def inherit(self, data: bytes) -> None:
+    async def import_handover(self, data: bytes) -> None:
         """Keep what was handed down to this partition, before anything is published to it."""
-        bequest = decoded_bequest(data)
-        _inherit_ids(self.window, bequest)
-        _inherit_producers(self._sessions, bequest)
-        await self._snapshots.save(INHERITED, lambda: data)
-        self.has_inherited = True
+        handover = decode_handover(data)
+        _import_ids(self.window, handover)
+        _import_producers(self._sessions, handover)
+        await self._snapshots.save(IMPORTED, lambda: data)
+        self.has_imported = True
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
     async def close(self) -> None:
         """Finish what is under way, and leave the log and the sessions for a quick start."""
@@ -420,7 +420,9 @@ class Partition:
             await self._snapshots.save(PRODUCERS, lambda: data)
 
 
-async def _rebuild_sessions(log: Log, snapshot: Snapshot, window: DedupWindow) -> ProducerSessions:
+async def _rebuild_sessions(
+    log: Log, snapshot: ProducerSnapshot, window: DedupWindow
+) -> ProducerSessions:
     """The sessions: from the snapshot, and from the entries stored since; the window from these."""
     sessions = ProducerSessions(snapshot.sessions)
     begin = (
@@ -440,14 +442,14 @@ async def _rebuild_sessions(log: Log, snapshot: Snapshot, window: DedupWindow) -
     return sessions
 
 
-def _inherit_ids(window: DedupWindow, bequest: Bequest) -> None:
-    for time, ids in bequest.ids:
-        window.inherit(ids, time)
+def _import_ids(window: DedupWindow, handover: SplitHandover) -> None:
+    for time, ids in handover.ids:
+        window.import_handover(ids, time)
 
 
-def _inherit_producers(sessions: ProducerSessions, bequest: Bequest) -> None:
-    for producer, session in bequest.producers.items():
-        sessions.inherit(producer, session.epoch, session.last_user_sequence)
+def _import_producers(sessions: ProducerSessions, handover: SplitHandover) -> None:
+    for producer, session in handover.producers.items():
+        sessions.import_handover(producer, session.epoch, session.last_user_sequence)
 
 
 def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None:

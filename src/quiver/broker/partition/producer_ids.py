@@ -25,7 +25,7 @@ _ATTEMPTS = 100
 _NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,200}")
 
 
-class Identity(msgspec.Struct, frozen=True, array_like=True):
+class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
     producer_id: ProducerId
     epoch: ProducerEpoch
 
@@ -53,7 +53,7 @@ class ProducerIds:
         if isinstance(change, Entry) and change.key.startswith(PRODUCERS):
             self.note(_decoder.decode(change.value))
 
-    def note(self, identity: Identity) -> None:
+    def note(self, identity: ProducerIdentity) -> None:
         """Whoever had this id in an earlier epoch is fenced from now on."""
         known = self._epochs.get(identity.producer_id, identity.epoch)
         self._epochs[identity.producer_id] = max(known, identity.epoch)
@@ -64,10 +64,10 @@ class ProducerIds:
         if batch.producer_epoch < epoch:
             raise ProducerFenced(epoch=epoch)
 
-    async def open(self, name: str | None) -> Identity:
+    async def open(self, name: str | None) -> ProducerIdentity:
         """The identity of a producer that starts now."""
         if name is None:
-            return Identity(await self._fresh_id(), ProducerEpoch(0))
+            return ProducerIdentity(await self._fresh_id(), ProducerEpoch(0))
         if not _NAME.fullmatch(name):
             raise InvalidSetting(
                 f"not a producer name: {name[:80]!r}; "
@@ -75,16 +75,16 @@ class ProducerIds:
             )
         return await self._open_named(name)
 
-    async def _open_named(self, name: str) -> Identity:
+    async def _open_named(self, name: str) -> ProducerIdentity:
         fresh: ProducerId | None = None
         for _ in range(_ATTEMPTS):
             known = await self._store.get(PRODUCERS + name)
             if known is None:
                 fresh = fresh or await self._fresh_id()
-                identity = Identity(fresh, ProducerEpoch(0))
+                identity = ProducerIdentity(fresh, ProducerEpoch(0))
             else:
                 last = _decoder.decode(known.value)
-                identity = Identity(last.producer_id, ProducerEpoch(last.epoch + 1))
+                identity = ProducerIdentity(last.producer_id, ProducerEpoch(last.epoch + 1))
             try:
                 revision = await self._store.commit(
                     [Expect(PRODUCERS + name, known.revision if known else 0)],
@@ -121,4 +121,4 @@ class ProducerIds:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Identity] = msgspec.msgpack.Decoder(Identity)
+_decoder: msgspec.msgpack.Decoder[ProducerIdentity] = msgspec.msgpack.Decoder(ProducerIdentity)

@@ -29,7 +29,7 @@ class StoredRange(msgspec.Struct, frozen=True, array_like=True):
     append_time: Microseconds
 
 
-class Session(msgspec.Struct, array_like=True):
+class ProducerSession(msgspec.Struct, array_like=True):
     """What a partition knows of one producer."""
 
     epoch: int
@@ -48,14 +48,14 @@ class Duplicate(msgspec.Struct, frozen=True):
 class ProducerSessions:
     """The sessions of one partition, the most recently active last."""
 
-    def __init__(self, sessions: dict[ProducerId, Session] | None = None) -> None:
+    def __init__(self, sessions: dict[ProducerId, ProducerSession] | None = None) -> None:
         self._sessions = sessions or {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
-    def by_producer(self) -> dict[ProducerId, Session]:
+    def by_producer(self) -> dict[ProducerId, ProducerSession]:
         return self._sessions
 
     def judge(self, batch: UnstoredBatch) -> Duplicate | None:
@@ -96,9 +96,11 @@ class ProducerSessions:
             return
         session = self._sessions.pop(entry.producer_id, None)
         if session is None:
-            session = Session(entry.producer_epoch)
+            session = ProducerSession(entry.producer_epoch)
         elif entry.producer_epoch != session.epoch:
-            session = Session(entry.producer_epoch, last_user_sequence=session.last_user_sequence)
+            session = ProducerSession(
+                entry.producer_epoch, last_user_sequence=session.last_user_sequence
+            )
         self._sessions[entry.producer_id] = session
         session.next_sequence = entry.sequence + entry.count
         session.recent = [
@@ -120,13 +122,13 @@ class ProducerSessions:
         session = self._sessions.get(batch.producer_id)
         if session is None or session.epoch != batch.producer_epoch:
             last = None if session is None else session.last_user_sequence
-            session = Session(batch.producer_epoch, last_user_sequence=last)
+            session = ProducerSession(batch.producer_epoch, last_user_sequence=last)
             self._sessions[batch.producer_id] = session
         session.next_sequence = batch.sequence + batch.count
 
-    def inherit(self, producer_id: ProducerId, epoch: int, last_user_sequence: int) -> None:
+    def import_handover(self, producer_id: ProducerId, epoch: int, last_user_sequence: int) -> None:
         """The producer has come so far in the partition from which this one was split."""
-        session = self._sessions.setdefault(producer_id, Session(epoch))
+        session = self._sessions.setdefault(producer_id, ProducerSession(epoch))
         known = session.last_user_sequence
         session.last_user_sequence = max(last_user_sequence, -1 if known is None else known)
 
@@ -135,11 +137,11 @@ class ProducerSessions:
         return None if session is None else session.last_user_sequence
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class ProducerSnapshot(msgspec.Struct, frozen=True):
     """The sessions as they were when everything below ``offset`` had been recorded."""
 
     offset: Offset
-    sessions: dict[ProducerId, Session]
+    sessions: dict[ProducerId, ProducerSession]
     ids_from: Offset | None = None
     """Where the oldest batch was whose messages had ids that were remembered."""
 
@@ -147,10 +149,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 def encode_snapshot(
     sessions: ProducerSessions, offset: Offset, ids_from: Offset | None = None
 ) -> bytes:
-    return _encoder.encode(Snapshot(offset, sessions.by_producer, ids_from))
+    return _encoder.encode(ProducerSnapshot(offset, sessions.by_producer, ids_from))
 
 
-def decode_snapshot(data: bytes) -> Snapshot | None:
+def decode_snapshot(data: bytes) -> ProducerSnapshot | None:
     """The snapshot in these bytes; ``None`` if they are damaged: the log knows it all too."""
     try:
         return _decoder.decode(data)
@@ -159,4 +161,4 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Snapshot] = msgspec.msgpack.Decoder(Snapshot)
+_decoder: msgspec.msgpack.Decoder[ProducerSnapshot] = msgspec.msgpack.Decoder(ProducerSnapshot)

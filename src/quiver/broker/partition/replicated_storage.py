@@ -16,7 +16,7 @@ from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.state_log import STATE_SETTINGS
 from quiver.broker.partition.follower_log import FollowerLog
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.replication_lag import Replication
+from quiver.broker.partition.replication_lag import ReplicationLag
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.control.controller import new_partition
 from quiver.cluster.control.operations import deletion, resized, sites_of
@@ -31,8 +31,8 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
-from quiver.cluster.replica.leader_driver import Leading
-from quiver.cluster.replica.leader_log import ReplicatedLog
+from quiver.cluster.replica.leader_driver import LeaderDriver
+from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.signal import Signal
 from quiver.errors import InvalidSetting, NotEnoughReplicas, NotLeader
@@ -66,19 +66,19 @@ class ReplicatedStorage:
         self.version = 0
         self.on_lead: Callable[[PartitionId], None] = lambda partition: None
         """Called when this node begins to lead a partition."""
-        self.replication: Replication | None = Replication(cluster)
+        self.replication: ReplicationLag | None = ReplicationLag(cluster)
         self._cluster = cluster
         self._clock = clock
         self._run_blocking = run_blocking
         self._on_lost: dict[PartitionId, Callable[[], None]] = {}
         self._begun = Signal(clock)
         self._altering: set[asyncio.Task[None]] = set()
-        cluster.holdings.on_opened = self._opened
+        cluster.replica_manager.on_opened = self._opened
 
     def _opened(self, replica: Replica) -> None:
         replica.on_leading = lambda leading: self._began(replica.partition, leading)
 
-    def _began(self, partition: PartitionId, leading: Leading) -> None:
+    def _began(self, partition: PartitionId, leading: LeaderDriver) -> None:
         self.version += 1
         leading.on_over = lambda: self._ended(partition)
         logger.info("this node leads a partition", partition=partition, epoch=leading.machine.epoch)
@@ -108,7 +108,7 @@ class ReplicatedStorage:
     def leads(self, record: TopicRecord, index: int) -> bool:
         """Also what it was elected for and is about to lead: whoever comes waits for that."""
         partition = partition_id(record, index)
-        replica = self._cluster.holdings.replica(partition)
+        replica = self._cluster.replica_manager.replica(partition)
         return (replica is not None and replica.is_leading) or self._is_elected(partition)
 
     def leader(self, record: TopicRecord, index: int) -> str | None:
@@ -125,7 +125,7 @@ class ReplicatedStorage:
         return [ReplicaInfo(node.address, node.zone) for node in nodes]
 
     def follower(self, record: TopicRecord, index: int) -> FollowerLog | None:
-        replica = self._cluster.holdings.replica(partition_id(record, index))
+        replica = self._cluster.replica_manager.replica(partition_id(record, index))
         if replica is None or replica.is_leading or replica.record is None:
             return None
         if self._cluster.membership.record.id not in replica.record.in_sync:
@@ -190,7 +190,7 @@ class ReplicatedStorage:
         return msgspec.structs.replace(changed, allow_data_loss=new.allow_data_loss)
 
     def term(self, record: TopicRecord, index: int) -> int:
-        replica = self._cluster.holdings.replica(partition_id(record, index))
+        replica = self._cluster.replica_manager.replica(partition_id(record, index))
         if replica is None or not replica.is_leading:
             raise self._not_leader(record, index)
         return replica.leading.machine.epoch
@@ -238,7 +238,7 @@ class ReplicatedStorage:
     def altered(self, record: TopicRecord) -> None:
         """Every replica that is held here goes on with the settings, whether it leads or not."""
         partitions = [partition_id(record, index) for index in range(len(record.first_hashes))]
-        task = asyncio.create_task(self._cluster.holdings.reconfigure(partitions))
+        task = asyncio.create_task(self._cluster.replica_manager.reconfigure(partitions))
         self._altering.add(task)
         task.add_done_callback(self._altering.discard)
 
@@ -265,12 +265,12 @@ class ReplicatedStorage:
         if replica is None:
             raise self._not_leader(record, index)
         leading = replica.leading
-        data, state = (ReplicatedLog(replica, leading, log, self._clock) for log in (DATA, STATE))
+        data, state = (LeaderLog(replica, leading, log, self._clock) for log in (DATA, STATE))
         for log in (data, state):
             await log.wait_recovered(_RECOVERY_TIMEOUT_S)
 
         async def state_log() -> Log:
-            log = ReplicatedLog(replica, leading, STATE, self._clock)
+            log = LeaderLog(replica, leading, STATE, self._clock)
             await log.wait_settled(_RECOVERY_TIMEOUT_S)
             return log
 
@@ -291,7 +291,7 @@ class ReplicatedStorage:
         """The replica once it leads; who was elected a moment ago is waited for."""
         deadline = self._clock.monotonic() + _BEGIN_TIMEOUT_S
         while True:
-            replica = self._cluster.holdings.replica(partition)
+            replica = self._cluster.replica_manager.replica(partition)
             if replica is not None and replica.is_leading:
                 return replica
             left_s = deadline - self._clock.monotonic()

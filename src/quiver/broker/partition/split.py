@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from quiver.broker.partition.partitions import Partitions, Place
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import Expect, Put
 from quiver.errors import (
     MetadataError,
@@ -32,8 +32,8 @@ _AGAIN_S = 0.5
 logger = structlog.get_logger()
 
 
-class Splitting:
-    def __init__(self, topics: Catalog, partitions: Partitions, clock: Clock) -> None:
+class PartitionSplitter:
+    def __init__(self, topics: TopicCatalog, partitions: Partitions, clock: Clock) -> None:
         self._topics = topics
         self._partitions = partitions
         self._clock = clock
@@ -87,7 +87,7 @@ class Splitting:
         term = self._partitions.storage.term(record, index)
         if partition.failure is not None:
             raise NotLeader(f"this node does not lead partition {index} of {record.name!r} now")
-        offset = await partition.bequeath()
+        offset = await partition.export_handover()
 
         async def also(old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put | None]]:
             if new.splits == old.splits:

@@ -13,7 +13,7 @@ from quiver.broker.partition.dedup import DedupWindow
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.model.ids import Microseconds, Offset, ProducerId
 
-INHERITED = "inherited"
+IMPORTED = "inherited"
 """Under this name a partition keeps what was handed down to it."""
 
 
@@ -22,37 +22,37 @@ class NumberedProducer(msgspec.Struct, frozen=True, array_like=True):
     last_user_sequence: int
 
 
-class Bequest(msgspec.Struct, frozen=True):
+class SplitHandover(msgspec.Struct, frozen=True):
     producers: dict[ProducerId, NumberedProducer] = {}
     ids: list[tuple[Microseconds, list[str]]] = []
     """Oldest first."""
 
 
-def bequest_at(offset: Offset) -> str:
+def handover_name(offset: Offset) -> str:
     """Under which name a partition keeps what it hands down by its split at an offset."""
     return f"bequest-{offset}"
 
 
-def bequest_of(sessions: ProducerSessions, window: DedupWindow) -> Bequest:
+def handover_of(sessions: ProducerSessions, window: DedupWindow) -> SplitHandover:
     producers = {
         producer: NumberedProducer(session.epoch, session.last_user_sequence)
         for producer, session in sessions.by_producer.items()
         if session.last_user_sequence is not None
     }
-    return Bequest(producers, window.ids)
+    return SplitHandover(producers, window.ids)
 
 
-def encoded_bequest(bequest: Bequest) -> bytes:
-    return _encode(bequest)
+def encode_handover(handover: SplitHandover) -> bytes:
+    return _encode(handover)
 
 
-def decoded_bequest(data: bytes) -> Bequest:
+def decode_handover(data: bytes) -> SplitHandover:
     """What is in these bytes; nothing if they are damaged."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError:
-        return Bequest()
+        return SplitHandover()
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Bequest] = msgspec.msgpack.Decoder(Bequest)
+_decoder: msgspec.msgpack.Decoder[SplitHandover] = msgspec.msgpack.Decoder(SplitHandover)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from quiver.broker.partition.follower_log import FollowerLog
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.replication_lag import Replication
+from quiver.broker.partition.replication_lag import ReplicationLag
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.log.disk import Disk
@@ -27,7 +27,7 @@ class Storage(Protocol):
         """Whether partitions whose disk failed are opened again without being asked to."""
 
     @property
-    def replication(self) -> Replication | None:
+    def replication(self) -> ReplicationLag | None:
         """How well replicas keep up, where there are any."""
 
     def may_lack(self, record: TopicRecord) -> bool:
@@ -77,7 +77,7 @@ class Storage(Protocol):
         """Remove what this node has of a deleted topic; its partitions are closed."""
 
 
-class OwnStorage:
+class LocalStorage:
     """A folder for each topic, of one node that keeps everything alone."""
 
     version = 0

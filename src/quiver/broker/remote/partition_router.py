@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.partition.producer_ids import Identity
+from quiver.broker.partition.producer_ids import ProducerIdentity
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import NotLeader
 from quiver.model.batch import UnstoredBatch
@@ -21,7 +21,7 @@ from quiver.model.layout import Split
 from quiver.protocol import PartitionInfo
 
 
-class Elsewhere(Protocol):
+class RemoteBroker(Protocol):
     """The other nodes. Each call finds the partition's leader, and tries again while it moves."""
 
     async def store(self, topic: str, index: int, batch: UnstoredBatch) -> None:
@@ -32,10 +32,10 @@ class Elsewhere(Protocol):
     ) -> Offset:
         """The start or the end of a partition, or the first message at or after a time."""
 
-    async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
+    async def last_sequence(self, topic: str, index: int, identity: ProducerIdentity) -> int | None:
         """A producer's last own sequence there; whoever had its name before is fenced."""
 
-    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+    async def handover(self, topic: str, index: int, offset: int) -> bytes:
         """What a partition hands down to the one that was split off at an offset."""
 
     async def has_passed(self, subscription: str, topic: str, index: int, offset: int) -> bool:
@@ -51,36 +51,36 @@ class Elsewhere(Protocol):
         """Return when the others know what is in the metadata store, or do not answer in time."""
 
 
-class Anywhere:
-    def __init__(self, partitions: Partitions, elsewhere: Elsewhere | None) -> None:
+class PartitionRouter:
+    def __init__(self, partitions: Partitions, remote: RemoteBroker | None) -> None:
         self._partitions = partitions
-        self._elsewhere = elsewhere
+        self._remote = remote
 
-    def _is_elsewhere(self, record: TopicRecord, index: int) -> bool:
-        return self._elsewhere is not None and not self._partitions.storage.leads(record, index)
+    def _is_remote(self, record: TopicRecord, index: int) -> bool:
+        return self._remote is not None and not self._partitions.storage.leads(record, index)
 
     async def store(self, record: TopicRecord, index: int, rows: pa.RecordBatch) -> None:
         """Store messages, durably; those with an id that is there already are not stored again."""
         batch = encode_record_batch(rows)
-        if not self._is_elsewhere(record, index):
+        if not self._is_remote(record, index):
             try:
                 partition = await self._partitions.get(record, index)
                 await partition.log.wait_for_room()
                 await partition.publish(batch, rows)
                 return
             except NotLeader:
-                if self._elsewhere is None:
+                if self._remote is None:
                     raise
-        assert self._elsewhere is not None
-        await self._elsewhere.store(record.name, index, batch)
+        assert self._remote is not None
+        await self._remote.store(record.name, index, batch)
 
     async def start(
         self, record: TopicRecord, index: int, time_us: int | None, offset: int | None
     ) -> tuple[Offset, Offset, Offset]:
         """Where a partition begins, where it ends, and where the first message of a time is."""
-        if self._is_elsewhere(record, index):
-            assert self._elsewhere is not None
-            ask, name = self._elsewhere.find_offset, record.name
+        if self._is_remote(record, index):
+            assert self._remote is not None
+            ask, name = self._remote.find_offset, record.name
             end = await ask(name, index, at="latest")
             first = Offset(0) if offset is None else await ask(name, index, at="earliest")
             return first, end, end if time_us is None else await ask(name, index, time_us=time_us)
@@ -91,31 +91,29 @@ class Anywhere:
         return log.start_offset, log.next_offset, at
 
     async def last_sequence(
-        self, record: TopicRecord, index: int, identity: Identity
+        self, record: TopicRecord, index: int, identity: ProducerIdentity
     ) -> int | None:
-        if self._is_elsewhere(record, index):
-            assert self._elsewhere is not None
-            return await self._elsewhere.last_sequence(record.name, index, identity)
+        if self._is_remote(record, index):
+            assert self._remote is not None
+            return await self._remote.last_sequence(record.name, index, identity)
         partition = await self._partitions.get(record, index)
         return await partition.last_user_sequence(identity.producer_id)
 
-    async def bequest(self, record: TopicRecord, split: Split) -> bytes:
+    async def handover(self, record: TopicRecord, split: Split) -> bytes:
         """What the parent of a split hands down to the child."""
-        if self._is_elsewhere(record, split.parent):
-            assert self._elsewhere is not None
-            return await self._elsewhere.bequest(record.name, split.parent, split.offset)
-        return await (await self._partitions.get(record, split.parent)).bequest(split.offset)
+        if self._is_remote(record, split.parent):
+            assert self._remote is not None
+            return await self._remote.handover(record.name, split.parent, split.offset)
+        return await (await self._partitions.get(record, split.parent)).handover(split.offset)
 
     async def has_passed(self, subscription: str, record: TopicRecord, split: Split) -> bool | None:
         """Whether a subscription is done with the parent of a split; ``None``: this node knows."""
-        if not self._is_elsewhere(record, split.parent):
+        if not self._is_remote(record, split.parent):
             return None
-        assert self._elsewhere is not None
-        return await self._elsewhere.has_passed(
-            subscription, record.name, split.parent, split.offset
-        )
+        assert self._remote is not None
+        return await self._remote.has_passed(subscription, record.name, split.parent, split.offset)
 
     def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
         """Let a consumer that is gone hold nothing on these nodes any more."""
-        if self._elsewhere is not None and addresses:
-            self._elsewhere.release(addresses, subscription, consumer)
+        if self._remote is not None and addresses:
+            self._remote.release(addresses, subscription, consumer)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.broker.topics.registry import Kind, Registry, changed_settings
+from quiver.broker.topics.registry import RecordKind, Registry, changed_settings
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
 from quiver.model.clock import Clock
@@ -20,7 +20,7 @@ from quiver.model.ids import Offset
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import checked_name, is_internal
 
-_KIND = Kind(
+_KIND = RecordKind(
     noun="subscription",
     prefix="subscriptions/",
     numbers="numbers/subscription",

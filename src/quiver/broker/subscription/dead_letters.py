@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_range
-from quiver.broker.remote.partition_router import Anywhere
+from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import Offset
@@ -27,9 +27,9 @@ class DeadLetters:
     """``queue_for`` sees to it that a queue for dead letters is there, and gives its topic."""
 
     def __init__(
-        self, anywhere: Anywhere, queue_for: Callable[[str], Awaitable[TopicRecord]]
+        self, router: PartitionRouter, queue_for: Callable[[str], Awaitable[TopicRecord]]
     ) -> None:
-        self._anywhere = anywhere
+        self._router = router
         self._queue_for = queue_for
 
     async def store(
@@ -48,7 +48,7 @@ class DeadLetters:
         for entry in entries:
             chosen = offsets & offset_range(entry.base_offset, entry.next_offset)
             letters = _letters(entry, chosen, subscription, topic, partition, machine)
-            await self._anywhere.store(target, 0, letters)
+            await self._router.store(target, 0, letters)
 
 
 def _letters(

@@ -17,12 +17,12 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.lease_token import TokenSigner
 from quiver.broker.delivery.machine.machine import DeliveryMachine
-from quiver.broker.delivery.partition_delivery import Inbox
-from quiver.broker.delivery.split_barrier import Gate
-from quiver.broker.delivery.state_log import PartitionState
+from quiver.broker.delivery.partition_delivery import PartitionDelivery
+from quiver.broker.delivery.split_barrier import SplitBarrier
+from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.remote.partition_router import Anywhere
+from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.subscription.catalog import (
     SubscriptionCatalog,
     SubscriptionRecord,
@@ -32,7 +32,7 @@ from quiver.broker.subscription.catalog import (
 from quiver.broker.subscription.dead_letters import DeadLetters
 from quiver.broker.subscription.status import status_of
 from quiver.broker.subscription.subscription import Subscription
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.registry import changed_settings
 from quiver.errors import NotLeader, OffsetOutOfRange, PartitionNotFound
 from quiver.metrics.traffic import Traffic
@@ -47,18 +47,18 @@ from quiver.protocol import Status, SubscriptionInfo
 logger = structlog.get_logger()
 
 
-class Subscriptions:
+class SubscriptionDirectory:
     def __init__(
         self,
         catalog: SubscriptionCatalog,
-        topics: Catalog,
+        topics: TopicCatalog,
         partitions: Partitions,
         *,
         clock: Clock,
         signer: TokenSigner,
         lease_ids: Iterator[int],
         dead_letters: DeadLetters,
-        anywhere: Anywhere,
+        router: PartitionRouter,
         traffic: Traffic | None = None,
     ) -> None:
         self._catalog = catalog
@@ -68,7 +68,7 @@ class Subscriptions:
         self._signer = signer
         self._lease_ids = lease_ids
         self._dead_letters = dead_letters
-        self._anywhere = anywhere
+        self._router = router
         self._traffic = traffic or Traffic()
         self._at_work: dict[str, Subscription] = {}
         self._turn = asyncio.Lock()
@@ -105,9 +105,7 @@ class Subscriptions:
         starts: dict[str, int] = {}
         for topic in self._covered(name, settings):
             for index in range(len(topic.first_hashes)):
-                first, end, place = await self._anywhere.start(
-                    topic, index, start_time, start_offset
-                )
+                first, end, place = await self._router.start(topic, index, start_time, start_offset)
                 if start_offset is not None:
                     place = _within(first, start_offset, end)
                 starts[f"{topic.number}/{index}"] = place
@@ -125,7 +123,7 @@ class Subscriptions:
             ready=depth.ready,
             delayed=depth.delayed,
             leased=depth.leased,
-            dead=depth.dead + depth.condemned,
+            dead=depth.dead + depth.dead_letter_pending,
             unseen=subscription.unseen,
             consumers=subscription.consumers,
             members=None if subscription.membership is None else subscription.membership.members,
@@ -178,7 +176,7 @@ class Subscriptions:
         if subscription is not None:
             subscription.notify_all()
 
-    def _states(self) -> list[PartitionState]:
+    def _states(self) -> list[DeliveryStateLog]:
         states = [partition.state for _, partition in self._partitions.opened()]
         return [state for state in states if state is not None]
 
@@ -211,42 +209,42 @@ class Subscriptions:
             self._signer,
             self._clock,
             self._traffic.subscriptions.of(record.name),
-            partial(self._release_elsewhere, record.name),
+            partial(self._release_remote, record.name),
             partial(self._reads, record.name),
         )
         version: tuple[int, int] | None = self._version
-        inboxes = {}
+        deliveries = {}
         topics = {one.number: one for one in self._covered(record.name, record.settings)}
         for topic in topics.values():
             for index in self._partitions.led(topic):
                 place = (topic.number, index)
                 try:
                     partition = await self._partitions.get(topic, index)
-                    inboxes[place] = await self._inbox(
-                        record, topic, index, partition, subscription.inboxes.get(place)
+                    deliveries[place] = await self._delivery(
+                        record, topic, index, partition, subscription.deliveries.get(place)
                     )
                 except NotLeader:
                     version = None  # perhaps it can only not prove it now: it is tried again
-        subscription.replace(inboxes, version, self._places(record))
-        for inbox in inboxes.values():
-            self._hold_back(subscription, inbox, topics[inbox.topic_number])
-            inbox.state.on_messages[record.number] = subscription.notify
-            inbox.bury()
+        subscription.replace(deliveries, version, self._places(record))
+        for delivery in deliveries.values():
+            self._hold_back(subscription, delivery, topics[delivery.topic_number])
+            delivery.state.on_messages[record.number] = subscription.notify
+            delivery.bury()
         self._at_work[record.name] = subscription
         return subscription
 
-    async def _inbox(
+    async def _delivery(
         self,
         record: SubscriptionRecord,
         topic: TopicRecord,
         index: int,
         partition: Partition,
-        old: Inbox | None,
-    ) -> Inbox:
+        old: PartitionDelivery | None,
+    ) -> PartitionDelivery:
         state = await self._state(topic, index, partition)
         if old is not None and old.state is state:
             return old
-        return Inbox(
+        return PartitionDelivery(
             subscription=record.number,
             topic=topic.name,
             topic_number=topic.number,
@@ -258,13 +256,15 @@ class Subscriptions:
             counts=self._traffic.subscriptions.of(record.name),
         )
 
-    def _hold_back(self, subscription: Subscription, inbox: Inbox, topic: TopicRecord) -> None:
+    def _hold_back(
+        self, subscription: Subscription, delivery: PartitionDelivery, topic: TopicRecord
+    ) -> None:
         """Where order matters, a partition that was split off comes after what was before it."""
-        if inbox.gate is not None or subscription.record.settings.ordering is Ordering.NONE:
+        if delivery.barrier is not None or subscription.record.settings.ordering is Ordering.NONE:
             return
-        split = topic.origin_of(inbox.partition)
+        split = topic.origin_of(delivery.partition)
         if split is not None:
-            inbox.gate = Gate(
+            delivery.barrier = SplitBarrier(
                 partial(self._look_passed, subscription, topic, split),
                 partial(self._ask_passed, subscription.record.name, topic, split),
                 subscription.notify_all,
@@ -275,14 +275,14 @@ class Subscriptions:
         self, subscription: Subscription, topic: TopicRecord, split: Split
     ) -> bool | None:
         """Whether it is done with the parent's part; ``None`` if the parent is not served here."""
-        parent = subscription.inboxes.get((topic.number, split.parent))
+        parent = subscription.deliveries.get((topic.number, split.parent))
         if parent is None or not parent.is_open:
             return None
         may_lack = self._partitions.storage.may_lack(topic)
         return parent.has_passed(split.offset, may_lack=may_lack)
 
     async def _ask_passed(self, name: str, topic: TopicRecord, split: Split) -> bool:
-        passed = await self._anywhere.has_passed(name, topic, split)
+        passed = await self._router.has_passed(name, topic, split)
         if passed is None:
             return await self.has_passed(name, topic.name, split.parent, split.offset)
         return passed
@@ -290,14 +290,16 @@ class Subscriptions:
     async def has_passed(self, name: str, topic: str, index: int, offset: Offset) -> bool:
         """Whether a subscription is done with everything before an offset of a partition here."""
         subscription = await self.get(name)
-        inbox = subscription.inboxes.get((self._topics.get(topic).number, index))
-        if inbox is None or not inbox.is_open:
+        delivery = subscription.deliveries.get((self._topics.get(topic).number, index))
+        if delivery is None or not delivery.is_open:
             raise NotLeader(f"this node does not lead partition {index} of {topic!r}")
-        await inbox.state.catch_up(inbox.machine, 1)
+        await delivery.state.catch_up(delivery.machine, 1)
         may_lack = self._partitions.storage.may_lack(self._topics.get(topic))
-        return inbox.is_open and inbox.has_passed(offset, may_lack=may_lack)
+        return delivery.is_open and delivery.has_passed(offset, may_lack=may_lack)
 
-    async def _state(self, topic: TopicRecord, index: int, partition: Partition) -> PartitionState:
+    async def _state(
+        self, topic: TopicRecord, index: int, partition: Partition
+    ) -> DeliveryStateLog:
         return await partition.open_state(self._blank_machines(topic, index))
 
     async def prepare(self, topic: TopicRecord, index: int, partition: Partition) -> None:
@@ -429,10 +431,10 @@ class Subscriptions:
         """Begin again at the start, the end, a time, an offset, or offsets of some partitions."""
         subscription = await self.get(name)
         places: dict[tuple[int, int], Offset] = {}
-        for place, inbox in subscription.inboxes.items():
-            log = inbox.state.data
+        for place, delivery in subscription.deliveries.items():
+            log = delivery.state.data
             if offset is not None or offsets is not None:
-                goal = (offsets or {}).get((inbox.topic, inbox.partition), offset)
+                goal = (offsets or {}).get((delivery.topic, delivery.partition), offset)
                 if goal is not None:
                     places[place] = _within(log.start_offset, goal, log.next_offset)
             elif time_us is not None:
@@ -465,9 +467,9 @@ class Subscriptions:
         """Let messages that wait for their time never be delivered; which of them that was."""
         cancelled = BitMap64()
         for record in self._catalog.on_topic(topic.name):
-            inbox = (await self.get(record.name)).inboxes.get((topic.number, index))
-            if inbox is not None:
-                of_this, stored = await inbox.cancel(offsets)
+            delivery = (await self.get(record.name)).deliveries.get((topic.number, index))
+            if delivery is not None:
+                of_this, stored = await delivery.cancel(offsets)
                 cancelled |= of_this
                 if stored is not None:
                     await asyncio.shield(stored)
@@ -477,9 +479,9 @@ class Subscriptions:
         """Where a message stands with each subscription of its topic."""
         found = []
         for record in self._catalog.on_topic(topic.name):
-            inbox = (await self.get(record.name)).inboxes.get((topic.number, index))
-            if inbox is not None:
-                found.append(status_of(record.name, inbox.machine, offset))
+            delivery = (await self.get(record.name)).deliveries.get((topic.number, index))
+            if delivery is not None:
+                found.append(status_of(record.name, delivery.machine, offset))
         return found
 
     # ------------------------------------------------------------------ keeping in time
@@ -491,10 +493,10 @@ class Subscriptions:
             if not self._is_current(subscription):
                 subscription.notify()
 
-    def _release_elsewhere(self, name: str, consumer: str) -> None:
+    def _release_remote(self, name: str, consumer: str) -> None:
         """A member of a group is gone: what it holds on other nodes is ready again, too."""
         others = [address for address in self.leaders(name) if address is not None]
-        self._anywhere.release(others, name, consumer)
+        self._router.release(others, name, consumer)
 
     def look_again(self) -> None:
         """This node serves something that it did not serve before: whoever waits may want it."""
@@ -505,8 +507,8 @@ class Subscriptions:
     async def close(self) -> None:
         """Finish what is under way."""
         for subscription in list(self._at_work.values()):
-            for inbox in subscription.inboxes.values():
-                await inbox.close()
+            for delivery in subscription.deliveries.values():
+                await delivery.close()
 
     async def floor(self, topic: TopicRecord, index: int) -> Offset | None:
         """The offset that every subscription of a partition has passed; ``None`` without any."""
@@ -537,29 +539,29 @@ class Subscriptions:
         return lost
 
     async def _bury(
-        self, name: str, inbox: Inbox, entries: list[StoredBatch], dead: BitMap64
+        self, name: str, delivery: PartitionDelivery, entries: list[StoredBatch], dead: BitMap64
     ) -> None:
         await self._dead_letters.store(
             dead_letter_topic(name, self._catalog.get(name).settings),
             subscription=name,
-            topic=self._topics.get(inbox.topic),
-            partition=inbox.partition,
-            machine=inbox.machine,
+            topic=self._topics.get(delivery.topic),
+            partition=delivery.partition,
+            machine=delivery.machine,
             entries=entries,
             offsets=dead,
         )
         logger.warning(
             "messages are dead letters now",
             subscription=name,
-            topic=inbox.topic,
-            partition=inbox.partition,
+            topic=delivery.topic,
+            partition=delivery.partition,
             messages=len(dead),
-            error=inbox.machine.last_error(Offset(dead.min())) if dead else "",
+            error=delivery.machine.last_error(Offset(dead.min())) if dead else "",
         )
 
 
-def _of(subscription: Subscription) -> Iterable[Inbox]:
-    return subscription.inboxes.values()
+def _of(subscription: Subscription) -> Iterable[PartitionDelivery]:
+    return subscription.deliveries.values()
 
 
 def _within(first: Offset, offset: int, end: Offset) -> Offset:

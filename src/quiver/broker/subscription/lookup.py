@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.batch_slice import excerpt
+from quiver.broker.delivery.batch_slice import batch_slice
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.subscription.directory import Subscriptions
-from quiver.broker.topics.catalog import Catalog, TopicRecord
+from quiver.broker.subscription.directory import SubscriptionDirectory
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import MessageNotFound
 from quiver.log.log import Log
 from quiver.model.batch import StoredBatch
@@ -26,7 +26,7 @@ class Found(msgspec.Struct, frozen=True):
 
 class Lookup:
     def __init__(
-        self, topics: Catalog, partitions: Partitions, subscriptions: Subscriptions
+        self, topics: TopicCatalog, partitions: Partitions, subscriptions: SubscriptionDirectory
     ) -> None:
         self._topics = topics
         self._partitions = partitions
@@ -39,7 +39,7 @@ class Lookup:
         entry: StoredBatch | None = None
         if one.offset >= log.start_offset:
             found = (await log.read(one.offset, 1))[0]
-            entry = excerpt(found, BitMap64([one.offset]))
+            entry = batch_slice(found, BitMap64([one.offset]))
             if entry.append_time != one.append_time:
                 raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
         statuses = await self._subscriptions.statuses(record, one.partition, one.offset)

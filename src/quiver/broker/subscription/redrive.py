@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from quiver.broker.delivery.partition_delivery import Portion
-from quiver.broker.remote.partition_router import Anywhere
+from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.subscription.subscription import Subscription
-from quiver.broker.topics.catalog import Catalog
+from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import InvalidRequest
 from quiver.model.filter import Filter
 from quiver.model.key_hash import KeyRouter
@@ -40,20 +40,20 @@ class Redriven(msgspec.Struct, frozen=True):
 class Redrive:
     """``to``: the topic to send to, instead of each letter's own."""
 
-    def __init__(self, topics: Catalog, anywhere: Anywhere) -> None:
+    def __init__(self, topics: TopicCatalog, router: PartitionRouter) -> None:
         self._topics = topics
-        self._anywhere = anywhere
+        self._router = router
 
     async def count(
         self, letters: Subscription, condition: Filter | None, to: str | None
     ) -> Redriven:
         """What a redrive would do if nothing else happened."""
         found: Counter[str] = Counter()
-        for inbox in letters.inboxes.values():
-            await inbox.state.catch_up_to(inbox.machine, inbox.state.data.next_offset)
-            left = await inbox.matching(condition, _READY)
+        for delivery in letters.deliveries.values():
+            await delivery.state.catch_up_to(delivery.machine, delivery.state.data.next_offset)
+            left = await delivery.matching(condition, _READY)
             while left:
-                entries, read, left = await inbox.fetch(left, _STEP_BYTES_MAX)
+                entries, read, left = await delivery.fetch(left, _STEP_BYTES_MAX)
                 if not read:
                     break
                 for entry in entries:
@@ -69,12 +69,12 @@ class Redrive:
                 f"a step of a redrive is 1 to {STEP_MAX:,} messages, not {limit:,}"
             )
         sent: Counter[str] = Counter()
-        for inbox in letters.inboxes.values():
-            await inbox.state.catch_up_to(inbox.machine, inbox.state.data.next_offset)
-            chosen = await inbox.matching(condition, _READY, limit - sent.total())
+        for delivery in letters.deliveries.values():
+            await delivery.state.catch_up_to(delivery.machine, delivery.state.data.next_offset)
+            chosen = await delivery.matching(condition, _READY, limit - sent.total())
             if not chosen:
                 continue
-            portion = await inbox.take(
+            portion = await delivery.take(
                 len(chosen), _STEP_BYTES_MAX, _CONSUMER, _VISIBILITY_US, chosen
             )
             if portion is None:
@@ -82,9 +82,9 @@ class Redrive:
             try:
                 sent.update(await self._send(portion, to))
             except BaseException:
-                inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
+                delivery.requeue(portion.taken.lease_id, portion.taken.offsets)
                 raise
-            _, stored = inbox.ack(portion.taken.lease_id, portion.taken.offsets)
+            _, stored = delivery.ack(portion.taken.lease_id, portion.taken.offsets)
             if stored is not None:
                 await asyncio.shield(stored)
             if sent.total() >= limit:
@@ -104,7 +104,7 @@ class Redrive:
         waiting = []
         for (topic, index), chosen in targets.items():
             part = again.take(pa.array(chosen))
-            waiting.append(self._anywhere.store(self._topics.get(topic), index, part))
+            waiting.append(self._router.store(self._topics.get(topic), index, part))
         await asyncio.gather(*waiting)
         return Counter(_topics_of(rows, to))
 

@@ -10,7 +10,7 @@ _WORDS = {
     "ready": "pending",
     "delayed": "delayed",
     "leased": "leased",
-    "condemned": "dead-lettered",
+    "dead_letter_pending": "dead-lettered",
     "dead": "dead-lettered",
     "finished": "acknowledged",
 }

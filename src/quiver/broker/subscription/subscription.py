@@ -18,8 +18,8 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.lease_token import LeaseToken, TokenSigner
 from quiver.broker.delivery.machine.machine import Depth
-from quiver.broker.delivery.partition_delivery import Glance, Inbox, Portion
-from quiver.broker.group.coordinator import Membership
+from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
+from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.errors import InvalidReceipt, InvalidRequest, NotLeader, Overloaded
 from quiver.metrics.traffic import SubscriptionCounts
@@ -34,7 +34,7 @@ CONSUMERS_MAX = 100
 """How many consumers are named."""
 
 
-Change = Callable[[Inbox, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
+Change = Callable[[PartitionDelivery, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -57,23 +57,23 @@ class Subscription:
         signer: TokenSigner,
         clock: Clock,
         counts: SubscriptionCounts | None = None,
-        release_elsewhere: Callable[[str], None] = lambda consumer: None,
+        release_remote: Callable[[str], None] = lambda consumer: None,
         reads: Callable[[int, int], bool] = lambda topic, partition: False,
     ) -> None:
         """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
         self.record = record
         self._reads = reads
-        self.inboxes: dict[tuple[int, int], Inbox] = {}
+        self.deliveries: dict[tuple[int, int], PartitionDelivery] = {}
         self.version: tuple[int, int] | None = None
         """For which topics and partitions of this node it was put to work."""
         self._signer = signer
         self._clock = clock
-        self._order: deque[Inbox] = deque()
+        self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
-        self.membership: Membership | None = None
+        self.membership: GroupCoordinator | None = None
         if record.settings.ordering is Ordering.PARTITION:
-            self.membership = Membership(
-                record.name, record.settings, clock, self.notify_all, counts, release_elsewhere
+            self.membership = GroupCoordinator(
+                record.name, record.settings, clock, self.notify_all, counts, release_remote
             )
 
     def alter(self, record: SubscriptionRecord) -> None:
@@ -84,7 +84,7 @@ class Subscription:
 
     def replace(
         self,
-        inboxes: dict[tuple[int, int], Inbox],
+        deliveries: dict[tuple[int, int], PartitionDelivery],
         version: tuple[int, int] | None,
         places: Collection[tuple[str, int]],
     ) -> None:
@@ -94,34 +94,34 @@ class Subscription:
         """
         self.version = version
         if self.membership is not None:
-            self.membership.read(inboxes.values(), places)
-        if inboxes != self.inboxes:
-            self.inboxes = inboxes
-            self._order = deque(inboxes.values())
+            self.membership.read(deliveries.values(), places)
+        if deliveries != self.deliveries:
+            self.deliveries = deliveries
+            self._order = deque(deliveries.values())
             self.notify()
 
     @property
     def is_open(self) -> bool:
         """Whether its partitions are still those that it was put to work on."""
-        return all(inbox.is_open for inbox in self._order)
+        return all(delivery.is_open for delivery in self._order)
 
     @property
     def depth(self) -> Depth:
-        depths = [msgspec.structs.astuple(box.machine.depth) for box in self.inboxes.values()]
+        depths = [msgspec.structs.astuple(box.machine.depth) for box in self.deliveries.values()]
         return Depth(*map(sum, zip(*depths, strict=True))) if depths else Depth(0, 0, 0, 0, 0)
 
     @property
     def unseen(self) -> int:
         """Messages that are stored and have not been looked at."""
-        boxes = self.inboxes.values()
+        boxes = self.deliveries.values()
         return sum(box.state.data.next_offset - box.machine.observed_to for box in boxes)
 
     @property
     def consumers(self) -> list[str]:
         """Who holds messages or waits for some; of many, some."""
         found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
-        for inbox in self.inboxes.values():
-            found |= inbox.machine.consumers
+        for delivery in self.deliveries.values():
+            found |= delivery.machine.consumers
         return sorted(found)[:CONSUMERS_MAX]
 
     # ------------------------------------------------------------------ receiving
@@ -149,24 +149,24 @@ class Subscription:
         try:
             await self._take(portions, limit, max(1, bytes_max), consumer, visibility_us, may_take)
         except BaseException:
-            self.put_back(portions)
+            self.requeue(portions)
             raise
         finally:
             if self._waiters and (self._has_ready() or self._lapses_soon(portions)):
                 self.notify()
         return portions
 
-    def put_back(self, portions: Iterable[Portion]) -> None:
+    def requeue(self, portions: Iterable[Portion]) -> None:
         """What was received and reached no consumer is ready again at once."""
         for portion in portions:
-            inbox = self.inboxes.get((portion.topic_number, portion.partition))
-            if inbox is not None:
-                inbox.put_back(portion.taken.lease_id, portion.taken.offsets)
+            delivery = self.deliveries.get((portion.topic_number, portion.partition))
+            if delivery is not None:
+                delivery.requeue(portion.taken.lease_id, portion.taken.offsets)
         self.notify()
 
     def _may_take(
         self, consumer: str | None, partitions: Collection[str] | None
-    ) -> Callable[[Inbox], bool]:
+    ) -> Callable[[PartitionDelivery], bool]:
         """Which partitions are for this consumer: all whose turn it is, but in a group."""
         group = self.membership
         if partitions is not None:
@@ -207,15 +207,15 @@ class Subscription:
         bytes_max: int,
         consumer: str,
         visibility_us: int | None,
-        may_take: Callable[[Inbox], bool],
+        may_take: Callable[[PartitionDelivery], bool],
     ) -> None:
         order = self._order
         for _ in range(len(order)):
-            inbox = order[0]
+            delivery = order[0]
             order.rotate(-1)
-            if not may_take(inbox):
+            if not may_take(delivery):
                 continue
-            portion = await inbox.take(limit, bytes_max, consumer, visibility_us)
+            portion = await delivery.take(limit, bytes_max, consumer, visibility_us)
             if portion is not None:
                 portions.append(portion)
                 limit -= len(portion.taken.offsets)
@@ -247,10 +247,12 @@ class Subscription:
             self.membership.alive({waiter.consumer for waiter in self._waiters})
             self.membership.tick()
         now = self._clock.time_us()
-        for inbox in self._order:
-            event = inbox.machine.next_event()
-            if inbox.is_open and (inbox.machine.condemned or (event is not None and event <= now)):
-                inbox.tick()
+        for delivery in self._order:
+            event = delivery.machine.next_event()
+            if delivery.is_open and (
+                delivery.machine.dead_letter_pending or (event is not None and event <= now)
+            ):
+                delivery.tick()
         if self._waiters and self._has_ready():
             self.notify()
 
@@ -285,8 +287,8 @@ class Subscription:
 
     def leave(self, consumer: str) -> None:
         """The consumer is gone for good: what it holds is ready again at once."""
-        for inbox in self.inboxes.values():
-            inbox.release(consumer)
+        for delivery in self.deliveries.values():
+            delivery.release(consumer)
         if self.membership is not None:
             self.membership.leave(consumer)
         self.notify()
@@ -295,31 +297,33 @@ class Subscription:
 
     async def seek(self, places: dict[tuple[int, int], Offset]) -> None:
         """Begin again at these offsets, durably; receipts given out before are good no more."""
-        stored = {self.inboxes[place].seek(start) for place, start in places.items()}
-        for inbox in self.inboxes.values():
-            if inbox.gate is not None:
-                inbox.gate.close()  # also where the parent alone begins again, perhaps elsewhere
+        stored = {self.deliveries[place].seek(start) for place, start in places.items()}
+        for delivery in self.deliveries.values():
+            if delivery.barrier is not None:
+                delivery.barrier.close()  # also where the parent alone begins again, perhaps elsewhere
         self.notify_all()
         await _all_stored(stored)
 
-    async def peek(self, limit: int, *, bytes_max: int, states: Collection[str]) -> list[Glance]:
+    async def peek(
+        self, limit: int, *, bytes_max: int, states: Collection[str]
+    ) -> list[PeekedBatch]:
         """Up to ``limit`` pending messages, as they are now; nothing changes."""
-        glances: list[Glance] = []
-        for inbox in self.inboxes.values():
-            if limit <= 0 or bytes_max <= 0 or not inbox.is_open:
+        peeked_batches: list[PeekedBatch] = []
+        for delivery in self.deliveries.values():
+            if limit <= 0 or bytes_max <= 0 or not delivery.is_open:
                 break
-            glance = await inbox.peek(limit, bytes_max, states)
-            if glance is not None:
-                glances.append(glance)
-                limit -= len(glance.offsets)
-                bytes_max -= sum(entry.size() for entry in glance.entries)
-        return glances
+            peeked = await delivery.peek(limit, bytes_max, states)
+            if peeked is not None:
+                peeked_batches.append(peeked)
+                limit -= len(peeked.offsets)
+                bytes_max -= sum(entry.size() for entry in peeked.entries)
+        return peeked_batches
 
     async def purge(self, condition: Filter | None) -> int:
         """Finish what is pending, all or what matches, whoever has it; how many that was."""
         count, stored = 0, set()
-        for inbox in self.inboxes.values():
-            purged, durable = await inbox.purge(condition)
+        for delivery in self.deliveries.values():
+            purged, durable = await delivery.purge(condition)
             count += purged
             stored.add(durable)
         await _all_stored(stored)
@@ -331,7 +335,7 @@ class Subscription:
         self, settlements: Iterable[Settlement]
     ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
         """Acknowledge messages; those whose lease had ended, and what makes the others durable."""
-        stale, stored = self._change(settlements, Inbox.ack)
+        stale, stored = self._change(settlements, PartitionDelivery.ack)
         if self.record.settings.ordering is not Ordering.NONE:
             for durable in stored:
                 durable.add_done_callback(lambda _: self.notify())  # others may come after these
@@ -344,23 +348,23 @@ class Subscription:
         delay_us = None if delay_s is None else _visibility_us(delay_s)
         stale = await self._settle(
             settlements,
-            lambda inbox, lease_id, offsets: inbox.nack(lease_id, offsets, delay_us, error),
+            lambda delivery, lease_id, offsets: delivery.nack(lease_id, offsets, delay_us, error),
         )
         self.notify()
-        await self.settle()
+        await self.wait_for_dead_letters()
         return stale
 
-    async def settle(self) -> None:
+    async def wait_for_dead_letters(self) -> None:
         """Wait until what failed too often is among the dead letters, as far as it can be now."""
-        for inbox in list(self.inboxes.values()):
-            if inbox.machine.condemned:
-                await inbox.settle()
+        for delivery in list(self.deliveries.values()):
+            if delivery.machine.dead_letter_pending:
+                await delivery.wait_idle()
 
-    async def give_back(self, settlements: Iterable[Settlement]) -> list[Settlement]:
+    async def return_unread(self, settlements: Iterable[Settlement]) -> list[Settlement]:
         """Nobody has looked at these: they are ready again; those whose lease had ended."""
         stale = await self._settle(
             settlements,
-            lambda inbox, lease_id, offsets: inbox.give_back(lease_id, offsets),
+            lambda delivery, lease_id, offsets: delivery.return_unread(lease_id, offsets),
         )
         self.notify()
         return stale
@@ -372,7 +376,7 @@ class Subscription:
         visibility_us = _visibility_us(visibility_s)
         return await self._settle(
             settlements,
-            lambda inbox, lease_id, offsets: inbox.extend(lease_id, offsets, visibility_us),
+            lambda delivery, lease_id, offsets: delivery.extend(lease_id, offsets, visibility_us),
         )
 
     async def _settle(self, settlements: Iterable[Settlement], change: Change) -> list[Settlement]:
@@ -387,13 +391,13 @@ class Subscription:
         stale: list[Settlement] = []
         stored: set[asyncio.Future[None]] = set()
         found = [self._find(one) for one in settlements]
-        for state in {inbox.state for _, _, inbox in found if inbox is not None}:
+        for state in {delivery.state for _, _, delivery in found if delivery is not None}:
             state.require_current()
-        for settlement, token, inbox in found:
-            if inbox is None:
+        for settlement, token, delivery in found:
+            if delivery is None:
                 stale.append(settlement)
                 continue
-            held, durable = change(inbox, token.lease_id, settlement.offsets)
+            held, durable = change(delivery, token.lease_id, settlement.offsets)
             if durable is not None:
                 stored.add(durable)
             if len(held) < len(settlement.offsets):
@@ -402,14 +406,16 @@ class Subscription:
             self.membership.hand_over()
         return stale, list(stored)
 
-    def _find(self, settlement: Settlement) -> tuple[Settlement, LeaseToken, Inbox | None]:
+    def _find(
+        self, settlement: Settlement
+    ) -> tuple[Settlement, LeaseToken, PartitionDelivery | None]:
         token = self._signer.verify(settlement.token)
         if token.subscription != self.record.number:
             raise InvalidReceipt(f"the receipt is not of {self.record.name!r}")
-        inbox = self.inboxes.get((token.topic, token.partition))
-        if inbox is None and self._reads(token.topic, token.partition):
+        delivery = self.deliveries.get((token.topic, token.partition))
+        if delivery is None and self._reads(token.topic, token.partition):
             raise NotLeader("another node settles this receipt, or this one in a moment")
-        return settlement, token, inbox
+        return settlement, token, delivery
 
     def token(self, portion: Portion) -> bytes:
         """What the consumer shows to settle this portion."""

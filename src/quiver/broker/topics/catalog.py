@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from quiver.broker.topics.internal_topics import SETTINGS
-from quiver.broker.topics.registry import Also, Kind, Registry, changed_settings, nothing_else
+from quiver.broker.topics.registry import Also, RecordKind, Registry, changed_settings, nothing_else
 from quiver.cluster.metadata.store import Delete, MetadataStore, Put
 from quiver.errors import InvalidRequest, InvalidSetting, TopicExists, TopicNotFound
 from quiver.model.clock import Clock
@@ -22,7 +22,7 @@ from quiver.model.layout import Split, changed_in, middle_of, origin_of, split_a
 from quiver.model.topic import PARTITIONS_MAX, TopicSettings, topic_name
 
 DELETED = "deleted-topics/"
-_KIND = Kind(
+_KIND = RecordKind(
     noun="topic",
     prefix="topics/",
     numbers="numbers/topic",
@@ -69,7 +69,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Catalog:
+class TopicCatalog:
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock

@@ -41,7 +41,7 @@ async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put
     return ()
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
     """What is registered, where, and which errors tell of it."""
 
     noun: str
@@ -54,7 +54,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 class Registry(Generic[R]):
     """``version`` grows with every change."""
 
-    def __init__(self, store: MetadataStore, kind: Kind, record: type[R]) -> None:
+    def __init__(self, store: MetadataStore, kind: RecordKind, record: type[R]) -> None:
         self.version = 0
         self.revision = 0
         """The store's, after the last change that is known here."""

@@ -18,10 +18,10 @@ from rich.live import Live
 from quiver.cli.support.output import print_json
 from quiver.cli.support.session import connected_async
 from quiver.cli.top.keys import keyboard, pressed
-from quiver.cli.top.screen import Sample, lines_of
+from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.client import AsyncClient
-from quiver.console.figures import Figures
+from quiver.console.figures import MetricsCollector
 from quiver.errors import QuiverError
 from quiver.model.clock import SystemClock
 
@@ -72,16 +72,16 @@ class Sampling:
     """The newest sample of a node."""
 
     def __init__(self, client: AsyncClient, interval_s: float) -> None:
-        self.latest: Sample | None = None
+        self.latest: TopSample | None = None
         self._client = client
-        self._figures = Figures(client, SystemClock())
+        self._figures = MetricsCollector(client, SystemClock())
         self._interval_s = interval_s
 
-    async def take(self) -> Sample:
+    async def take(self) -> TopSample:
         alerts = await self._client.alerts()
-        return Sample(await self._figures.take(), alerts.firing)
+        return TopSample(await self._figures.take(), alerts.firing)
 
-    async def take_with_rates(self) -> Sample:
+    async def take_with_rates(self) -> TopSample:
         """Rates are between two looks."""
         await self.take()
         await asyncio.sleep(self._interval_s)

@@ -12,7 +12,7 @@ from rich.text import Text
 from quiver.cli.support.text import harmless, shown_bytes, shown_count
 from quiver.cli.top.columns import Column, Row, shown_age, shown_ms, shown_rate
 from quiver.cli.top.view import HELP, View
-from quiver.console.snapshot import Snapshot
+from quiver.console.snapshot import ConsoleSnapshot
 from quiver.protocol import AlertInfo
 
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 8, 60
@@ -20,16 +20,16 @@ _GAP = "  "
 _ALERT_STYLES = {"critical": "bold red", "warning": "yellow"}
 
 
-class Sample(msgspec.Struct):
+class TopSample(msgspec.Struct):
     """What one screen shows."""
 
-    node: Snapshot
+    node: ConsoleSnapshot
     alerts: list[AlertInfo]
     trouble: str = ""
     """Why there is nothing newer than this."""
 
 
-def lines_of(sample: Sample, view: View, width: int, height: int | None) -> list[Text]:
+def lines_of(sample: TopSample, view: View, width: int, height: int | None) -> list[Text]:
     """At most ``height`` lines; with ``None`` as many as it takes, and no keys to press."""
     above = [_title(sample), *_facts(sample, width), *_alerts(sample, height)]
     if height is not None:
@@ -44,7 +44,7 @@ def lines_of(sample: Sample, view: View, width: int, height: int | None) -> list
     return lines
 
 
-def _title(sample: Sample) -> Text:
+def _title(sample: TopSample) -> Text:
     node = sample.node.node
     title = Text(harmless(node.name), style="bold")
     title.append(f"  {node.software}  up {shown_age(node.uptime_s)}", style="not bold")
@@ -53,7 +53,7 @@ def _title(sample: Sample) -> Text:
     return title
 
 
-def _facts(sample: Sample, width: int) -> list[Text]:
+def _facts(sample: TopSample, width: int) -> list[Text]:
     """The node's figures, as many on a line as fit."""
     node, totals = sample.node.node, sample.node.totals
     facts = [
@@ -81,7 +81,7 @@ def _facts(sample: Sample, width: int) -> list[Text]:
     return lines
 
 
-def _alerts(sample: Sample, height: int | None) -> list[Text]:
+def _alerts(sample: TopSample, height: int | None) -> list[Text]:
     """Those that fire, the worst first; of many, some."""
     room = len(sample.alerts) if height is None else max(1, height // 6)
     shown = sample.alerts[:room]

@@ -6,7 +6,7 @@ A pure machine: keys go in, and ``rows`` of a sample come out.
 from __future__ import annotations
 
 from quiver.cli.top.columns import QUEUES, TOPICS, Column, Row
-from quiver.console.snapshot import Snapshot
+from quiver.console.snapshot import ConsoleSnapshot
 from quiver.errors import InvalidSetting
 
 QUIT = frozenset({"q", "Q", "escape"})
@@ -63,7 +63,7 @@ class View:
         elif key in {"up", "k"}:
             self.first = max(0, self.first - 1)
 
-    def rows(self, sample: Snapshot, room: int) -> list[Row]:
+    def rows(self, sample: ConsoleSnapshot, room: int) -> list[Row]:
         """As many as there is room for; scrolling ends with the last."""
         every: list[Row] = [*(sample.topics if self.shows_topics else sample.subscriptions)]
         every.sort(key=lambda row: row.name)

@@ -29,7 +29,7 @@ from quiver.protocol import (
 from quiver.protocol import Cluster as ClusterDescribed
 
 
-class Administering:
+class ClusterAdminApi:
     """The part of an ``AsyncClient`` that is about how nodes are, and about tokens and the cluster,
     which need ``admin:*``."""
 

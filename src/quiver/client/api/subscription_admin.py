@@ -36,7 +36,7 @@ _STEP = 1000
 STATES = ("ready", "delayed", "leased")
 
 
-class Tending:
+class SubscriptionAdminApi:
     """The part of an ``AsyncClient`` that is about looking after what is there."""
 
     _clock: Clock

@@ -15,7 +15,7 @@ from quiver.client.consumer.received import (
     messages_in,
     settlements,
 )
-from quiver.client.consumer.session import Attendance
+from quiver.client.consumer.session import ConsumerSession
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import InvalidSetting, StaleReceipt
@@ -31,10 +31,10 @@ from quiver.protocol import (
     DeleteSubscription,
     DescribeSubscription,
     Extend,
+    GroupMembership,
     Heartbeat,
     Leave,
     ListSubscriptions,
-    Membership,
     Nack,
     Receive,
     Received,
@@ -49,7 +49,7 @@ _WAIT_S = 20.0
 _BYTES_MAX = 16 << 20
 
 
-class Consuming:
+class SubscriptionsApi:
     """The part of an ``AsyncClient`` that is about subscriptions."""
 
     _clock: Clock
@@ -57,7 +57,7 @@ class Consuming:
     _read_cluster: Cluster
     _name: str
     """What this client is called where a consumer has no name of its own."""
-    _attendances: set[Attendance]
+    _sessions: set[ConsumerSession]
     _settler: Callable[[], Any]
     """Gives who settles what is received: the client that the program uses."""
 
@@ -180,25 +180,25 @@ class Consuming:
         ``keep_alive`` extends the leases of messages that are not settled, for so long at most: give
         it where the work on a message may take longer than the visibility.
         """
-        attendance = await self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        session = await self._open_session(subscription, prefetch, visibility, consumer, keep_alive)
         try:
             while True:
-                for message in await attendance.receive():
-                    attendance.given()
+                for message in await session.receive():
+                    session.given()
                     yield message
         finally:
-            await self._end(attendance)
+            await self._end(session)
 
-    async def _attend(
+    async def _open_session(
         self,
         subscription: str,
         prefetch: int,
         visibility: Duration | None,
         consumer: str,
         keep_alive: Duration,
-    ) -> Attendance:
+    ) -> ConsumerSession:
         info = await self.describe_subscription(subscription)
-        attendance = Attendance(
+        session = ConsumerSession(
             self,
             info.settings,
             self._clock,
@@ -208,18 +208,18 @@ class Consuming:
             visibility_s=None if visibility is None else seconds(visibility),
             keep_alive_s=seconds(keep_alive),
         )
-        self._attendances.add(attendance)
-        return attendance
+        self._sessions.add(session)
+        return session
 
-    async def _end(self, attendance: Attendance) -> None:
-        self._attendances.discard(attendance)
-        await attendance.close()
+    async def _end(self, session: ConsumerSession) -> None:
+        self._sessions.discard(session)
+        await session.close()
 
     async def heartbeat(self, subscription: str, consumer: str = "") -> list[str]:
         """A member of a group is alive; the partitions it reads, as ``topic/partition``."""
         request = Heartbeat(subscription=subscription, consumer=consumer or self._name)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
-        return expect(Membership, reply).partitions
+        return expect(GroupMembership, reply).partitions
 
     async def leave(self, subscription: str, consumer: str = "") -> None:
         """A consumer ends: what it holds is ready again, and its partitions go to others."""
@@ -295,8 +295,8 @@ class Consuming:
     async def _settle(self, request: Ack | Nack | Extend | Return, done: Any = ()) -> None:
         if not request.settlements:
             return
-        for attendance in self._attendances:
-            attendance.settled(done)
+        for session in self._sessions:
+            session.settled(done)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         stale = expect(Settled, reply).stale
         if stale:

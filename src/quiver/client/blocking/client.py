@@ -111,7 +111,7 @@ class Client(Wrapper[AsyncClient]):
     cancel = blocking(AsyncClient.cancel)
     redrive = blocking(AsyncClient.redrive)
     message_status = blocking(AsyncClient.message_status)
-    _attend = blocking(AsyncClient._attend)
+    _open_session = blocking(AsyncClient._open_session)
     _end = blocking(AsyncClient._end)
     create_token = blocking(AsyncClient.create_token)
     list_tokens = blocking(AsyncClient.list_tokens)
@@ -134,15 +134,15 @@ class Client(Wrapper[AsyncClient]):
         keep_alive: Duration = 0,
     ) -> Iterator[ReceivedMessage]:
         """Messages as they come, for ever; see ``AsyncClient.consume``."""
-        attendance = self._attend(subscription, prefetch, visibility, consumer, keep_alive)
+        session = self._open_session(subscription, prefetch, visibility, consumer, keep_alive)
         try:
             while True:
-                for message in self._thread.run(attendance.receive):
-                    attendance.given()
+                for message in self._thread.run(session.receive):
+                    session.given()
                     yield message
         finally:
             if not self._closed:
-                self._end(attendance)
+                self._end(session)
 
     @property
     def cluster(self) -> Cluster:

@@ -83,15 +83,15 @@ class Producer(Wrapper[AsyncProducer]):
     def _offer_first(
         self, payload: Any, key: str | bytes | None, options: MessageOptions
     ) -> Delivery:
-        return self._wrapped().opened_intake.offer(payload, key, options)
+        return self._wrapped().opened_validator.offer(payload, key, options)
 
     def _send_when_room(
         self, size: int, payload: Any, key: str | bytes | None, options: MessageOptions
     ) -> Delivery:
         producer = self._wrapped()
-        room = producer.opened_sender.accumulator.room
+        budget = producer.opened_sender.accumulator.budget
         deadline = time.monotonic() + producer.settings.send_timeout_s
-        while room.wait(size, deadline - time.monotonic()):
+        while budget.wait(size, deadline - time.monotonic()):
             try:
                 return self._offer(payload, key, options)
             except BufferFull as full:
@@ -106,7 +106,7 @@ class Producer(Wrapper[AsyncProducer]):
                     return await self._make(self._client()).open()
 
                 self._inner = self._loop_thread().run(opened)
-                self._offer = self._inner.opened_intake.offer
+                self._offer = self._inner.opened_validator.offer
             return self._inner
 
     # ------------------------------------------------------------------ forks and endings

@@ -80,21 +80,21 @@ def pending_in(reply: StateRead, body: memoryview) -> list[PendingMessages]:
 def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:
     found: list[PeekedMessage] = []
     at = 0
-    for glance in reply.glances:
-        offsets = BitMap64.deserialize(glance.offsets).to_array()
-        states = _labels(glance.states)
-        deliveries = _labels(glance.deliveries)
+    for batch in reply.batches:
+        offsets = BitMap64.deserialize(batch.offsets).to_array()
+        states = _labels(batch.states)
+        deliveries = _labels(batch.deliveries)
         first = 0
-        for entry in entries_in(body[at : at + glance.size]):
+        for entry in entries_in(body[at : at + batch.size]):
             here = offsets[first : first + entry.count]
             found += map(
                 PeekedMessage,
-                *_values(entry, glance.topic, glance.partition, glance.topic_number, here),
+                *_values(entry, batch.topic, batch.partition, batch.topic_number, here),
                 [states[offset] for offset in here],
                 [deliveries.get(offset, 0) for offset in here],
             )
             first += entry.count
-        at += glance.size
+        at += batch.size
     return found
 
 

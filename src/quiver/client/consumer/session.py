@@ -24,7 +24,7 @@ _PULSES = 3
 
 
 class Consumer(Protocol):
-    """What an attendance needs of the client."""
+    """What a consumer session needs of the client."""
 
     async def receive(
         self,
@@ -45,7 +45,7 @@ class Consumer(Protocol):
     async def leave(self, subscription: str, consumer: str) -> None: ...
 
 
-class Attendance:
+class ConsumerSession:
     def __init__(
         self,
         client: Consumer,

@@ -90,7 +90,7 @@ class SqliteStore:
             with _refusals():
                 return connection.execute(_HAS, (scope, key)).fetchone() is not None
         finally:
-            self.give_back(connection)
+            self.release(connection)
 
     def begin(
         self, scope: str, key: str, now_us: int, forget_before_us: int
@@ -132,7 +132,7 @@ class SqliteStore:
         with _refusals():
             return self._connected()
 
-    def give_back(self, connection: sqlite3.Connection) -> None:
+    def release(self, connection: sqlite3.Connection) -> None:
         with self._lock:
             if not self._closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
@@ -162,7 +162,7 @@ class SqliteTransaction:
 
     def commit(self) -> None:
         if not self.connection.in_transaction:
-            self._store.give_back(self.connection)
+            self._store.release(self.connection)
             raise InvalidRequest("a handler must leave it to Quiver to commit or roll back")
         try:
             with _refusals():
@@ -170,7 +170,7 @@ class SqliteTransaction:
         except BaseException:
             self.roll_back()
             raise
-        self._store.give_back(self.connection)
+        self._store.release(self.connection)
 
     def roll_back(self) -> None:
         try:
@@ -179,7 +179,7 @@ class SqliteTransaction:
         except sqlite3.Error:
             self.connection.close()  # which ends the transaction in any case
         else:
-            self._store.give_back(self.connection)
+            self._store.release(self.connection)
 
 
 @contextlib.contextmanager

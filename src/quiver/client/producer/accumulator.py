@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from quiver.client.producer.buffer_budget import Room
+from quiver.client.producer.buffer_budget import BufferBudget
 from quiver.client.producer.delivery import BatchPromise, Delivery
 from quiver.client.producer.pending_batch import PendingBatch
 from quiver.client.transport.cluster import TopicLayout
@@ -81,7 +81,7 @@ class Accumulator:
         self._wake = wake
         self._keeper = keeper
         self._lock = threading.Lock()
-        self.room = Room(limits.buffer_bytes, self._lock)
+        self.budget = BufferBudget(limits.buffer_bytes, self._lock)
         self._slots = {partition: _Slot(partition) for partition in partitions}
         self._round = list(self._slots.values())
         self._turn = 0
@@ -109,10 +109,10 @@ class Accumulator:
         with self._lock:
             if routing is not None and routing is not self.routing:
                 raise Rerouted
-            room = self.room
-            used = room.used + size
-            if used > room.limit:
-                room.take(size)
+            budget = self.budget
+            used = budget.used + size
+            if used > budget.limit:
+                budget.take(size)
             slot = self._sticky if partition is None else self._slots[partition]
             batch = slot.open
             closed = None
@@ -133,7 +133,7 @@ class Accumulator:
                 else:
                     batch.pinned.add(place)
             batch.size += size
-            room.used = used
+            budget.used = used
             if batch.size < self._batch_bytes and place + 1 < self._batch_count:
                 if not slot.is_idle and closed is None:
                     return Delivery(batch.promise, place)
@@ -157,7 +157,7 @@ class Accumulator:
         with self._lock:
             if routing is not None and routing is not self.routing:
                 raise Rerouted
-            self.room.take(size)
+            self.budget.take(size)
             slot = self._sticky if partition is None else self._slots[partition]
             closed = self._close(slot) if slot.open is not None else None
             batch = self._open(slot)
@@ -169,7 +169,7 @@ class Accumulator:
         return batch.promise
 
     def _open(self, slot: _Slot) -> PendingBatch:
-        self.room.check()
+        self.budget.check()
         promise = BatchPromise(self._topic, slot.partition, self._keeper)
         slot.open = batch = PendingBatch(promise, self._monotonic())
         self._unfinished.add(batch)
@@ -297,25 +297,25 @@ class Accumulator:
     async def finished(self, batches: list[PendingBatch]) -> None:
         """Wait until all of these have been released."""
         while any(batch in self._unfinished for batch in batches):
-            await self.room.change()
+            await self.budget.change()
 
     def release(self, batch: PendingBatch) -> None:
         """The batch is finished: its bytes make room for others."""
         with self._lock:
             self._unfinished.discard(batch)
-            self.room.give_back(batch.size)
+            self.budget.release(batch.size)
             batch.encoded = batch.builder = None
             batch.payloads = []
-        self.room.tell()
+        self.budget.tell()
 
     def refuse(self, error: QuiverError) -> None:
         """Take nothing more; those who wait for room are told."""
         with self._lock:
-            self.room.refuse(error)
+            self.budget.refuse(error)
             for slot in self._slots.values():
                 if slot.open is not None:
                     self._close(slot)
-        self.room.tell()
+        self.budget.tell()
 
     # ------------------------------------------------------------------ another layout
 

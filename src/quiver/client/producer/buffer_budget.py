@@ -21,7 +21,7 @@ class BufferFull(Exception):
         self.size = size
 
 
-class Room:
+class BufferBudget:
     """``used`` is read and written only under the lock; it passes ``limit`` only from zero."""
 
     __slots__ = ("_changed", "_futures", "_lock", "_waiters", "limit", "refusal", "used")
@@ -48,7 +48,7 @@ class Room:
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self.used -= size
         if self._waiters:
             self._changed.notify_all()

@@ -4,7 +4,7 @@ A pure machine. Batches carry consecutive sequences, so that the partition store
 and in order, however often it is sent. A few are in flight at a time. After a failure nothing is
 sent until everything in flight is settled; then what is unacknowledged goes again, lowest first,
 with the sequences it had. A batch that is given up leaves a hole that no later sequence can pass:
-once all before it is acknowledged, the lane needs a new session.
+once all before it is acknowledged, the queue needs a new session.
 
 Invariant: ``unacknowledged`` is in order of sequence, and those without one yet are at its end.
 """
@@ -52,7 +52,7 @@ class Verdict(Enum):
     """The whole producer must stop."""
 
 
-class Lane:
+class PartitionQueue:
     def __init__(self, partition: int, session: ProducerSession | None) -> None:
         self.partition = partition
         self.unacknowledged: deque[PendingBatch] = deque()
@@ -187,7 +187,7 @@ class Lane:
             batch.sequence, batch.is_in_doubt = None, False
 
     def release(self) -> list[PendingBatch]:
-        """Give away everything unacknowledged, of which nothing is stored; the lane goes on."""
+        """Give away everything unacknowledged, of which nothing is stored; the queue goes on."""
         assert self.is_certain, "what may be stored stays"
         batches = list(self.unacknowledged)
         self.unacknowledged.clear()

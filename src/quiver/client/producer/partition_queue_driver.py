@@ -1,6 +1,6 @@
-"""Performs what a lane decides: sends its batches, takes the answers, and clears the way again.
+"""Performs what a partition queue decides: sends its batches, takes the answers, and clears the way again.
 
-While all is well everything happens in callbacks, with no task in between. When the lane is blocked
+While all is well everything happens in callbacks, with no task in between. When the queue is blocked
 (no channel, a failure, a hole in its sequences) one task backs off, finds the partition's node,
 opens a session if need be, and gives up what has waited too long.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from quiver.client.producer.delivery import Placement
-from quiver.client.producer.partition_queue import Lane, ProducerSession, Verdict
+from quiver.client.producer.partition_queue import PartitionQueue, ProducerSession, Verdict
 from quiver.client.producer.pending_batch import PendingBatch
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.cluster import Cluster, TopicLayout
@@ -50,7 +50,7 @@ _MOVED = (
 """After these, the partition may be led by another node."""
 
 
-class LaneOwner(Protocol):
+class PartitionQueueOwner(Protocol):
     """What a driver needs of the producer that it sends for."""
 
     topic: str
@@ -76,11 +76,13 @@ class LaneOwner(Protocol):
     async def open_session(self) -> ProducerSession: ...
 
 
-class LaneDriver:
+class PartitionQueueDriver:
     """One partition of one producer; lives on the event loop."""
 
-    def __init__(self, owner: LaneOwner, partition: int, session: ProducerSession | None) -> None:
-        self.lane = Lane(partition, session)
+    def __init__(
+        self, owner: PartitionQueueOwner, partition: int, session: ProducerSession | None
+    ) -> None:
+        self.queue = PartitionQueue(partition, session)
         self._owner = owner
         self._partition = partition
         self._channel: Channel | None = None
@@ -93,25 +95,25 @@ class LaneDriver:
         """Send whatever can be sent now."""
         if self._clearing is not None or self._stopped:
             return
-        lane = self.lane
-        if lane.is_certain and self._owner.is_moving(self._partition):
+        queue = self.queue
+        if queue.is_certain and self._owner.is_moving(self._partition):
             self._owner.move()  # when that is done, this is called again
             return
-        if lane.is_recovering or lane.needs_session:
-            if lane.is_settled and (lane.unacknowledged or self._pull() is not None):
+        if queue.is_recovering or queue.needs_session:
+            if queue.is_settled and (queue.unacknowledged or self._pull() is not None):
                 self._clear_the_way()
             return
-        while lane.can_send:
-            batch = lane.next_to_send()
+        while queue.can_send:
+            batch = queue.next_to_send()
             if batch is None:
-                if lane.has_hole or self._pull() is None:
+                if queue.has_hole or self._pull() is None:
                     break
                 continue
             if self._channel is None or not self._channel.is_open or self._channel.is_congested:
                 self._clear_the_way()
                 return
             self._send(self._channel, batch)
-        if lane.can_send and lane.in_flight and self._linger is None:
+        if queue.can_send and queue.in_flight and self._linger is None:
             loop, ends = asyncio.get_running_loop(), self._owner.linger_ends(self._partition)
             self._linger = loop.call_later(max(0.0, ends - self._owner.now()), self._lingered)
 
@@ -127,12 +129,12 @@ class LaneDriver:
     def _pull(self) -> PendingBatch | None:
         """Take over the accumulator's next batch."""
         while True:
-            is_idle = not self.lane.unacknowledged
+            is_idle = not self.queue.unacknowledged
             batch = self._owner.next_batch(self._partition, is_idle=is_idle)
             if batch is None:
                 return None
             if batch.failure is None:
-                self.lane.append(batch)
+                self.queue.append(batch)
                 return batch
             self._owner.lost(batch, batch.failure)
 
@@ -143,7 +145,7 @@ class LaneDriver:
     # ------------------------------------------------------------------ while all is well
 
     def _send(self, channel: Channel, batch: PendingBatch) -> None:
-        owner, stamp = self._owner, self.lane.sent(batch)
+        owner, stamp = self._owner, self.queue.sent(batch)
         assert batch.encoded is not None, "batches are encoded before they get here"
         sealed = batch.encoded
         if stamp is not None:
@@ -168,7 +170,7 @@ class LaneDriver:
             return
         is_over = self._owner.acks is Acks.NONE and not isinstance(error, StaleLayout)
         if error is None or is_over:
-            self.lane.acknowledged(batch)
+            self.queue.acknowledged(batch)
             placement = (
                 Placement() if error is not None else _placement(answer.result()[0], batch.attempts)
             )
@@ -180,7 +182,7 @@ class LaneDriver:
     def _failed(self, batch: PendingBatch, error: QuiverError) -> None:
         if isinstance(error, _MOVED):
             self._layout_is_stale = True
-        verdict = self.lane.failed(batch, error)
+        verdict = self.queue.failed(batch, error)
         if verdict is Verdict.STOP:
             self._owner.stop(error)
         elif verdict is Verdict.GIVE_UP:
@@ -205,23 +207,23 @@ class LaneDriver:
 
     async def _clear(self) -> None:
         """Come back when batches can be sent, or there are none left to send."""
-        lane = self.lane
+        queue = self.queue
         while self._expire():
-            deadline = lane.unacknowledged[0].opened + self._owner.delivery_timeout_s
-            await self._owner.pause(lane.failures, deadline - self._owner.now())
+            deadline = queue.unacknowledged[0].opened + self._owner.delivery_timeout_s
+            await self._owner.pause(queue.failures, deadline - self._owner.now())
             try:
                 await self._find_the_way()
             except QuiverError as error:
-                lane.failures += 1
+                queue.failures += 1
                 self._layout_is_stale = True
                 self._note(error)
             else:
-                if lane.is_settled:
-                    lane.resume()
+                if queue.is_settled:
+                    queue.resume()
                 return
 
     async def _find_the_way(self) -> None:
-        owner, lane = self._owner, self.lane
+        owner, queue = self._owner, self.queue
         if self._layout_is_stale:
             owner.cluster.doubt(owner.topic)
             await owner.refresh_layout()
@@ -233,28 +235,28 @@ class LaneDriver:
         except TimeoutError:
             raise ConnectionLost(f"{address} did not answer within {SOON_S:g} s") from None
         await channel.drain()
-        if lane.needs_session and lane.is_settled:
-            lane.adopt(await owner.open_session())
+        if queue.needs_session and queue.is_settled:
+            queue.adopt(await owner.open_session())
         self._channel = channel
 
     def _expire(self) -> bool:
         """Give up what has waited too long; whether anything is left to send."""
         opened_by = self._owner.now() - self._owner.delivery_timeout_s
-        if self.lane.is_settled:
-            for batch in self.lane.expire(opened_by):
+        if self.queue.is_settled:
+            for batch in self.queue.expire(opened_by):
                 self._lose(batch)
-            if not self.lane.unacknowledged:
+            if not self.queue.unacknowledged:
                 for batch in self._owner.take_opened_before(self._partition, opened_by):
                     self._lose(batch)
                 self._pull()
-        return bool(self.lane.unacknowledged)
+        return bool(self.queue.unacknowledged)
 
     def _note(self, error: QuiverError) -> None:
         """The way is blocked by this; for good, if waiting does not help."""
-        for batch in list(self.lane.unacknowledged):
+        for batch in list(self.queue.unacknowledged):
             batch.last_error = error
             if not error.retryable and not batch.is_in_flight:
-                self.lane.give_up(batch)
+                self.queue.give_up(batch)
                 self._lose(batch)
 
     def _lose(self, batch: PendingBatch) -> None:

@@ -23,7 +23,7 @@ from quiver.client.producer.outgoing import MessageOptions
 from quiver.client.producer.sender import Sender
 from quiver.client.producer.table import TableDelivery
 from quiver.client.producer.table_sender import TableSender
-from quiver.client.producer.validation import Intake
+from quiver.client.producer.validation import MessageValidator
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import ConnectionLost, InvalidRequest, Overloaded, QuiverError
 from quiver.model.batch import UnstoredBatch
@@ -70,7 +70,7 @@ class AsyncProducer:
         self._clock = clock
         self._on_close = on_close
         self._sender: Sender | None = None
-        self._intake: Intake | None = None
+        self._validator: MessageValidator | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -110,7 +110,7 @@ class AsyncProducer:
                 f"topic {self.topic!r} has acks 'none': give acks='quorum' or more"
             )
         await sender.open()
-        self._sender, self._intake = sender, Intake(sender, self._clock)
+        self._sender, self._validator = sender, MessageValidator(sender, self._clock)
 
     @property
     def name(self) -> str | None:
@@ -129,25 +129,27 @@ class AsyncProducer:
         ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
         ``partition`` and ``sequence``: see ``MessageOptions``.
         """
-        intake = self._intake or await self._opened_intake()
+        validator = self._validator or await self._opened_validator()
         try:
-            return intake.offer(payload, key, options)
+            return validator.offer(payload, key, options)
         except BufferFull as full:
-            return await self._when_room(full.size, lambda: intake.offer(payload, key, options))
+            return await self._when_budget(
+                full.size, lambda: validator.offer(payload, key, options)
+            )
 
     async def send_arrow(self, data: pa.RecordBatch | pa.Table) -> TableDelivery:
         """Take the rows of an Arrow batch or table, whose columns are those of a message.
 
         Rows are split by key where there are keys; ``payload`` is the one column that must be there.
         """
-        intake = self._intake or await self._opened_intake()
-        sender = TableSender(self.opened_sender, intake, self.settings.limits, self._when_room)
+        validator = self._validator or await self._opened_validator()
+        sender = TableSender(self.opened_sender, validator, self.settings.limits, self._when_budget)
         return await sender.send(data)
 
     async def send_encoded(self, batch: UnstoredBatch, partition: int) -> Delivery:
         """Take a batch that is encoded and checked already; the delivery is that of its first row."""
-        intake = self._intake or await self._opened_intake()
-        intake.check_partition(partition)
+        validator = self._validator or await self._opened_validator()
+        validator.check_partition(partition)
         accumulator = self.opened_sender.accumulator
 
         def offer() -> Delivery:
@@ -156,7 +158,7 @@ class AsyncProducer:
         try:
             return offer()
         except BufferFull as full:
-            return await self._when_room(full.size, offer)
+            return await self._when_budget(full.size, offer)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is settled; raises a failure nobody has looked at."""
@@ -193,20 +195,20 @@ class AsyncProducer:
         return self._sender
 
     @property
-    def opened_intake(self) -> Intake:
-        assert self._intake is not None, "the producer is open"
-        return self._intake
+    def opened_validator(self) -> MessageValidator:
+        assert self._validator is not None, "the producer is open"
+        return self._validator
 
-    async def _opened_intake(self) -> Intake:
+    async def _opened_validator(self) -> MessageValidator:
         await self.open()
-        return self.opened_intake
+        return self.opened_validator
 
-    async def _when_room(self, size: int, offer: Callable[[], T]) -> T:
-        room = self.opened_sender.accumulator.room
+    async def _when_budget(self, size: int, offer: Callable[[], T]) -> T:
+        budget = self.opened_sender.accumulator.budget
         try:
             async with asyncio.timeout(self.settings.send_timeout_s):
                 while True:
-                    await room.wait_async(size)
+                    await budget.wait_async(size)
                     try:
                         return offer()
                     except BufferFull as full:

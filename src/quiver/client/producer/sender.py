@@ -1,4 +1,4 @@
-"""The event loop's half of a producer: its lanes, its session, and what is still under way.
+"""The event loop's half of a producer: its partition queues, its session, and what is still under way.
 
 Everything here runs on one event loop; other threads only ever call ``wake``. Whatever was accepted
 is settled: acknowledged, or failed with the last error it met. A failure that nobody has looked at
@@ -17,10 +17,10 @@ from functools import partial
 from quiver.client.producer.accumulator import Accumulator, BatchLimits
 from quiver.client.producer.delivery import BatchPromise, Placement
 from quiver.client.producer.partition_queue import ProducerSession
-from quiver.client.producer.partition_queue_driver import LaneDriver
+from quiver.client.producer.partition_queue_driver import PartitionQueueDriver
 from quiver.client.producer.pending_batch import PendingBatch
 from quiver.client.producer.rerouting import changed_partitions, divided
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.cluster import Cluster, TopicLayout, expect
 from quiver.errors import ProducerError, QuiverError, RequestTimeout
 from quiver.model.clock import Clock
@@ -62,11 +62,11 @@ class Sender:
         self._limits = limits
         self._clock = clock
         self._chance = random.Random()
-        self._backoff = Backoff()
+        self._backoff = RetryBackoff()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._session: ProducerSession | None = None
-        self._drivers: dict[int, LaneDriver] = {}
+        self._drivers: dict[int, PartitionQueueDriver] = {}
         self._failures: list[BatchPromise] = []
         self._stopping: list[asyncio.Task[None]] = []
         self._refreshing: asyncio.Task[None] | None = None
@@ -107,10 +107,10 @@ class Sender:
         for partition in self.accumulator.take_woken():
             self._driver(partition).pump()
 
-    def _driver(self, partition: int) -> LaneDriver:
+    def _driver(self, partition: int) -> PartitionQueueDriver:
         driver = self._drivers.get(partition)
         if driver is None:
-            driver = self._drivers[partition] = LaneDriver(self, partition, self._session)
+            driver = self._drivers[partition] = PartitionQueueDriver(self, partition, self._session)
             if self.stopped_by is not None:
                 driver.stop()
         return driver
@@ -160,7 +160,7 @@ class Sender:
         if tasks:
             await asyncio.wait(tasks)
 
-    # ------------------------------------------------------------------ for the lanes
+    # ------------------------------------------------------------------ for the partition queues
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -244,14 +244,14 @@ class Sender:
 
         Those of which nothing is stored are divided anew, ahead of everything that comes later.
         """
-        lanes = {
-            partition: driver.lane
+        queues = {
+            partition: driver.queue
             for partition, driver in self._drivers.items()
             if partition in self._moving
         }
         if self.stopped_by is not None or not self.layout.is_newer_than(self.routing):
             return
-        if not all(lane.is_certain for lane in lanes.values()):
+        if not all(queue.is_certain for queue in queues.values()):
             return
         old, new, moving = self.routing, self.layout, self._moving
         waiting = self.accumulator.adopt(new, moving)
@@ -261,8 +261,8 @@ class Sender:
         self._moving = frozenset()
         for partition in sorted(moving):
             batches = waiting.get(partition, [])
-            if partition in lanes:
-                batches = [*lanes[partition].release(), *batches]
+            if partition in queues:
+                batches = [*queues[partition].release(), *batches]
             self.accumulator.put_first(self._rerouted(batches, partition, old, new))
         grown = set(new.partitions) - set(old.partitions)
         for partition in grown:

@@ -23,7 +23,7 @@ from quiver.client.producer.table import (
     partitions_of,
     pieces,
 )
-from quiver.client.producer.validation import Intake
+from quiver.client.producer.validation import MessageValidator
 from quiver.client.transport.cluster import TopicLayout
 from quiver.errors import InvalidRequest
 from quiver.model.builder import encode_record_batch
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _ROWS_AT_A_TIME = 100_000
 
 
-class WhenRoom(Protocol):
+class WhenBudget(Protocol):
     """Calls something again when there is room for so many bytes, until it succeeds."""
 
     def __call__(self, size: int, offer: Callable[[], T], /) -> Awaitable[T]: ...
@@ -41,12 +41,16 @@ class WhenRoom(Protocol):
 
 class TableSender:
     def __init__(
-        self, sender: Sender, intake: Intake, limits: BatchLimits, when_room: WhenRoom
+        self,
+        sender: Sender,
+        validator: MessageValidator,
+        limits: BatchLimits,
+        when_budget: WhenBudget,
     ) -> None:
         self._sender = sender
-        self._intake = intake
+        self._validator = validator
         self._limits = limits
-        self._when_room = when_room
+        self._when_budget = when_budget
 
     async def send(self, data: pa.RecordBatch | pa.Table) -> TableDelivery:
         table = checked_table(data)
@@ -97,7 +101,7 @@ class TableSender:
             raise InvalidRequest("a sequence needs a producer with a name: producer(…, name='…')")
         if any(number is None for number in numbers):
             raise InvalidRequest("either every row has a sequence or none")
-        return self._intake.take_numbers(numbers, places)  # type: ignore[arg-type]
+        return self._validator.take_numbers(numbers, places)  # type: ignore[arg-type]
 
     def _fresh(
         self, piece: Piece, wanted: list[bool] | None, first: int, delivery: TableDelivery
@@ -106,7 +110,7 @@ class TableSender:
         if wanted is None or all(wanted[number - first] for number in piece.numbers):
             return piece
         assert piece.partition is not None, "numbered rows have their partition"
-        repeat = self._intake.already_stored(piece.partition).promise
+        repeat = self._validator.already_stored(piece.partition).promise
         kept: list[int] = []
         for row, number in enumerate(piece.numbers):
             if wanted[number - first]:
@@ -138,4 +142,4 @@ class TableSender:
         try:
             return offer()
         except BufferFull as full:
-            return await self._when_room(full.size, offer)
+            return await self._when_budget(full.size, offer)

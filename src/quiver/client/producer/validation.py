@@ -28,7 +28,7 @@ from quiver.model.clock import Clock
 from quiver.tracing import SendSpans, end, tracer
 
 
-class Intake:
+class MessageValidator:
     def __init__(self, sender: Sender, clock: Clock) -> None:
         self._sender = sender
         self._clock = clock
@@ -53,7 +53,7 @@ class Intake:
         headers = dict(options.get("headers") or {})
         span = self._spans.begin(headers)
         try:
-            delivery = Intake.offer(self, payload, key, {**options, "headers": headers})
+            delivery = MessageValidator.offer(self, payload, key, {**options, "headers": headers})
         except BufferFull:
             raise  # it is offered again, in another span; this one is not ended and not told
         except BaseException as error:

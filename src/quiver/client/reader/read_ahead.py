@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import OffsetOutOfRange, QuiverError, TopicNotFound
 from quiver.model.batch import StoredBatch
@@ -79,7 +79,7 @@ class ReadAhead:
         self._topic_number = info.number
         self._clock = clock
         self._chance = random.Random()
-        self._backoff = Backoff()
+        self._backoff = RetryBackoff()
         self._follow = follow
         self._loop = asyncio.get_running_loop()
         share = AHEAD_BYTES // (DEPTH * max(1, len(spans)))

@@ -11,7 +11,7 @@ import random
 import msgspec
 
 
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+class RetryBackoff(msgspec.Struct, frozen=True, kw_only=True):
     first_s: float = 0.05
     """The bound after the first failure."""
     most_s: float = 2.0

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.pool import SOON_S, Pool
 from quiver.errors import ConnectionLost, ProtocolError, QuiverError, RequestTimeout
@@ -86,7 +86,7 @@ class Cluster:
         *,
         clock: Clock,
         timeout_s: float,
-        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        backoff: RetryBackoff = RetryBackoff(),  # noqa: B008 - frozen
         chance: random.Random | None = None,
     ) -> None:
         self.pool = pool

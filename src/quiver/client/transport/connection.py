@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
                 if reply.code == Unauthenticated.code:
                     raise Unauthenticated(reply.message)
                 raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
-            self._give_back(reply)
+            self._return_unread(reply)
             return
         if not call.future.done():
             if isinstance(reply, Failed):
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             ended.exception()
         self._abandoned.pop(request_id, None)
 
-    def _give_back(self, reply: AnyReply) -> None:
+    def _return_unread(self, reply: AnyReply) -> None:
         """An answer that was on its way when it was abandoned: let others have the messages."""
         subscription = self._abandoned.pop(reply.id, None)
         if subscription is not None and isinstance(reply, Received) and reply.portions:

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Channel, Dialer
 from quiver.errors import AccessRefused, ConnectionLost, QuiverError
 from quiver.model.clock import Clock
@@ -40,7 +40,7 @@ class Pool:
         bootstrap: Sequence[str],
         *,
         clock: Clock,
-        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        backoff: RetryBackoff = RetryBackoff(),  # noqa: B008 - frozen
         chance: random.Random | None = None,
     ) -> None:
         assert bootstrap, "there is a node to begin with"

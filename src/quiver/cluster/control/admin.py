@@ -40,7 +40,7 @@ from quiver.errors import (
 _ATTEMPTS = 20
 
 
-class Administration:
+class ClusterAdministration:
     def __init__(self, store: MetadataStore, view: ClusterView) -> None:
         self._store = store
         self._view = view

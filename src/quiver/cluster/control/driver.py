@@ -1,6 +1,6 @@
-"""The driver of the controller: takes the office when it is free, and carries out what is due.
+"""The driver of the controller: takes the controller key when it is free, and carries out what is due.
 
-The office is a key under the node's lease. Every change expects that key at the revision at which
+The controller key is under the node's lease. Every change expects that key at the revision at which
 this node took it: whoever held it before, and has not noticed, changes nothing.
 """
 
@@ -37,7 +37,7 @@ _LEAST_SECONDS = 0.02
 logger = structlog.get_logger()
 
 
-class Controlling:
+class ControllerDriver:
     """Let ``run`` run; tell it of each state and each session."""
 
     def __init__(
@@ -51,17 +51,17 @@ class Controlling:
         self._session = NOBODY
         self._controller: Controller | None = None
         self._changed = Signal(clock)
-        self._free_office = 0
+        self._free_controller_key = 0
 
     def on_state(self, state: ClusterState, session: SessionId) -> None:
         self._state, self._session = state, session
         self._changed.wake()
 
     def on_suspect(self, node: NodeId) -> None:
-        """That node seems to be gone: if it controls, its office is free for whoever is quicker."""
-        office = self._state.controller
-        if office is not None and office.node == node != self._node:
-            self._free_office = self._state.controller_revision
+        """That node seems to be gone: if it controls, its controller key is free for whoever is quicker."""
+        controller_key = self._state.controller
+        if controller_key is not None and controller_key.node == node != self._node:
+            self._free_controller_key = self._state.controller_revision
             self._changed.wake()
 
     async def run(self) -> None:
@@ -83,19 +83,19 @@ class Controlling:
         if self._session == NOBODY:
             self._controller = None
         elif self._state.controller is None:
-            await self._take_office(0)
-        elif self._state.controller_revision == self._free_office:
-            await self._take_office(self._free_office)
+            await self._take_controller_key(0)
+        elif self._state.controller_revision == self._free_controller_key:
+            await self._take_controller_key(self._free_controller_key)
         elif self._state.controller != ControllerRecord(self._node, self._session):
             self._controller = None
         else:
             await self._act(self._state)
 
-    async def _take_office(self, revision: int) -> None:
+    async def _take_controller_key(self, revision: int) -> None:
         """Take it if it is as it was at ``revision``: whoever had it changes nothing from then on."""
         record = ControllerRecord(self._node, self._session)
         put = Put(CONTROLLER, encode(record), LeaseId(self._session))
-        self._free_office = 0
+        self._free_controller_key = 0
         await self._store.commit([Expect(CONTROLLER, revision)], [put])
         logger.info("this node is the controller", node=self._node)
 
@@ -103,27 +103,27 @@ class Controlling:
         now = self._clock.monotonic()
         if self._controller is None:
             self._controller = Controller(self._settings, now)
-        office = Expect(CONTROLLER, state.controller_revision)
+        controller_key = Expect(CONTROLLER, state.controller_revision)
 
         async def make(change: Change) -> None:
             with suppress(MetadataConflict):
-                await self._make(change, office)
+                await self._make(change, controller_key)
 
         await for_each(self._controller.step(state, now), make)
         for node, draining in state.draining.items():
             if not draining.record.done and is_drained(state, node):
-                await self._tell_drained(node, draining.revision, office)
+                await self._tell_drained(node, draining.revision, controller_key)
 
-    async def _tell_drained(self, node: NodeId, revision: int, office: Expect) -> None:
+    async def _tell_drained(self, node: NodeId, revision: int, controller_key: Expect) -> None:
         key = draining_key(node)
         put = Put(key, encode(DrainingRecord(done=True)))
-        await self._store.commit([office, Expect(key, revision)], [put])
+        await self._store.commit([controller_key, Expect(key, revision)], [put])
         logger.info("a node is drained: it may be stopped for good", node=node)
 
-    async def _make(self, change: Change, office: Expect) -> None:
+    async def _make(self, change: Change, controller_key: Expect) -> None:
         key = partition_key(change.partition)
         await self._store.commit(
-            [office, Expect(key, change.revision)], [Put(key, encode(change.record))]
+            [controller_key, Expect(key, change.revision)], [Put(key, encode(change.record))]
         )
         log = logger.error if change.reason == "data loss" else logger.info
         log(

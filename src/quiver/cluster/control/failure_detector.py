@@ -2,9 +2,9 @@
 
 A process whose port refuses connections has ended, or so it seems. Whoever notices elects a leader
 for the partitions that the other led, if it is itself the one to be elected; shrinks the in-sync sets
-of the partitions that it leads; and takes the controller's office, if the other had it. All of that
+of the partitions that it leads; and takes the controller key, if the other had it. All of that
 by compare-and-swap: if the suspicion is wrong, the other finds another epoch, or a set without it, or
-another in office, and goes on from there. The lease's end remains for what nobody noticed.
+another controller, and goes on from there. The lease's end remains for what nobody noticed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PROBE_SECONDS = 1.0
 logger = structlog.get_logger()
 
 
-class Suspecting:
+class FailureDetector:
     """Tell it of each state; ``suspect`` whoever refuses connections."""
 
     def __init__(self, node: NodeId, store: MetadataStore, network: Network, clock: Clock) -> None:

@@ -25,7 +25,7 @@ from quiver.cluster.replica.follower import (
 )
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.network import Network
-from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog, NodeGone, QuiverError
 from quiver.log.retention import RetentionLimits
@@ -44,18 +44,18 @@ class MustBeginAnew(Exception):
         self.offset = offset
 
 
-def followed(held: HeldLog) -> FollowedLog:
+def followed(held: ReplicaLog) -> FollowedLog:
     log = held.log
     return FollowedLog(held.history, log.start_offset, log.next_offset, held.watermark)
 
 
-class Following:
+class FollowerDriver:
     """Follows one log of one partition in one epoch, until it is cancelled or fails."""
 
     def __init__(
         self,
         index: int,
-        held: HeldLog,
+        held: ReplicaLog,
         follower: Follower,
         network: Network,
         clock: Clock,

@@ -27,7 +27,7 @@ from quiver.cluster.records import (
 from quiver.cluster.replica.leader import Leader, Proposal, Serve
 from quiver.cluster.replica.messages import Entries, Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.progress import LogProgress
-from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.signal import Signal
 from quiver.errors import (
@@ -48,7 +48,7 @@ logger = structlog.get_logger()
 Committed = asyncio.Future[None]
 
 
-class Published(NamedTuple):
+class AppendResult(NamedTuple):
     """A batch that has its offset. It is safe here once ``stored``, and for good once ``committed``."""
 
     entry: StoredBatch
@@ -56,7 +56,7 @@ class Published(NamedTuple):
     committed: Committed
 
 
-def progress_of(held: HeldLog) -> LogProgress:
+def progress_of(held: ReplicaLog) -> LogProgress:
     log = held.log
     return LogProgress(
         held.history,
@@ -67,7 +67,7 @@ def progress_of(held: HeldLog) -> LogProgress:
     )
 
 
-class Leading:
+class LeaderDriver:
     """Leads one partition in one epoch: ``run`` returns when that is over."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Leading:
         partition: PartitionId,
         node: NodeId,
         versioned: VersionedPartition,
-        logs: Sequence[HeldLog],
+        logs: Sequence[ReplicaLog],
         *,
         store: MetadataStore,
         clock: Clock,
@@ -139,7 +139,7 @@ class Leading:
 
     # ------------------------------------------------------------------ publishing and reading
 
-    def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> Published:
+    def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> AppendResult:
         """Give a batch its offset; ``NotEnoughReplicas`` if it could not be confirmed now."""
         self.require_writable(in_sync_min)
         try:
@@ -148,7 +148,7 @@ class Leading:
             self._give_up()  # it failed while nothing was being published
             raise
         stored.add_done_callback(self._on_stored)
-        return Published(entry, stored, self.when_committed(entry.next_offset, log))
+        return AppendResult(entry, stored, self.when_committed(entry.next_offset, log))
 
     def require_writable(self, in_sync_min: int = 0) -> None:
         """``NotEnoughReplicas`` unless as many are in sync as the partition and the caller ask for."""

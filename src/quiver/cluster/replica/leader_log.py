@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from quiver.cluster.replica.leader_driver import Leading
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.signal import Signal
 from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
@@ -25,10 +25,10 @@ from quiver.model.ids import Microseconds, Offset
 from quiver.model.topic import Acks
 
 
-class ReplicatedLog:
+class LeaderLog:
     """The log with this ``index`` of a partition that the node has begun to lead."""
 
-    def __init__(self, replica: Replica, leading: Leading, index: int, clock: Clock) -> None:
+    def __init__(self, replica: Replica, leading: LeaderDriver, index: int, clock: Clock) -> None:
         self._replica = replica
         self._leading = leading
         self._log = replica.logs[index].log
@@ -168,7 +168,7 @@ class ReplicatedLog:
     async def offset_at(self, time: Microseconds) -> Offset:
         return min(self.next_offset, await self._log.offset_at(time))
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
     def reconfigure(self, settings: LogSettings) -> None:
         """Whoever holds a replica gives it other settings, whether it leads or not."""

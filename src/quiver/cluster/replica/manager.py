@@ -29,7 +29,7 @@ from quiver.cluster.records import (
 from quiver.cluster.replica.follower_driver import MustBeginAnew
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
 from quiver.cluster.unexpected import tell_unexpected
@@ -49,16 +49,16 @@ LogsOf = Callable[[PartitionId], tuple[tuple[str, LogSettings], ...]]
 """The logs of a partition: of each the name of its folder, and its settings."""
 
 
-class HoldingSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicaManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica: ReplicaSettings = ReplicaSettings()
 
 
-class Holdings:
+class ReplicaManager:
     def __init__(
         self,
         node: NodeId,
         folder: str,
-        settings: HoldingSettings,
+        settings: ReplicaManagerSettings,
         settings_of: LogsOf,
         *,
         store: MetadataStore,
@@ -92,7 +92,7 @@ class Holdings:
         self._replicas: dict[PartitionId, Replica] = {}
         self._led: dict[PartitionId, LeaderEpoch] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
-        self._found: dict[PartitionId, list[HeldLog]] = {}
+        self._found: dict[PartitionId, list[ReplicaLog]] = {}
         self._opening = asyncio.Semaphore(AT_ONCE)
         self._closing = False
 
@@ -179,8 +179,8 @@ class Holdings:
     def _is_unwanted(self, partition: PartitionId) -> bool:
         """Whether it is deleted, or others hold it; one that nobody knows of any more is kept."""
         versioned = self._state.partitions.get(partition)
-        elsewhere = versioned is not None and self._node not in versioned.record.replicas
-        return elsewhere or partition in self._state.deleted
+        remote = versioned is not None and self._node not in versioned.record.replicas
+        return remote or partition in self._state.deleted
 
     async def hand_over(self) -> None:
         """Give everything that this node leads to others."""
@@ -262,11 +262,11 @@ class Holdings:
 
     async def _open(
         self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
-    ) -> list[HeldLog]:
-        logs: list[HeldLog] = []
+    ) -> list[ReplicaLog]:
+        logs: list[ReplicaLog] = []
         try:
             for index, (name, settings) in enumerate(self._settings_of(partition)):
-                held = await HeldLog.open(
+                held = await ReplicaLog.open(
                     f"{self._folder}/{partition}/{name}",
                     settings,
                     disk=self._disk,
@@ -335,7 +335,7 @@ class Holdings:
         await self._run_blocking(drop)
 
 
-async def _close(logs: list[HeldLog]) -> None:
+async def _close(logs: list[ReplicaLog]) -> None:
     for held in logs:
         with suppress(LogError):  # what was synced is there when it is opened again
             await held.log.close()

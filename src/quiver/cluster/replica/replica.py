@@ -27,11 +27,11 @@ from quiver.cluster.records import (
 )
 from quiver.cluster.replica.epochs import NO_EPOCH
 from quiver.cluster.replica.follower import Follower
-from quiver.cluster.replica.follower_driver import Following, followed
-from quiver.cluster.replica.leader_driver import Leading
+from quiver.cluster.replica.follower_driver import FollowerDriver, followed
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.network import Network
-from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.signal import Signal
 from quiver.cluster.state import ClusterState
@@ -50,7 +50,7 @@ class Replica:
         self,
         partition: PartitionId,
         node: NodeId,
-        logs: Sequence[HeldLog],
+        logs: Sequence[ReplicaLog],
         *,
         store: MetadataStore,
         network: Network,
@@ -63,7 +63,7 @@ class Replica:
         """``led`` outlives the replica: in which epoch this process has last led each partition."""
         self.partition = partition
         self.logs = logs
-        self.on_leading: Callable[[Leading], None] = lambda leading: None
+        self.on_leading: Callable[[LeaderDriver], None] = lambda leading: None
         """Called when this node has begun to lead, before anything is published."""
         self.damage: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with ``CorruptLog`` when damage is met in what was stored."""
@@ -77,7 +77,7 @@ class Replica:
         self._versioned: VersionedPartition | None = None
         self._sessions: Mapping[NodeId, SessionId] = {}
         self._deleted = False
-        self._leading: Leading | None = None
+        self._leading: LeaderDriver | None = None
         self._led = led
         self._on_gone = on_gone
         self._changed = Signal(clock)
@@ -121,7 +121,7 @@ class Replica:
     # ------------------------------------------------------------------ what others ask
 
     @property
-    def leading(self) -> Leading:
+    def leading(self) -> LeaderDriver:
         """``NotLeader`` if this node does not lead the partition now."""
         leading = self._leading
         if leading is None or leading.is_over:
@@ -213,7 +213,7 @@ class Replica:
         now = self._versioned
         if now is None or now.record.epoch != epoch or not self.is_elected(now.record):
             return
-        leading = Leading(
+        leading = LeaderDriver(
             self.partition,
             self._node,
             now,
@@ -231,7 +231,7 @@ class Replica:
         finally:
             self._leading = None
         for held in self.logs:
-            await held.log.settle()  # whoever leads now is asked about all that is in this log
+            await held.log.wait_stored()  # whoever leads now is asked about all that is in this log
 
     def _require_logs(self) -> None:
         """A log that failed in an earlier role may say that it is of an epoch it has nothing of."""
@@ -247,7 +247,7 @@ class Replica:
         )
         tasks = [
             asyncio.ensure_future(
-                Following(
+                FollowerDriver(
                     index,
                     held,
                     follower,

@@ -34,7 +34,7 @@ class _Saved(msgspec.Struct, frozen=True, array_like=True):
     watermark: Offset
 
 
-class HeldLog:
+class ReplicaLog:
     """Use ``open``. One caller at a time changes it."""
 
     def __init__(
@@ -67,7 +67,7 @@ class HeldLog:
         clock: Clock,
         run_blocking: RunBlocking,
         first_offset: Offset = Offset(0),
-    ) -> HeldLog:
+    ) -> ReplicaLog:
         """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
         log = await PartitionLog.open(
             folder,

@@ -18,7 +18,7 @@ from quiver.edge.auth.permissions import EVERYTHING
 from quiver.edge.auth.principal import ANONYMOUS, NOBODY, PEER, Principal
 from quiver.edge.auth.quotas import Usage, Usages
 from quiver.edge.auth.tokens import TokenStore
-from quiver.edge.limits.failed_logins import Attempts
+from quiver.edge.limits.failed_logins import FailedLogins
 from quiver.errors import (
     AccessRefused,
     InvalidRequest,
@@ -48,7 +48,7 @@ class Authority:
         self._tokens = tokens
         self._is_required = security.authentication
         self._is_queue = is_queue
-        self._attempts = Attempts()
+        self._attempts = FailedLogins()
         self._usages = Usages(quotas, principal_quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
         self.audit = Audit()

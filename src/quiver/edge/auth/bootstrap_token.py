@@ -16,7 +16,7 @@ FILE = "admin.token"
 NAME = "admin"
 
 
-async def make_first_token(tokens: TokenStore, folder: str) -> str | None:
+async def make_bootstrap_token(tokens: TokenStore, folder: str) -> str | None:
     """The path of the file, if there was no token and one was made."""
     if not tokens.is_empty:
         return None

@@ -11,15 +11,15 @@ from operator import attrgetter
 from typing import Any
 
 from quiver import protocol
-from quiver.edge.auth.permissions import Kind, Need, Permission
+from quiver.edge.auth.permissions import Need, Permission, ResourceKind
 
 PUBLISH = (Permission.PUBLISH,)
 CONSUME = (Permission.CONSUME,)
 ADMIN = (Permission.ADMIN,)
 SEE = tuple(Permission)
 """Whoever may do something with a thing may see it."""
-CLUSTER_ADMIN = Need(ADMIN, Kind.CLUSTER, "*")
-CLUSTER_WATCH = Need((Permission.CONSUME, Permission.ADMIN), Kind.CLUSTER, "*")
+CLUSTER_ADMIN = Need(ADMIN, ResourceKind.CLUSTER, "*")
+CLUSTER_WATCH = Need((Permission.CONSUME, Permission.ADMIN), ResourceKind.CLUSTER, "*")
 
 Needs = tuple[Need, ...]
 IsQueue = Callable[[str], bool]
@@ -27,11 +27,11 @@ IsQueue = Callable[[str], bool]
 
 
 def topic(permissions: tuple[Permission, ...], name: str) -> Need:
-    return Need(permissions, Kind.TOPIC, name)
+    return Need(permissions, ResourceKind.TOPIC, name)
 
 
 def subscription(permissions: tuple[Permission, ...], name: str) -> Need:
-    return Need(permissions, Kind.SUBSCRIPTION, name)
+    return Need(permissions, ResourceKind.SUBSCRIPTION, name)
 
 
 def required(request: protocol.AnyRequest, is_queue: IsQueue = lambda _: False) -> Needs:
@@ -95,13 +95,13 @@ def _redrive(request: protocol.Redrive) -> Needs:
 
 
 def _on_topic(permissions: tuple[Permission, ...], field: str = "topic") -> Callable[[Any], Needs]:
-    return lambda request: (Need(permissions, Kind.TOPIC, getattr(request, field)),)
+    return lambda request: (Need(permissions, ResourceKind.TOPIC, getattr(request, field)),)
 
 
 def _on_subscription(
     permissions: tuple[Permission, ...], field: str = "subscription"
 ) -> Callable[[Any], Needs]:
-    return lambda request: (Need(permissions, Kind.SUBSCRIPTION, getattr(request, field)),)
+    return lambda request: (Need(permissions, ResourceKind.SUBSCRIPTION, getattr(request, field)),)
 
 
 def _watch(_: Any) -> Needs:

@@ -32,7 +32,7 @@ class Permission(StrEnum):
     """Create, alter and delete. Neither publishing nor consuming is part of it."""
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
     QUEUE = "queue"
@@ -45,7 +45,7 @@ class Need(msgspec.Struct, frozen=True):
     """One of these permissions, on one thing. ``name`` may be a pattern: then on all it matches."""
 
     permissions: tuple[Permission, ...]
-    kind: Kind
+    kind: ResourceKind
     name: str
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Need(msgspec.Struct, frozen=True):
 
 class Grant(msgspec.Struct, frozen=True):
     permission: Permission
-    kind: Kind | None
+    kind: ResourceKind | None
     """``None`` for every kind."""
     pattern: str
 
@@ -70,9 +70,9 @@ class Grant(msgspec.Struct, frozen=True):
             and (self._covers_name(need.name) or self._covers_public(need.name))
         )
 
-    def _covers_kind(self, kind: Kind) -> bool:
-        if self.kind is Kind.QUEUE:
-            return kind in (Kind.TOPIC, Kind.SUBSCRIPTION)
+    def _covers_kind(self, kind: ResourceKind) -> bool:
+        if self.kind is ResourceKind.QUEUE:
+            return kind in (ResourceKind.TOPIC, ResourceKind.SUBSCRIPTION)
         return self.kind is None or self.kind is kind
 
     def _covers_public(self, name: str) -> bool:
@@ -99,7 +99,7 @@ def parse_grant(text: str) -> Grant:
         permission, *kind, pattern = parts
         if len(kind) > 1 or not _PATTERN.fullmatch(pattern):
             raise ValueError
-        return Grant(Permission(permission), Kind(kind[0]) if kind else None, pattern)
+        return Grant(Permission(permission), ResourceKind(kind[0]) if kind else None, pattern)
     except ValueError:
         raise InvalidSetting(
             f"not a grant: {str(text)[:80]!r}; write it as 'publish:orders.*' or "

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from quiver.config import Quotas
 from quiver.edge.auth.principal import INTERNAL, Principal
-from quiver.edge.limits.lease_quota import Leased
-from quiver.edge.limits.token_bucket import Bucket
+from quiver.edge.limits.lease_quota import LeaseQuota
+from quiver.edge.limits.token_bucket import TokenBucket
 from quiver.errors import QuotaExceeded
 
 PRINCIPALS_MAX = 20_000
@@ -26,7 +26,7 @@ class Usage:
     def __init__(self, quotas: Quotas, now: float) -> None:
         self.quotas = quotas
         self.connections = 0
-        self.leased = Leased()
+        self.leased = LeaseQuota()
         self._requests = _bucket(quotas.requests_per_second, now)
         self._bytes = _bucket(quotas.bytes_per_second, now)
         named = (("requests", self._requests), ("bytes", self._bytes))
@@ -131,8 +131,8 @@ class Usages:
         del self._by_name[name]
 
 
-def _bucket(rate: int, now: float) -> Bucket | None:
-    return Bucket(rate, now) if rate else None
+def _bucket(rate: int, now: float) -> TokenBucket | None:
+    return TokenBucket(rate, now) if rate else None
 
 
 def _exceeded(quota: str, retry_after_s: float) -> QuotaExceeded:

@@ -12,7 +12,7 @@ from quiver import protocol
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.cluster import AnyClusterChange, as_seen, manage_cluster, node_alone
-from quiver.edge.calls.fan_out import Scatter
+from quiver.edge.calls.fan_out import FanOut
 from quiver.edge.calls.subscriptions import find, manage, peek, push_url, read_state
 from quiver.edge.calls.tokens import manage_tokens
 from quiver.edge.services import NodeServices
@@ -33,10 +33,10 @@ class Calls:
     async def reply_to(
         self, request: protocol.AnyRequest
     ) -> tuple[protocol.AnyReply, Sequence[Bytes]]:
-        scatter = Scatter(self._services)
-        if not scatter.is_needed(self._caller):
+        fan_out = FanOut(self._services)
+        if not fan_out.is_needed(self._caller):
             return await self.reply_here(request)
-        reply, body = await scatter.reply_to(request, lambda: self.reply_here(request))
+        reply, body = await fan_out.reply_to(request, lambda: self.reply_here(request))
         self._leave_out(reply)
         return reply, body
 
@@ -60,7 +60,7 @@ class Calls:
             return await handler(self, request), ()
         if isinstance(request, protocol.ReadMetrics):
             return protocol.Metrics(media_type=CONTENT_TYPE), [
-                await self._services.observing.text()
+                await self._services.observability.text()
             ]
         if isinstance(request, protocol.Peek):
             return await peek(self._services.broker, request)
@@ -148,8 +148,8 @@ class Calls:
         )
 
     async def _list_alerts(self, _: protocol.ListAlerts) -> protocol.AnyReply:
-        observing = self._services.observing
-        alerts = protocol.Alerts(firing=observing.firing, recent=observing.recent)
+        observability = self._services.observability
+        alerts = protocol.Alerts(firing=observability.firing, recent=observability.recent)
         self._leave_out(alerts)
         return alerts
 

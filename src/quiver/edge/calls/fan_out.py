@@ -48,7 +48,7 @@ _OfSubscription = (
 )
 
 
-class Scatter:
+class FanOut:
     def __init__(self, services: NodeServices) -> None:
         self._services = services
         self._broker = services.broker
@@ -111,7 +111,7 @@ class Scatter:
             await asyncio.wait(tasks)
             for task in tasks:
                 if task is not chosen and not task.cancelled() and task.exception() is None:
-                    await self.give_back(task.result()[0])
+                    await self.requeue(task.result()[0])
 
     async def _parts(self, request: protocol.Receive) -> list[_Part]:
         """One receive for each node that has partitions for this consumer."""
@@ -152,7 +152,7 @@ class Scatter:
         await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
         return protocol.Received(portions=[]), ()
 
-    async def give_back(self, reply: protocol.AnyReply) -> None:
+    async def requeue(self, reply: protocol.AnyReply) -> None:
         """Nobody takes these: others may have them at once."""
         portions = expect(protocol.Received, reply).portions
         if not portions:
@@ -168,7 +168,7 @@ class Scatter:
         """The partitions that a member of a group reads, by the word of its coordinator."""
         request = protocol.Heartbeat(subscription=subscription, consumer=consumer)
         reply, _ = await self.at_coordinator(request, subscription)
-        return expect(protocol.Membership, reply).partitions
+        return expect(protocol.GroupMembership, reply).partitions
 
     async def at_coordinator(
         self, request: protocol.Heartbeat | protocol.Leave, subscription: str
@@ -181,7 +181,7 @@ class Scatter:
         if isinstance(request, protocol.Leave):
             group.leave(request.consumer[:200])
             return protocol.Done(), ()
-        return protocol.Membership(partitions=group.heartbeat(request.consumer[:200])), ()
+        return protocol.GroupMembership(partitions=group.heartbeat(request.consumer[:200])), ()
 
     # ------------------------------------------------------------------ settling
 
@@ -304,18 +304,18 @@ def _subscription_of(request: _OfSubscription) -> str:
     )
 
 
-_HANDLERS: dict[type, Callable[[Scatter, Any, Local], Awaitable[Reply]]] = {
-    protocol.Heartbeat: Scatter._heartbeat,
-    protocol.Leave: Scatter._leave,
-    protocol.FindMessage: Scatter._find,
-    protocol.Cancel: Scatter._cancel,
-    protocol.DescribeSubscription: Scatter._describe,
-    protocol.Purge: Scatter._purge,
-    protocol.Redrive: Scatter._redrive,
-    protocol.Peek: Scatter._look,
-    protocol.ReadState: Scatter._look,
-    protocol.Seek: Scatter._seek,
-    protocol.ListAlerts: Scatter._alerts,
+_HANDLERS: dict[type, Callable[[FanOut, Any, Local], Awaitable[Reply]]] = {
+    protocol.Heartbeat: FanOut._heartbeat,
+    protocol.Leave: FanOut._leave,
+    protocol.FindMessage: FanOut._find,
+    protocol.Cancel: FanOut._cancel,
+    protocol.DescribeSubscription: FanOut._describe,
+    protocol.Purge: FanOut._purge,
+    protocol.Redrive: FanOut._redrive,
+    protocol.Peek: FanOut._look,
+    protocol.ReadState: FanOut._look,
+    protocol.Seek: FanOut._seek,
+    protocol.ListAlerts: FanOut._alerts,
 }
 
 
@@ -353,7 +353,7 @@ def _joined(replies: list[Reply]) -> Reply:
     first = replies[0][0]
     bodies = [buffer for _, body in replies for buffer in body]
     if isinstance(first, protocol.Peeked):
-        glances = [one for reply, _ in replies for one in expect(protocol.Peeked, reply).glances]
-        return protocol.Peeked(glances=glances), bodies
+        batches = [one for reply, _ in replies for one in expect(protocol.Peeked, reply).batches]
+        return protocol.Peeked(batches=batches), bodies
     parts = [one for reply, _ in replies for one in expect(protocol.StateRead, reply).partitions]
     return protocol.StateRead(partitions=parts), bodies

@@ -7,28 +7,26 @@ from collections.abc import Sequence
 import msgspec
 
 from quiver import protocol
-from quiver.broker.partition.producer_ids import Identity
+from quiver.broker.partition.producer_ids import ProducerIdentity
 from quiver.cluster.replica.messages import Entries, Fetch
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.peers.messages import (
-    Bequeathed,
+    Acknowledged,
     CatchUp,
     Extents,
-    HasPassed,
-    Known,
+    Finished,
+    HasFinished,
+    LastOwnSequence,
     LastSequence,
     Partitions,
-    Passed,
     PeerReply,
     Question,
-    ReadBequest,
+    ReadSplitHandover,
+    SplitHandoverPart,
     StoreBatch,
     decode_question,
     encode,
-)
-from quiver.edge.peers.messages import (
-    Sequence as LastOwn,
 )
 from quiver.edge.services import NodeServices
 from quiver.errors import PermissionDenied, ProtocolError
@@ -65,15 +63,15 @@ async def _answer(services: NodeServices, question: Question, body: memoryview) 
             return await services.member.on_fetch(question)
         case StoreBatch():
             await services.broker.store_batch(question.topic, question.partition, body)
-            return Known()
+            return Acknowledged()
         case LastSequence():
-            identity = Identity(question.producer_id, question.epoch)
+            identity = ProducerIdentity(question.producer_id, question.epoch)
             last = await services.broker.last_sequence(question.topic, question.partition, identity)
-            return LastOwn(last=last)
+            return LastOwnSequence(last=last)
         case CatchUp():
             await services.member.view.wait_for(question.revision, _CATCH_UP_S)
-            return Known()
-        case ReadBequest() | HasPassed():
+            return Acknowledged()
+        case ReadSplitHandover() | HasFinished():
             return await _answer_about_split(services, question)
         case Extents():
             return Partitions(
@@ -82,15 +80,15 @@ async def _answer(services: NodeServices, question: Question, body: memoryview) 
 
 
 async def _answer_about_split(
-    services: NodeServices, question: ReadBequest | HasPassed
-) -> Bequeathed | Passed:
+    services: NodeServices, question: ReadSplitHandover | HasFinished
+) -> SplitHandoverPart | Finished:
     broker, topic, partition = services.broker, question.topic, question.partition
-    if isinstance(question, HasPassed):
+    if isinstance(question, HasFinished):
         offset = Offset(question.offset)
         passed = await broker.subscriptions.has_passed(
             question.subscription, topic, partition, offset
         )
-        return Passed(passed=passed)
-    data = await broker.bequest(topic, partition, question.offset)
+        return Finished(passed=passed)
+    data = await broker.handover(topic, partition, question.offset)
     part = data[question.begin : question.begin + _PART_BYTES]
-    return Bequeathed(data=part, size=len(data))
+    return SplitHandoverPart(data=part, size=len(data))

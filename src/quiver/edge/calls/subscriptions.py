@@ -76,7 +76,9 @@ async def _tend(broker: Broker, request: protocol.AnyRequest) -> protocol.AnyRep
     match request:
         case protocol.Heartbeat():
             subscription = await broker.subscriptions.get(request.subscription)
-            return protocol.Membership(partitions=subscription.heartbeat(request.consumer[:200]))
+            return protocol.GroupMembership(
+                partitions=subscription.heartbeat(request.consumer[:200])
+            )
         case protocol.Leave():
             subscription = await broker.subscriptions.get(request.subscription)
             subscription.leave(request.consumer[:200])
@@ -134,25 +136,25 @@ async def peek(broker: Broker, request: protocol.Peek) -> tuple[protocol.Peeked,
     if not set(request.states) <= set(PEEKED_STATES) or not request.states:
         raise InvalidRequest(f"the states to peek at are {', '.join(PEEKED_STATES)}")
     subscription = await broker.subscriptions.get(request.subscription)
-    glances = await subscription.peek(
+    peeked_batches = await subscription.peek(
         request.messages_max,
         bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
         states=request.states,
     )
     infos = [
-        protocol.GlanceInfo(
-            topic=glance.topic,
-            topic_number=glance.topic_number,
-            partition=glance.partition,
-            offsets=glance.offsets.serialize(),
-            states={state: part.serialize() for state, part in glance.states.items() if part},
-            deliveries={count: part.serialize() for count, part in glance.deliveries.items()},
-            size=sum(entry.size() for entry in glance.entries),
+        protocol.PeekedBatchInfo(
+            topic=peeked.topic,
+            topic_number=peeked.topic_number,
+            partition=peeked.partition,
+            offsets=peeked.offsets.serialize(),
+            states={state: part.serialize() for state, part in peeked.states.items() if part},
+            deliveries={count: part.serialize() for count, part in peeked.deliveries.items()},
+            size=sum(entry.size() for entry in peeked.entries),
         )
-        for glance in glances
+        for peeked in peeked_batches
     ]
-    entries = [entry for glance in glances for entry in glance.entries]
-    return protocol.Peeked(glances=infos), [
+    entries = [entry for peeked in peeked_batches for entry in peeked.entries]
+    return protocol.Peeked(batches=infos), [
         buffer for entry in entries for buffer in entry.buffers()
     ]
 
@@ -164,19 +166,19 @@ async def read_state(
     subscription = await broker.subscriptions.get(request.subscription)
     partitions: list[protocol.PartitionDeliveries] = []
     buffers: list[Bytes] = []
-    for inbox in subscription.inboxes.values():
-        machine = inbox.machine
-        await inbox.state.catch_up_to(machine, inbox.state.data.next_offset)
+    for delivery in subscription.deliveries.values():
+        machine = delivery.machine
+        await delivery.state.catch_up_to(machine, delivery.state.data.next_offset)
         states = {state: machine.in_state(state) for state in PEEKED_STATES}
-        states["dead"] = machine.condemned.copy()
+        states["dead"] = machine.dead_letter_pending.copy()
         pending = BitMap64.union(BitMap64(), *states.values())
         of_states = {state: part.serialize() for state, part in states.items() if part}
         counts = {count: part.serialize() for count, part in machine.deliveries_of(pending).items()}
         partitions.append(
             protocol.PartitionDeliveries(
-                topic=inbox.topic,
-                topic_number=inbox.topic_number,
-                partition=inbox.partition,
+                topic=delivery.topic,
+                topic_number=delivery.topic_number,
+                partition=delivery.partition,
                 next_offset=machine.observed_to,
                 states={state: len(data) for state, data in of_states.items()},
                 deliveries={count: len(data) for count, data in counts.items()},
@@ -223,7 +225,7 @@ async def settle(
         delay_s = None if request.delay_ms is None else request.delay_ms / 1000
         stale = await subscription.nack(settlements, delay_s=delay_s, error=request.error)
     elif isinstance(request, protocol.Return):
-        stale = await subscription.give_back(settlements)
+        stale = await subscription.return_unread(settlements)
     else:
         stale = await subscription.extend(settlements, visibility_s=request.visibility_ms / 1000)
     return _settled(stale)
@@ -252,7 +254,7 @@ class Receiving:
         self._request = request
         wait_s = min(max(request.wait_ms, 0) / 1000, WAIT_S_MAX)
         self._deadline = clock.monotonic() + wait_s
-        self._give_back: Callable[[], None] = lambda: None
+        self._requeue: Callable[[], None] = lambda: None
         self.is_to_be_settled = True
         """Whether the consumer holds what it gets until it settles it."""
 
@@ -267,7 +269,7 @@ class Receiving:
             visibility_s=None if request.visibility_ms is None else request.visibility_ms / 1000,
             partitions=request.partitions,
         )
-        self._give_back = partial(subscription.put_back, portions)
+        self._requeue = partial(subscription.requeue, portions)
         guarantee = subscription.record.settings.guarantee
         self.is_to_be_settled = guarantee is not Guarantee.AT_MOST_ONCE
         if not portions and self._clock.monotonic() < self._deadline:
@@ -280,9 +282,9 @@ class Receiving:
         ]
         return protocol.Received(portions=[_info(subscription, one) for one in portions]), buffers
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """Nobody is there to take what the last attempt got: others may have it at once."""
-        self._give_back()
+        self._requeue()
 
     async def wait(self) -> None:
         subscription = await self._broker.subscriptions.get(self._request.subscription)

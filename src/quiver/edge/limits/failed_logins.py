@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from quiver.edge.limits.token_bucket import Bucket
+from quiver.edge.limits.token_bucket import TokenBucket
 from quiver.errors import QuotaExceeded
 
 BURST = 50
@@ -16,7 +16,7 @@ PER_SECOND = 5
 ADDRESSES_MAX = 10_000
 
 
-class Attempts:
+class FailedLogins:
     def __init__(
         self,
         addresses_max: int = ADDRESSES_MAX,
@@ -27,7 +27,7 @@ class Attempts:
         self._addresses_max = addresses_max
         self._burst = burst
         self._per_second = per_second
-        self._wrong: OrderedDict[str, Bucket] = OrderedDict()
+        self._wrong: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def require_room(self, address: str, now: float) -> None:
         bucket = self._wrong.get(address)
@@ -39,7 +39,7 @@ class Attempts:
             )
 
     def failed(self, address: str, now: float) -> None:
-        bucket = self._wrong.pop(address, None) or Bucket(
+        bucket = self._wrong.pop(address, None) or TokenBucket(
             self._per_second, now, room=self._burst - 1
         )
         bucket.take(1, now)

@@ -20,7 +20,7 @@ class _Lease(msgspec.Struct):
     deadline_us: int
 
 
-class Leased:
+class LeaseQuota:
     def __init__(self) -> None:
         self._leases: dict[bytes, _Lease] = {}
         self._deadlines: list[tuple[int, bytes]] = []

@@ -7,7 +7,7 @@ bucket is not empty, and whoever comes next waits until it is paid for.
 from __future__ import annotations
 
 
-class Bucket:
+class TokenBucket:
     def __init__(self, rate: float, now: float, *, room: float | None = None) -> None:
         assert rate > 0
         self._rate = rate

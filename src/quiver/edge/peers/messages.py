@@ -10,7 +10,7 @@ from quiver.protocol import PartitionInfo
 
 
 class StoreBatch(msgspec.Struct, frozen=True, kw_only=True, tag="StoreBatch"):
-    """Store the batch in the body; answered with ``Known`` when that is durable."""
+    """Store the batch in the body; answered with ``Acknowledged`` when that is durable."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class Extents(msgspec.Struct, frozen=True, kw_only=True, tag="Extents"):
     topic: str
 
 
-class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag="ReadBequest"):
+class ReadSplitHandover(msgspec.Struct, frozen=True, kw_only=True, tag="ReadBequest"):
     """What a partition hands down to the one that was split off at an offset, from a byte on."""
 
     topic: str
@@ -46,7 +46,7 @@ class ReadBequest(msgspec.Struct, frozen=True, kw_only=True, tag="ReadBequest"):
     begin: int
 
 
-class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
+class HasFinished(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
     """Whether a subscription is done with everything before an offset of a partition."""
 
     subscription: str
@@ -55,32 +55,40 @@ class HasPassed(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
     offset: int
 
 
-class Bequeathed(msgspec.Struct, frozen=True, kw_only=True, tag="Bequeathed"):
-    """As much of a bequest as fits, and how long it is."""
+class SplitHandoverPart(msgspec.Struct, frozen=True, kw_only=True, tag="Bequeathed"):
+    """A part of a split handover, and the size of the whole."""
 
     data: bytes
     size: int
 
 
-class Passed(msgspec.Struct, frozen=True, kw_only=True, tag="Passed"):
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="Passed"):
     passed: bool
 
 
-class Sequence(msgspec.Struct, frozen=True, kw_only=True, tag="Sequence"):
+class LastOwnSequence(msgspec.Struct, frozen=True, kw_only=True, tag="Sequence"):
     last: int | None
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True, tag="Known"):
-    """It is so."""
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag="Known"):
+    """The request was carried out."""
 
 
 class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag="Partitions"):
     partitions: list[PartitionInfo]
 
 
-Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents | ReadBequest | HasPassed
+Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents | ReadSplitHandover | HasFinished
 PeerReply = (
-    Entries | Diverged | Gone | NotLeading | Sequence | Known | Partitions | Bequeathed | Passed
+    Entries
+    | Diverged
+    | Gone
+    | NotLeading
+    | LastOwnSequence
+    | Acknowledged
+    | Partitions
+    | SplitHandoverPart
+    | Finished
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -11,21 +11,21 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from quiver.broker.partition.producer_ids import Identity
+from quiver.broker.partition.producer_ids import ProducerIdentity
 from quiver.client.transport.cluster import expect
 from quiver.edge.peers.messages import (
-    Bequeathed,
+    Acknowledged,
     CatchUp,
     Extents,
-    HasPassed,
-    Known,
+    Finished,
+    HasFinished,
+    LastOwnSequence,
     LastSequence,
     Partitions,
-    Passed,
-    ReadBequest,
+    ReadSplitHandover,
+    SplitHandoverPart,
     StoreBatch,
 )
-from quiver.edge.peers.messages import Sequence as LastOwn
 from quiver.edge.peers.peers import Peers
 from quiver.errors import NotLeader, QuiverError, TopicNotFound
 from quiver.model.batch import UnstoredBatch
@@ -40,7 +40,7 @@ _SPREAD_S = 2.0
 T = TypeVar("T")
 
 
-class OtherNodes:
+class PeerBroker:
     """``leader_of`` says where a partition is led, if that is known."""
 
     def __init__(
@@ -55,7 +55,7 @@ class OtherNodes:
         question = StoreBatch(topic=topic, partition=index)
         body = (batch.head, batch.body)
         await self._at_leader(
-            topic, index, lambda address: self._peers.ask(address, question, Known, body)
+            topic, index, lambda address: self._peers.ask(address, question, Acknowledged, body)
         )
 
     async def find_offset(
@@ -68,32 +68,36 @@ class OtherNodes:
 
         return await self._at_leader(topic, index, ask)
 
-    async def last_sequence(self, topic: str, index: int, identity: Identity) -> int | None:
+    async def last_sequence(self, topic: str, index: int, identity: ProducerIdentity) -> int | None:
         question = LastSequence(
             topic=topic, partition=index, producer_id=identity.producer_id, epoch=identity.epoch
         )
         answer = await self._at_leader(
-            topic, index, lambda address: self._peers.ask(address, question, LastOwn)
+            topic, index, lambda address: self._peers.ask(address, question, LastOwnSequence)
         )
         return answer.last
 
-    async def bequest(self, topic: str, index: int, offset: int) -> bytes:
+    async def handover(self, topic: str, index: int, offset: int) -> bytes:
         data = b""
         while True:
-            question = ReadBequest(topic=topic, partition=index, offset=offset, begin=len(data))
+            question = ReadSplitHandover(
+                topic=topic, partition=index, offset=offset, begin=len(data)
+            )
             part = await self._at_leader(
                 topic,
                 index,
-                lambda address, asked=question: self._peers.ask(address, asked, Bequeathed),  # type: ignore[misc]
+                lambda address, asked=question: self._peers.ask(address, asked, SplitHandoverPart),  # type: ignore[misc]
             )
             data += part.data
             if len(data) >= part.size or not part.data:
                 return data
 
     async def has_passed(self, subscription: str, topic: str, index: int, offset: int) -> bool:
-        question = HasPassed(subscription=subscription, topic=topic, partition=index, offset=offset)
+        question = HasFinished(
+            subscription=subscription, topic=topic, partition=index, offset=offset
+        )
         answer = await self._at_leader(
-            topic, index, lambda address: self._peers.ask(address, question, Passed)
+            topic, index, lambda address: self._peers.ask(address, question, Finished)
         )
         return answer.passed
 
@@ -120,7 +124,7 @@ class OtherNodes:
     async def spread(self, revision: int) -> None:
         await self._everybody(
             lambda address: self._peers.ask(
-                address, CatchUp(revision=revision), Known, timeout_s=_SPREAD_S
+                address, CatchUp(revision=revision), Acknowledged, timeout_s=_SPREAD_S
             )
         )
 

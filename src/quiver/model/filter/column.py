@@ -15,7 +15,7 @@ import pyarrow as pa
 from quiver.model.schema import COLUMNS, TIMESTAMP
 
 
-class Kind(Enum):
+class ColumnKind(Enum):
     """What a column holds, and so what it may be compared with."""
 
     TEXT = "text"
@@ -26,15 +26,15 @@ class Kind(Enum):
 
     @property
     def is_text(self) -> bool:
-        return self in (Kind.TEXT, Kind.BYTES)
+        return self in (ColumnKind.TEXT, ColumnKind.BYTES)
 
 
-def _kind_of(stored: pa.DataType) -> Kind:
+def _kind_of(stored: pa.DataType) -> ColumnKind:
     if pa.types.is_binary(stored):
-        return Kind.BYTES
+        return ColumnKind.BYTES
     if pa.types.is_integer(stored):
-        return Kind.NUMBER
-    return Kind.TIME if pa.types.is_timestamp(stored) else Kind.TEXT
+        return ColumnKind.NUMBER
+    return ColumnKind.TIME if pa.types.is_timestamp(stored) else ColumnKind.TEXT
 
 
 _NOT_FILTERED = {"payload", "sequence"}
@@ -62,13 +62,15 @@ class Column(msgspec.Struct, frozen=True):
     header: str | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ColumnKind:
         return KINDS[self.name]
 
     @property
     def described(self) -> str:
         """What the column is, in a sentence; a header's name may be anything, so it is left out."""
-        what = {Kind.NUMBER: "a whole number", Kind.TIME: "a time"}.get(self.kind, "text")
+        what = {ColumnKind.NUMBER: "a whole number", ColumnKind.TIME: "a time"}.get(
+            self.kind, "text"
+        )
         return f"{self.name if self.header is None else 'a header'} is {what}"
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver.model.filter.column import Column, Kind
+from quiver.model.filter.column import Column, ColumnKind
 from quiver.model.filter.expression import (
     All,
     Comparison,
@@ -23,8 +23,8 @@ from quiver.model.filter.expression import (
     Either,
     Expression,
     Likeness,
-    Membership,
     Nullness,
+    OneOf,
 )
 from quiver.model.filter.like import Kernel, like_kernel
 from quiver.model.filter.rows import Mask, Rows, truths_of
@@ -115,7 +115,7 @@ def _present_numbers(rows: Rows, column: Column) -> Mask:
     return np.ones(rows.count, np.bool_) if numbers.valid is None else numbers.valid
 
 
-def _number_test(expression: Comparison | Membership | Likeness) -> Matcher:
+def _number_test(expression: Comparison | OneOf | Likeness) -> Matcher:
     column, compare = expression.column, _number_comparison(expression)
 
     def test(rows: Rows) -> Mask:
@@ -128,12 +128,12 @@ def _number_test(expression: Comparison | Membership | Likeness) -> Matcher:
     return test
 
 
-def _number_comparison(expression: Comparison | Membership | Likeness) -> Callable[[Any], Mask]:
+def _number_comparison(expression: Comparison | OneOf | Likeness) -> Callable[[Any], Mask]:
     match expression:
         case Comparison(_, symbol, value):
             compare = _NUMBER_OPERATORS[symbol]
             return lambda numbers: compare(numbers, value)
-        case Membership(_, values, is_negated):
+        case OneOf(_, values, is_negated):
             listed = np.unique(np.array(values, np.int64))
             return lambda numbers: _is_listed(numbers, listed) != is_negated
         case Likeness():
@@ -148,7 +148,7 @@ def _is_listed(numbers: Any, listed: Any) -> Mask:
     return is_listed
 
 
-def _text_test(expression: Comparison | Membership | Likeness) -> Matcher:
+def _text_test(expression: Comparison | OneOf | Likeness) -> Matcher:
     column, kernel = expression.column, _text_kernel(expression)
     is_negated = not isinstance(expression, Comparison) and expression.is_negated
 
@@ -166,14 +166,14 @@ def _text_test(expression: Comparison | Membership | Likeness) -> Matcher:
     return test
 
 
-def _text_kernel(expression: Comparison | Membership | Likeness) -> Kernel:
-    is_bytes = expression.column.kind is Kind.BYTES
+def _text_kernel(expression: Comparison | OneOf | Likeness) -> Kernel:
+    is_bytes = expression.column.kind is ColumnKind.BYTES
     kind = pa.binary() if is_bytes else pa.string()
     match expression:
         case Comparison(_, symbol, value):
             compare, scalar = _TEXT_OPERATORS[symbol], pa.scalar(_stored(value, is_bytes), kind)
             return lambda texts: compare(texts, scalar)
-        case Membership(_, values, _):
+        case OneOf(_, values, _):
             listed = pa.array([_stored(value, is_bytes) for value in values], kind)
             return lambda texts: pc.is_in(texts, listed)
         case Likeness(_, pattern, _):

@@ -27,7 +27,7 @@ class Comparison(msgspec.Struct, frozen=True):
     value: Value
 
 
-class Membership(msgspec.Struct, frozen=True):
+class OneOf(msgspec.Struct, frozen=True):
     column: Column
     values: tuple[Value, ...]
     is_negated: bool = False
@@ -56,8 +56,8 @@ class Either(msgspec.Struct, frozen=True):
     parts: tuple[Expression, ...]
 
 
-Test = Comparison | Membership | Likeness | Nullness
-Expression = Constant | Comparison | Membership | Likeness | Nullness | All | Either
+Test = Comparison | OneOf | Likeness | Nullness
+Expression = Constant | Comparison | OneOf | Likeness | Nullness | All | Either
 
 
 def joined(kind: type[All] | type[Either], parts: list[Expression]) -> Expression:
@@ -112,7 +112,7 @@ def _test_text(test: Test) -> str:
     match test:
         case Comparison(_, operator, value):
             return f"{column} {operator} {literal_of(value, column)}"
-        case Membership(_, values, is_negated):
+        case OneOf(_, values, is_negated):
             listed = ", ".join(literal_of(value, column) for value in values)
             return f"{column} {'not ' if is_negated else ''}in ({listed})"
         case Likeness(_, pattern, is_negated):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from quiver.model.filter.column import Column, Kind, quoted
+from quiver.model.filter.column import Column, ColumnKind, quoted
 from quiver.model.filter.lexer import Token, TokenKind
 from quiver.model.filter.mistake import Mistake
 from quiver.model.guard import TIME_MAX, TIME_MIN
@@ -19,10 +19,10 @@ Value = str | int
 _WHOLE = re.compile(r"-?[0-9]+")
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _HOW_TO_WRITE = {
-    Kind.TEXT: "write the value in single quotes",
-    Kind.BYTES: "write the value in single quotes",
-    Kind.NUMBER: "write the value without quotes and without a fraction",
-    Kind.TIME: "write the value as '2026-01-01T00:00:00Z'",
+    ColumnKind.TEXT: "write the value in single quotes",
+    ColumnKind.BYTES: "write the value in single quotes",
+    ColumnKind.NUMBER: "write the value without quotes and without a fraction",
+    ColumnKind.TIME: "write the value as '2026-01-01T00:00:00Z'",
 }
 
 
@@ -31,12 +31,12 @@ def value_of(token: Token, column: Column) -> Value:
     if column.kind.is_text and token.kind is TokenKind.TEXT:
         return token.text
     if (
-        column.kind is Kind.NUMBER
+        column.kind is ColumnKind.NUMBER
         and token.kind is TokenKind.NUMBER
         and _WHOLE.fullmatch(token.text)
     ):
         return _number(token)
-    if column.kind is Kind.TIME and token.kind is TokenKind.TEXT:
+    if column.kind is ColumnKind.TIME and token.kind is TokenKind.TEXT:
         time_us = _time_us(token.text)
         if time_us is not None:
             return time_us
@@ -45,7 +45,7 @@ def value_of(token: Token, column: Column) -> Value:
 
 def literal_of(value: Value, column: Column) -> str:
     """The value as text that ``value_of`` reads as the same value."""
-    if column.kind is Kind.TIME:
+    if column.kind is ColumnKind.TIME:
         return quoted(datetime_of(int(value)).isoformat().replace("+00:00", "Z"))
     return quoted(value) if isinstance(value, str) else str(value)
 

@@ -20,8 +20,8 @@ from quiver.model.filter.expression import (
     Either,
     Expression,
     Likeness,
-    Membership,
     Nullness,
+    OneOf,
     joined,
     negated,
 )
@@ -152,7 +152,7 @@ class _Parser:
         if is_negated:
             token = self._take()
         if token.is_word("in"):
-            return Membership(column, self._values(column), is_negated)
+            return OneOf(column, self._values(column), is_negated)
         if token.is_word("like"):
             return self._likeness(column, token, is_negated)
         expected = "in or like" if is_negated else "=, !=, <, <=, >, >=, in, like or is null"

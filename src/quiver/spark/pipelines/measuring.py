@@ -14,7 +14,7 @@ from quiver.spark.pipelines import archive, consumption, metrics
 from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.runner import (
-    BatchFigures,
+    BatchMetrics,
     PipelineSettings,
     followed,
     messages,
@@ -123,7 +123,7 @@ def run_metrics(
     return sum(one.rows for one in figures)
 
 
-def _run(by_topic: _Half, by_subscription: _Half, settings: PipelineSettings) -> list[BatchFigures]:
+def _run(by_topic: _Half, by_subscription: _Half, settings: PipelineSettings) -> list[BatchMetrics]:
     """Until everything is processed, or until Ctrl-C."""
     main = by_topic.compute(settings)
     if settings.once:

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
-from quiver.spark.pipelines.runner import BatchFigures
+from quiver.spark.pipelines.runner import BatchMetrics
 
 _STYLE = (
     "body{font-family:system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
@@ -44,7 +44,7 @@ class Report:
     def line(self, title: str, places: Sequence[Any], values: Sequence[float]) -> None:
         self._chart(title, go.Scatter(x=list(places), y=list(values), mode="lines+markers"))
 
-    def batches(self, figures: Sequence[BatchFigures]) -> None:
+    def batches(self, figures: Sequence[BatchMetrics]) -> None:
         """How the run went, batch by batch."""
         rows = sum(one.rows for one in figures)
         seconds = sum(one.seconds for one in figures)

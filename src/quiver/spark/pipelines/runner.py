@@ -48,7 +48,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         return {} if self.subscription is None else {"subscription": self.subscription}
 
 
-class BatchFigures(msgspec.Struct, frozen=True):
+class BatchMetrics(msgspec.Struct, frozen=True):
     """What is told and charted of one micro-batch."""
 
     at: float
@@ -98,15 +98,15 @@ def started(
 
 def followed(
     query: StreamingQuery,
-    tell: Callable[[BatchFigures], None] | None = None,
+    tell: Callable[[BatchMetrics], None] | None = None,
     beside: Sequence[StreamingQuery] = (),
-) -> list[BatchFigures]:
+) -> list[BatchMetrics]:
     """Wait for the query's end, or for Ctrl-C; what its batches were like.
 
     Queries ``beside`` it end with it, with the same trigger: if one fails, all do.
     """
     tell = tell or _print
-    figures: list[BatchFigures] = []
+    figures: list[BatchMetrics] = []
     last = -1
     everyone = (query, *beside)
     try:
@@ -132,7 +132,7 @@ def followed(
     return figures
 
 
-def unheard(figures: BatchFigures) -> None:
+def unheard(figures: BatchMetrics) -> None:
     """For batches of which nobody needs to be told."""
 
 
@@ -141,7 +141,7 @@ def _stop(queries: Iterable[StreamingQuery]) -> None:
         one.stop()
 
 
-def _print(one: BatchFigures) -> None:
+def _print(one: BatchMetrics) -> None:
     print(
         f"{one.rows:,} rows, {one.rows_per_second:,.0f} rows/s, lag {one.lag:,}, "
         f"batch {one.seconds:.2f} s",
@@ -150,11 +150,11 @@ def _print(one: BatchFigures) -> None:
     )
 
 
-def _figures(progress: Any) -> BatchFigures:
+def _figures(progress: Any) -> BatchMetrics:
     seconds = progress["durationMs"]["triggerExecution"] / 1000
     rows = progress["numInputRows"]
     lag = sum(_lag(source["endOffset"], source["latestOffset"]) for source in progress["sources"])
-    return BatchFigures(time.time(), rows, rows / max(seconds, 0.001), lag, seconds)
+    return BatchMetrics(time.time(), rows, rows / max(seconds, 0.001), lag, seconds)
 
 
 def _lag(end: Any, latest: Any) -> int:

@@ -14,7 +14,7 @@ from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, replay
 from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.runner import (
-    BatchFigures,
+    BatchMetrics,
     PipelineSettings,
     followed,
     messages,
@@ -34,7 +34,7 @@ def run_archive(
     table_format: str = "parquet",
     json: bool = True,
     schema: str | None = None,
-    tell: Callable[[BatchFigures], None] | None = None,
+    tell: Callable[[BatchMetrics], None] | None = None,
 ) -> int:
     """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages."""
     with spark_for("archive", settings) as spark:
@@ -184,6 +184,6 @@ def run_replay(
         seconds = time.monotonic() - began
     if settings.report is not None:
         report = Report(f"Replay into {into}")
-        report.batches([BatchFigures(time.time(), count, count / max(seconds, 0.001), 0, seconds)])
+        report.batches([BatchMetrics(time.time(), count, count / max(seconds, 0.001), 0, seconds)])
         report.write(settings.report)
     return count

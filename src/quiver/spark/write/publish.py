@@ -14,7 +14,7 @@ from quiver.client import AsyncClient
 from quiver.errors import ProtocolError, QuiverError, SequenceGap
 from quiver.protocol import Copy
 from quiver.spark.write.decisions import Decision
-from quiver.spark.write.transfer import Lane, Piece, forgotten
+from quiver.spark.write.transfer import Piece, Transfer, forgotten
 
 _PIECE_ENTRIES = 16
 _PARTITIONS_AT_ONCE = 4
@@ -25,14 +25,14 @@ async def publish_staged(client: AsyncClient, staging: str, decision: Decision) 
     """Publish every entry of the decision; returns once all are acknowledged."""
     turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
 
-    async def publish(lane: Lane, pieces: Iterable[Piece]) -> None:
+    async def publish(transfer: Transfer, pieces: Iterable[Piece]) -> None:
         async with turns:
             for piece in pieces:
                 if not await _copy(client, staging, decision, piece):
-                    await lane.carry(client, staging, piece)
+                    await transfer.carry(client, staging, piece)
 
     tasks = [
-        asyncio.create_task(publish(Lane(client.cluster, *place, decision.producer_id), pieces))
+        asyncio.create_task(publish(Transfer(client.cluster, *place, decision.producer_id), pieces))
         for place, pieces in pieces_of(decision).items()
     ]
     try:

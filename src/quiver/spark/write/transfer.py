@@ -14,7 +14,7 @@ from collections import deque
 import msgspec
 
 from quiver.client import AsyncClient
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import ProducerError, QuiverError, SequenceGap
@@ -53,7 +53,7 @@ class _Sent(msgspec.Struct):
     answer: asyncio.Future[Answer]
 
 
-class Lane:
+class Transfer:
     """The way to one partition."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int, producer_id: int) -> None:
@@ -62,7 +62,7 @@ class Lane:
         self._partition = partition
         self._producer_id = ProducerId(producer_id)
         self._sent: deque[_Sent] = deque()
-        self._backoff, self._chance = Backoff(), random.Random()
+        self._backoff, self._chance = RetryBackoff(), random.Random()
 
     async def carry(self, client: AsyncClient, staging: str, piece: Piece) -> None:
         """Returns once the whole piece is acknowledged."""

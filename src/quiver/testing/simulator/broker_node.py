@@ -20,14 +20,14 @@ from quiver.broker.partition.partition import Partition, StoredOnce, unavailable
 from quiver.broker.partition.producer_sessions import StoredRange
 from quiver.broker.partition.replicated_storage import ReplicatedStorage
 from quiver.cluster.node import ClusterNode
-from quiver.cluster.replica.leader_log import ReplicatedLog
+from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
 from quiver.edge.auth.principal import PEER
-from quiver.edge.calls.fan_out import Scatter
+from quiver.edge.calls.fan_out import FanOut
 from quiver.edge.calls.peers import answer_peer
 from quiver.edge.calls.subscriptions import Receiving, manage, settle
-from quiver.edge.peers.peer_broker import OtherNodes
+from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
 from quiver.model.batch import Bytes
 from quiver.testing.simulator.loop import Process
@@ -67,14 +67,14 @@ class BrokerNode(SimulatedNode):
             run_blocking=run_blocking,
             limits=LIMITS,
             storage=storage,
-            elsewhere=OtherNodes(peers, self.clock, known_leader),
+            remote=PeerBroker(peers, self.clock, known_leader),
         )
         await run_blocking(lambda: self.disk.make_folder(FOLDER))
         await broker.open()
         broker.subscriptions._lease_ids = count(self._rng.getrandbits(31) << 32 | 1)
-        cluster.view.on_load = broker.following.reload
-        cluster.view.on_commit = broker.following.apply
-        storage.on_lead = broker.following.leads_now
+        cluster.view.on_load = broker.listener.reload
+        cluster.view.on_commit = broker.listener.apply
+        storage.on_lead = broker.listener.leads_now
         self._tell_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
@@ -85,14 +85,14 @@ class BrokerNode(SimulatedNode):
             cluster=None,
             turns=count(),
         )
-        self._services, self._scatter = services, Scatter(services)
+        self._services, self._fan_out = services, FanOut(services)
         self.broker, self.cluster = broker, cluster
 
     async def _close(self) -> None:
         await self.broker.close()
 
     def _tell_leads(self, cluster: ClusterNode) -> None:
-        opened = cluster.holdings.on_opened
+        opened = cluster.replica_manager.on_opened
 
         def told(replica: Replica) -> None:
             opened(replica)
@@ -104,7 +104,7 @@ class BrokerNode(SimulatedNode):
 
             replica.on_leading = begun
 
-        cluster.holdings.on_opened = told
+        cluster.replica_manager.on_opened = told
 
     # ------------------------------------------------------------------ what it serves
 
@@ -137,9 +137,9 @@ class BrokerNode(SimulatedNode):
                 return await self._receive_here(request)
             case protocol.Receive():
                 deadline = self.clock.monotonic() + request.wait_ms / 1000
-                return await self._scatter.receive(request, deadline)
+                return await self._fan_out.receive(request, deadline)
             case protocol.Ack() | protocol.Nack() | protocol.Extend() | protocol.Return():
-                whose = settle(broker, request) if ask.is_peer else self._scatter.settle(request)
+                whose = settle(broker, request) if ask.is_peer else self._fan_out.settle(request)
                 return await whose, ()
             case protocol.CreateTopic() | protocol.DescribeTopic() | protocol.SplitPartition():
                 return protocol.Topic(topic=await self._topic(request)), ()
@@ -147,7 +147,7 @@ class BrokerNode(SimulatedNode):
         async def local() -> tuple[protocol.AnyReply, Sequence[Bytes]]:
             return await manage(broker, request), ()
 
-        return await (local() if ask.is_peer else self._scatter.reply_to(request, local))
+        return await (local() if ask.is_peer else self._fan_out.reply_to(request, local))
 
     async def _topic(
         self, request: protocol.CreateTopic | protocol.DescribeTopic | protocol.SplitPartition
@@ -209,5 +209,5 @@ class BrokerNode(SimulatedNode):
 
 
 def _epoch(partition: Partition) -> int:
-    assert isinstance(partition.log, ReplicatedLog)
+    assert isinstance(partition.log, LeaderLog)
     return partition.log._leading.machine.epoch

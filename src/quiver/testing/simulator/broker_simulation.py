@@ -23,7 +23,7 @@ from quiver.broker.delivery.lease_token import SECRET
 from quiver.broker.partition import partition as partition_module
 from quiver.broker.partition.replicated_storage import DATA, REPLICAS, STATE
 from quiver.broker.subscription.catalog import covers
-from quiver.cluster.control.admin import Administration, place_of
+from quiver.cluster.control.admin import ClusterAdministration, place_of
 from quiver.cluster.metadata.secret import SECRET_BYTES
 from quiver.cluster.metadata.store import Entry, Put
 from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
@@ -63,9 +63,9 @@ _FAULT_SHARE = 0.6
 _DRAIN_SECONDS_MAX = 60.0
 _NODES = msgspec.structs.replace(
     SETTINGS,
-    holdings=msgspec.structs.replace(
-        SETTINGS.holdings,
-        replica=msgspec.structs.replace(SETTINGS.holdings.replica, fetch_bytes=4 << 10),
+    replica_manager=msgspec.structs.replace(
+        SETTINGS.replica_manager,
+        replica=msgspec.structs.replace(SETTINGS.replica_manager.replica, fetch_bytes=4 << 10),
     ),
 )
 
@@ -228,7 +228,7 @@ class BrokerSimulation(_Simulation):
                 await self._split(client, PartitionId(f"{_DIVIDED}/{index}"), info.layout)
                 node = rng.choice(self._nodes)
                 if node.cluster is not None and rng.random() < 0.5:
-                    administration = Administration(self._store, node.cluster.view)
+                    administration = ClusterAdministration(self._store, node.cluster.view)
                     await administration.transfer(_DIVIDED, index, None)
 
     async def _split(self, client: BrokerClient, partition: PartitionId, layout: int) -> None:
@@ -267,7 +267,7 @@ class BrokerSimulation(_Simulation):
             node = rng.choice(self._nodes)
             if node.cluster is None:
                 continue
-            administration = Administration(self._store, node.cluster.view)
+            administration = ClusterAdministration(self._store, node.cluster.view)
             topic, _, index = rng.choice(self._partitions).rpartition("/")
             with contextlib.suppress(QuiverError):
                 if len(self._nodes) > REPLICAS and rng.random() < 0.5:
@@ -334,7 +334,7 @@ class BrokerSimulation(_Simulation):
             replicas = [
                 replica
                 for node in self._nodes
-                if node.cluster and (replica := node.cluster.holdings.replica(partition))
+                if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
             ]
             for log in (DATA, STATE):
                 ends = {one.logs[log].log.next_offset for one in replicas}
@@ -361,7 +361,7 @@ class BrokerSimulation(_Simulation):
         replicas = [
             replica
             for node in self._nodes
-            if node.cluster and (replica := node.cluster.holdings.replica(partition))
+            if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
         ]
         for entry in entries_of(replicas[0].logs[DATA].log):
             rows = entry.record_batch().select(_ORIGIN).to_pylist()

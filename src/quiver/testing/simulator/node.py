@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
-from quiver.cluster.replica.leader_driver import Leading
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogError, NotLeader, PartitionUnavailable, QuiverError
@@ -54,7 +54,7 @@ STOP_SECONDS_MAX = 10.0
 class Front:
     """A partition that this process leads, as a broker has it."""
 
-    def __init__(self, replica: Replica, leading: Leading) -> None:
+    def __init__(self, replica: Replica, leading: LeaderDriver) -> None:
         self.replica = replica
         self.leading = leading
         self.sessions: ProducerSessions | None = None
@@ -179,7 +179,7 @@ class SimulatedNode:
     async def _run(self, process: Process) -> None:
         while True:
             cluster = self._member(process)
-            cluster.holdings.on_opened = self._opened
+            cluster.replica_manager.on_opened = self._opened
             try:
                 await cluster.start()
             except (QuiverError, OSError):
@@ -228,13 +228,13 @@ class SimulatedNode:
     def _opened(self, replica: Replica) -> None:
         replica.on_leading = lambda leading: self._begin(replica, leading)
 
-    def _begin(self, replica: Replica, leading: Leading) -> None:
+    def _begin(self, replica: Replica, leading: LeaderDriver) -> None:
         self._tell_lead(replica, leading)
         front = Front(replica, leading)
         self._fronts[replica.partition] = front
         self._loop.create_task(front.prepare())
 
-    def _tell_lead(self, replica: Replica, leading: Leading) -> None:
+    def _tell_lead(self, replica: Replica, leading: LeaderDriver) -> None:
         record = leading.machine.record
         self._history.led.append(
             Led(
@@ -248,7 +248,7 @@ class SimulatedNode:
 
     def _front(self, partition: PartitionId) -> tuple[Front, ProducerSessions]:
         assert self.cluster is not None
-        replica = self.cluster.holdings.replica(partition)
+        replica = self.cluster.replica_manager.replica(partition)
         if replica is None:
             raise NotLeader(f"{self.name} does not hold {partition}")
         leading = replica.leading

@@ -19,8 +19,8 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine.leases import LeaseTable
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import LoggedSnapshots
-from quiver.broker.delivery.split_barrier import Gate
-from quiver.broker.delivery.state_log import PartitionState
+from quiver.broker.delivery.split_barrier import SplitBarrier
+from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition import partition
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producer_sessions import ProducerSessions
@@ -36,12 +36,12 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
-from quiver.cluster.replica.follower_driver import Following, followed
+from quiver.cluster.replica.follower_driver import FollowerDriver, followed
 from quiver.cluster.replica.leader import Leader, Proposal
-from quiver.cluster.replica.leader_driver import Leading
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.replica.replica_log import HeldLog
+from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
@@ -63,13 +63,13 @@ def planted(bug: str) -> Iterator[None]:
         yield
 
 
-def _committed_at_once(self: Leading, end: Offset, log: int = 0) -> asyncio.Future[None]:
+def _committed_at_once(self: LeaderDriver, end: Offset, log: int = 0) -> asyncio.Future[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
 
 
-def _confirm_all(self: Leading) -> None:
+def _confirm_all(self: LeaderDriver) -> None:
     self._over = True
     for waiting in self._waiting:
         while waiting:
@@ -79,10 +79,10 @@ def _confirm_all(self: Leading) -> None:
     self._moved.wake()
 
 
-_run_following = Following.run
+_run_following = FollowerDriver.run
 
 
-async def _cut_to_watermark_first(self: Following) -> None:
+async def _cut_to_watermark_first(self: FollowerDriver) -> None:
     await self._held.truncate(self._held.watermark)
     self._follower.logs[self._index] = followed(self._held)
     await _run_following(self)
@@ -96,7 +96,7 @@ def _led_by_any_session(record: PartitionRecord, alive: Mapping[NodeId, SessionI
     return record.leader in alive
 
 
-async def _begin_epoch_again(self: HeldLog, epoch: LeaderEpoch) -> None:
+async def _begin_epoch_again(self: ReplicaLog, epoch: LeaderEpoch) -> None:
     if self.history.last_epoch < epoch:
         self.history.begin(epoch, self.log.staged_offset)
     await self.save()
@@ -115,7 +115,9 @@ def _wait_for_confirmed_members(self: Leader) -> list[NodeId]:
     return sorted(set(self.record.in_sync) - {self.node})
 
 
-async def _swap_without_comparing(self: Leading, proposal: Proposal) -> VersionedPartition | None:
+async def _swap_without_comparing(
+    self: LeaderDriver, proposal: Proposal
+) -> VersionedPartition | None:
     key = partition_key(self._partition)
     revision = await self._store.commit([], [Put(key, encode(proposal.record))])
     return VersionedPartition(proposal.record, revision)
@@ -157,7 +159,7 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-async def _no_records(self: PartitionState, offset: Offset) -> bool:
+async def _no_records(self: DeliveryStateLog, offset: Offset) -> bool:
     return False
 
 
@@ -180,11 +182,11 @@ def _held_by_anyone(self: LeaseTable, lease_id: int, offsets: BitMap64) -> BitMa
 
 
 _valid = LeaseTable.valid
-_commit = PartitionState.commit
+_commit = DeliveryStateLog.commit
 
 
 def _committed_before_it_is(
-    self: PartitionState, subscription: int, records: Any, *, at_leisure: bool = False
+    self: DeliveryStateLog, subscription: int, records: Any, *, at_leisure: bool = False
 ) -> asyncio.Future[None]:
     _commit(self, subscription, records, at_leisure=True)
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -192,7 +194,7 @@ def _committed_before_it_is(
     return done
 
 
-async def _open_state_kept(self: Partition, blank: dict[int, DeliveryMachine]) -> PartitionState:
+async def _open_state_kept(self: Partition, blank: dict[int, DeliveryMachine]) -> DeliveryStateLog:
     """What the node knew when it led the partition before is taken for what is true now."""
     state = await _open_state(self, blank)
     by_folder = _known.setdefault(self._clock, {})
@@ -225,30 +227,30 @@ def _refused_before_it_is_judged(
 _publish = Partition.publish
 
 
-async def _inherit_nothing(self: Partition, data: bytes) -> None:
+async def _import_nothing(self: Partition, data: bytes) -> None:
     await _inherit(self, b"")
 
 
-_inherit = Partition.inherit
+_inherit = Partition.import_handover
 
 
 BUGS: dict[str, list[Patch]] = {
-    "acknowledge before commit": [(Leading, "when_committed", _committed_at_once)],
-    "confirm what was under way when deposed": [(Leading, "_end", _confirm_all)],
+    "acknowledge before commit": [(LeaderDriver, "when_committed", _committed_at_once)],
+    "confirm what was under way when deposed": [(LeaderDriver, "_end", _confirm_all)],
     "count unsynced offsets": [(simulation, "LOGS", _unsynced())],
-    "truncate by watermark": [(Following, "run", _cut_to_watermark_first)],
+    "truncate by watermark": [(FollowerDriver, "run", _cut_to_watermark_first)],
     "forget the epoch check": [(LogProgress, "divergence", _always(None))],
     "keep the epoch over a restart": [
         (Replica, "is_elected", _elected_of_any_session),
         (Leader, "_is_mine", _mine_of_any_session),
         (controller, "is_led", _led_by_any_session),
-        (HeldLog, "begin_epoch", _begin_epoch_again),
+        (ReplicaLog, "begin_epoch", _begin_epoch_again),
     ],
     "join before catching up in the epoch": [
         (LogProgress, "has_caught_up", _caught_up_with_watermark)
     ],
     "ignore who may already be in sync": [(Leader, "_waited_for", _wait_for_confirmed_members)],
-    "change the in-sync set without comparing": [(Leading, "swap", _swap_without_comparing)],
+    "change the in-sync set without comparing": [(LeaderDriver, "swap", _swap_without_comparing)],
     "elect outside the in-sync set": [(election, "is_candidate", _anyone_alive)],
     "serve reads past the watermark": [(Replica, "read", _read_everything)],
     "tell a watermark before it is recovered": [
@@ -260,20 +262,20 @@ BUGS: dict[str, list[Patch]] = {
 
 BROKER_BUGS: dict[str, list[Patch]] = {
     "drop the state log on failover": [
-        (PartitionState, "_replay", _no_records),
+        (DeliveryStateLog, "_replay", _no_records),
         (LoggedSnapshots, "open", classmethod(_no_snapshots)),
     ],
     "lose the broker's dedup state": [(partition, "_rebuild_sessions", _forget_sessions)],
     "honour a stale receipt": [(LeaseTable, "valid", _held_by_anyone)],
     "acknowledge an ack before it is committed": [
-        (PartitionState, "commit", _committed_before_it_is)
+        (DeliveryStateLog, "commit", _committed_before_it_is)
     ],
     "keep the delivery state over a lost lead": [(Partition, "open_state", _open_state_kept)],
     "forget snapshots in the state log": [(LoggedSnapshots, "open", classmethod(_no_snapshots))],
     "refuse a layout before looking for repeats": [
         (Partition, "publish", _refused_before_it_is_judged)
     ],
-    "hand nothing down": [(Partition, "inherit", _inherit_nothing)],
-    "deliver a child before its parent": [(Gate, "is_open", _always(True))],
+    "hand nothing down": [(Partition, "import_handover", _import_nothing)],
+    "deliver a child before its parent": [(SplitBarrier, "is_open", _always(True))],
 }
 """Those that only seeds with brokers find."""

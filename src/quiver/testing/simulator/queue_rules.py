@@ -87,17 +87,17 @@ def at_most_once_twice(history: History) -> Iterator[str]:
 
 def order_broken(history: History) -> Iterator[str]:
     """What was delivered without those before it says that they are done with: for good."""
-    lanes: dict[tuple[str, str, str], dict[int, list[Delivery]]] = defaultdict(dict)
+    sequences: dict[tuple[str, str, str], dict[int, list[Delivery]]] = defaultdict(dict)
     for one in history.deliveries:
         queue = history.queues[one.queue]
         if queue.ordering != Ordering.NONE:
             key = one.key if queue.ordering == Ordering.KEY else ""
-            lane = lanes[one.queue, one.partition, key]
-            lane.setdefault(one.lease, []).append(one)
+            sequence = sequences[one.queue, one.partition, key]
+            sequence.setdefault(one.lease, []).append(one)
     dead: set[Message] = {
         (letter.queue, letter.partition, letter.offset) for letter in history.letters
     }
-    for (name, partition, key), leases in lanes.items():
+    for (name, partition, key), leases in sequences.items():
         strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE
         portions = sorted(leases.values(), key=lambda portion: portion[0].invoked)
         seen: set[int] = set()
@@ -117,14 +117,14 @@ def order_broken(history: History) -> Iterator[str]:
 
 def order_broken_by_a_split(history: History) -> Iterator[str]:
     """The same for the messages of a key in several partitions: they are numbered as they were sent."""
-    lanes: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
+    sequences: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
     for one in history.deliveries:
         if history.queues[one.queue].ordering != Ordering.NONE and not one.key.startswith(BY_ID):
-            lanes[one.queue, one.key].append(one)
+            sequences[one.queue, one.key].append(one)
     dead: set[Message] = {
         (letter.queue, letter.partition, letter.offset) for letter in history.letters
     }
-    for (name, key), deliveries in lanes.items():
+    for (name, key), deliveries in sequences.items():
         if len({one.partition for one in deliveries}) == 1:
             continue
         strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE

@@ -30,7 +30,7 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.leader import LeaderSettings
-from quiver.cluster.replica.manager import HoldingSettings
+from quiver.cluster.replica.manager import ReplicaManagerSettings
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog
 from quiver.log.partition_log import PartitionLog
@@ -67,7 +67,7 @@ LOGS = (
 )
 SETTINGS = ClusterSettings(
     lease_seconds=3,
-    holdings=HoldingSettings(
+    replica_manager=ReplicaManagerSettings(
         replica=ReplicaSettings(
             leader=LeaderSettings(lag_seconds_max=1.5),
             idle_wait_s=4.0,
@@ -306,7 +306,7 @@ class _Simulation:
     def _copies(self, partition: PartitionId, log: int = 0) -> list[Copy]:
         copies = []
         for node in self._nodes:
-            replica = node.cluster.holdings.replica(partition) if node.cluster else None
+            replica = node.cluster.replica_manager.replica(partition) if node.cluster else None
             if replica is None:
                 continue
             held = replica.logs[log]

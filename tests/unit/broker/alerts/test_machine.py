@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import FIRING_MAX, AlertMachine
 from quiver.config.alert_rule import DEFAULT_RULES, AlertRule, Watch, rules_in_force
-from quiver.metrics.sample import Sample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
 
 
 def queue(name: str = "emails", **figures: float | bool) -> SubscriptionSample:
     return SubscriptionSample(name=name, **figures)  # type: ignore[arg-type]
 
 
-def sample(*subscriptions: SubscriptionSample, **rest: object) -> Sample:
+def sample(*subscriptions: SubscriptionSample, **rest: object) -> NodeSample:
     rest.setdefault("topics", [])
-    return Sample(time_us=1, subscriptions=list(subscriptions), **rest)  # type: ignore[arg-type]
+    return NodeSample(time_us=1, subscriptions=list(subscriptions), **rest)  # type: ignore[arg-type]
 
 
 def rule(watch: Watch, limit: float, **rest: object) -> AlertRule:

@@ -8,7 +8,7 @@ from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
 from quiver.broker.alerts.service import RECENT_MAX, AlertService, Tell
 from quiver.config import AlertRule
-from quiver.metrics.sample import Sample, SubscriptionSample
+from quiver.metrics.sample import NodeSample, SubscriptionSample
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 
@@ -27,11 +27,11 @@ class Stage:
             AlertMachine((DEEP,)), self._sample, self.clock, interval_s=1, tell=tell
         )
 
-    async def _sample(self) -> Sample:
+    async def _sample(self) -> NodeSample:
         self.looked += 1
         await self.clock.sleep(self._looking_s)
         queue = SubscriptionSample(name="emails", ready=self.depth)
-        return Sample(time_us=self.clock.time_us(), topics=[], subscriptions=[queue])
+        return NodeSample(time_us=self.clock.time_us(), topics=[], subscriptions=[queue])
 
     async def fire_and_clear(self) -> None:
         for self.depth in (1, 0):
@@ -80,17 +80,17 @@ async def test_one_who_does_not_listen_keeps_nobody_else_from_hearing() -> None:
 
 @async_test
 async def test_a_slow_listener_hears_in_order_and_holds_nobody_up() -> None:
-    gate, heard = asyncio.Event(), Listener()
+    barrier, heard = asyncio.Event(), Listener()
 
     async def slow(alert: Alert) -> None:
-        await gate.wait()
+        await barrier.wait()
         await heard(alert)
 
     stage = Stage(slow)
     await stage.fire_and_clear()
     await stage.fire_and_clear()
     assert heard.heard == []
-    gate.set()
+    barrier.set()
     for _ in range(20):
         await asyncio.sleep(0)
     assert heard.heard == ["firing", "cleared"] * 2

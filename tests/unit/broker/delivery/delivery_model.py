@@ -49,7 +49,7 @@ class Model:
 
     @property
     def unfinished(self) -> list[Message]:
-        return self.of_state("ready", "delayed", "leased", "condemned")
+        return self.of_state("ready", "delayed", "leased", "dead_letter_pending")
 
     @property
     def floor(self) -> int:
@@ -58,7 +58,7 @@ class Model:
     def deliverable(self) -> list[Message]:
         """What may be delivered, in no order."""
         if self.settings.ordering is Ordering.PARTITION:
-            if self.of_state("leased", "condemned"):
+            if self.of_state("leased", "dead_letter_pending"):
                 return []
             retried = [one.offset for one in self.of_state("delayed") if one.deliveries]
             first = min(retried, default=self.end)
@@ -82,7 +82,7 @@ class Model:
                 times.append(message.due)
             if message.state == "leased":
                 times.append(message.deadline)
-            if message.state != "condemned" and message.expires is not None:
+            if message.state != "dead_letter_pending" and message.expires is not None:
                 times += [] if message.expired_in_lease else [message.expires]
         return min(times, default=None)
 
@@ -98,7 +98,11 @@ class Model:
 
     def tick(self, now: int) -> None:
         for message in self.unfinished:
-            if message.expires is None or message.expires > now or message.state == "condemned":
+            if (
+                message.expires is None
+                or message.expires > now
+                or message.state == "dead_letter_pending"
+            ):
                 continue
             if message.state == "leased":
                 message.expired_in_lease = True
@@ -106,7 +110,7 @@ class Model:
                 self._finish(message)
         for message in self.of_state("leased"):
             if message.deadline <= now:
-                self._give_back(message, now)
+                self._return_counted(message, now)
         for message in self.of_state("delayed"):
             if message.due is not None and message.due <= now:
                 message.state = "ready"
@@ -150,7 +154,7 @@ class Model:
     ) -> set[int]:
         held = self.held(lease_id, offsets)
         for message in held:
-            self._give_back(message, now, delay, error)
+            self._return_counted(message, now, delay, error)
         return {message.offset for message in held}
 
     def extend(self, lease_id: int, offsets: set[int], deadline: int) -> set[int]:
@@ -159,7 +163,7 @@ class Model:
             message.deadline = deadline
         return {message.offset for message in held}
 
-    def put_back(self, lease_id: int, offsets: set[int], now: int) -> None:
+    def requeue(self, lease_id: int, offsets: set[int], now: int) -> None:
         for message in self.held(lease_id, offsets):
             if message.expired_in_lease:
                 self._finish(message)
@@ -170,10 +174,10 @@ class Model:
     def release(self, consumer: str, now: int) -> None:
         for message in self.of_state("leased"):
             if message.consumer == consumer:
-                self.put_back(message.lease_id, {message.offset}, now)
+                self.requeue(message.lease_id, {message.offset}, now)
 
     def dead_letter(self, offsets: set[int]) -> None:
-        for message in self.of_state("condemned"):
+        for message in self.of_state("dead_letter_pending"):
             if message.offset in offsets:
                 self._finish(message)
                 message.state = "dead"
@@ -208,7 +212,7 @@ class Model:
         self.acked = {one for one in self.acked if one[1] < end}
         self.end = min(self.end, end)
 
-    def _give_back(
+    def _return_counted(
         self, message: Message, now: int, delay: int | None = None, error: str = ""
     ) -> None:
         most = self.settings.max_deliveries
@@ -217,7 +221,7 @@ class Model:
             return
         message.lease_id = 0
         if most and message.deliveries >= most:
-            message.state, message.error = "condemned", error
+            message.state, message.error = "dead_letter_pending", error
         else:
             rest = self.settings.backoff.delay_us(message.deliveries) if delay is None else delay
             message.state, message.due = "delayed", now + rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.slice_cache import Excerpts
+from quiver.broker.delivery.slice_cache import SliceCache
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
@@ -29,7 +29,7 @@ def payloads(entry: StoredBatch) -> list[bytes]:
 @pytest.mark.parametrize("offsets", [[100], [103, 104, 105], [109], [101, 103, 108]])
 @async_test
 async def test_an_excerpt_is_an_intact_entry_of_the_rows_chosen(offsets: list[int]) -> None:
-    excerpt = Excerpts().of(ENTRY, BitMap64(offsets), keep=False)
+    excerpt = SliceCache().of(ENTRY, BitMap64(offsets), keep=False)
     (received,) = entries_in(b"".join(excerpt.buffers()))
     assert payloads(received) == [b"%d" % (offset - 100) for offset in offsets]
     assert (received.base_offset, received.append_time) == (offsets[0], 7)
@@ -37,7 +37,7 @@ async def test_an_excerpt_is_an_intact_entry_of_the_rows_chosen(offsets: list[in
 
 @async_test
 async def test_a_piece_is_cut_once_for_all_who_want_it() -> None:
-    excerpts = Excerpts()
+    excerpts = SliceCache()
     piece = excerpts.of(ENTRY, BitMap64([101, 102]), keep=True)
     assert excerpts.of(ENTRY, BitMap64([101, 102]), keep=True) is piece
     assert payloads(excerpts.of(ENTRY, BitMap64([102, 103]), keep=True)) == [b"2", b"3"]
@@ -46,13 +46,13 @@ async def test_a_piece_is_cut_once_for_all_who_want_it() -> None:
 
 @async_test
 async def test_a_piece_that_nobody_else_will_want_is_not_kept() -> None:
-    excerpts = Excerpts()
+    excerpts = SliceCache()
     piece = excerpts.of(ENTRY, BitMap64([101]), keep=False)
     assert excerpts.of(ENTRY, BitMap64([101]), keep=False) is not piece
 
 
 @async_test
 async def test_what_is_kept_is_forgotten_after_a_moment() -> None:
-    excerpts = Excerpts()
+    excerpts = SliceCache()
     piece = excerpts.of(ENTRY, BitMap64([101, 102]), keep=True)
     await until(lambda: excerpts.of(ENTRY, BitMap64([101, 102]), keep=True) is not piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiver.broker.delivery.split_barrier import Gate
+from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.errors import NotLeader
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
@@ -16,7 +16,7 @@ class Parent:
         self.there: bool | Exception = False
         self.asked = self.opened = 0
         self.clock = ManualClock()
-        self.gate = Gate(lambda: self.here, self._ask, self._open, self.clock)
+        self.barrier = SplitBarrier(lambda: self.here, self._ask, self._open, self.clock)
 
     async def _ask(self) -> bool:
         self.asked += 1
@@ -32,11 +32,11 @@ class Parent:
 async def test_a_parent_of_this_node_is_looked_at_each_time_and_nobody_is_asked() -> None:
     parent = Parent()
     parent.here = False
-    assert not parent.gate.is_open()
+    assert not parent.barrier.is_open()
     parent.here = True
-    assert parent.gate.is_open()
+    assert parent.barrier.is_open()
     parent.here = False  # its floor has passed the place: it need not be looked at again
-    assert parent.gate.is_open()
+    assert parent.barrier.is_open()
     assert parent.asked == 0
 
 
@@ -44,16 +44,16 @@ async def test_a_parent_of_this_node_is_looked_at_each_time_and_nobody_is_asked(
 async def test_a_subscription_that_begins_anew_waits_again() -> None:
     parent = Parent()
     parent.here = True
-    assert parent.gate.is_open()
+    assert parent.barrier.is_open()
     parent.here = False
-    parent.gate.close()
-    assert not parent.gate.is_open()
+    parent.barrier.close()
+    assert not parent.barrier.is_open()
 
 
 @async_test
 async def test_another_node_is_asked_until_it_says_yes() -> None:
     parent = Parent()
-    assert not parent.gate.is_open()
+    assert not parent.barrier.is_open()
     await parent.clock.advance(0.35)
     assert (parent.asked, parent.opened) == (4, 0)
     parent.there = NotLeader("it moves")
@@ -61,7 +61,7 @@ async def test_another_node_is_asked_until_it_says_yes() -> None:
     parent.there = True
     await parent.clock.advance(0.1)
     assert parent.opened == 1
-    assert parent.gate.is_open()
+    assert parent.barrier.is_open()
     asked = parent.asked
     await parent.clock.advance(5)
     assert parent.asked == asked
@@ -70,14 +70,14 @@ async def test_another_node_is_asked_until_it_says_yes() -> None:
 @async_test
 async def test_when_nobody_wants_to_know_any_more_nobody_is_asked() -> None:
     parent = Parent()
-    assert not parent.gate.is_open()
+    assert not parent.barrier.is_open()
     await parent.clock.advance(15)
     asked = parent.asked
     assert 90 <= asked <= 110
     await parent.clock.advance(60)
     assert parent.asked == asked
-    assert not parent.gate.is_open()
+    assert not parent.barrier.is_open()
     await parent.clock.advance(0.5)
     assert parent.asked > asked
-    await parent.gate.settle()
+    await parent.barrier.stop()
     assert parent.clock.sleepers == 0

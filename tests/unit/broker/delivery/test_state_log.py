@@ -15,9 +15,9 @@ from pyroaring import BitMap64
 from quiver.broker.broker import Broker
 from quiver.broker.delivery import state_log
 from quiver.broker.delivery.machine.machine import DeliveryMachine
-from quiver.broker.delivery.machine.records import Condemned, DeadLettered
+from quiver.broker.delivery.machine.records import DeadLettered, DeadLetterPending
 from quiver.broker.delivery.partition_delivery import Portion
-from quiver.broker.delivery.state_log import SNAPSHOT, PartitionState
+from quiver.broker.delivery.state_log import SNAPSHOT, DeliveryStateLog
 from quiver.broker.partition.partition import Partition
 from quiver.broker.subscription.subscription import Settlement, Subscription
 from quiver.errors import LogClosed, NotEnoughReplicas, QuiverError
@@ -75,7 +75,7 @@ class World:
         self.tried: dict[int, set[int]] = {number: set() for number in NUMBERS}
         self.lease_id = 0
 
-    async def open(self, power: Power | None = None) -> tuple[Partition, PartitionState]:
+    async def open(self, power: Power | None = None) -> tuple[Partition, DeliveryStateLog]:
         partition = await Partition.open(
             FOLDER,
             LogSettings(durability=self.durability),
@@ -91,7 +91,7 @@ class World:
         placed = await partition.publish(batch, check_batch(batch, 1 << 20).rows)
         self.published = max(self.published, placed.base_offset + count)
 
-    async def work(self, state: PartitionState, number: int, count: int) -> None:
+    async def work(self, state: DeliveryStateLog, number: int, count: int) -> None:
         """Take some messages, acknowledge all but the last of them, give that back."""
         machine = state.machines[number]
         await state.catch_up(machine, count)
@@ -382,8 +382,8 @@ async def test_condemned_messages_are_buried_after_a_restart(tmp_path: Path) -> 
 async def test_a_receive_that_is_cancelled_gives_everything_back(
     tmp_path: Path, guarantee: Guarantee
 ) -> None:
-    gate = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+    barrier = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
         settings = TopicSettings(partitions=3)
         await broker.create_queue("jobs", settings, {"guarantee": guarantee.value}, exist_ok=False)
         for index in range(3):
@@ -394,31 +394,31 @@ async def test_a_receive_that_is_cancelled_gives_everything_back(
                 subscription.receive(100, bytes_max=1 << 20, consumer="", visibility_s=None)
             )
             if steps % 2:
-                gate.shut()
+                barrier.shut()
             for _ in range(steps):
                 await asyncio.sleep(0)
             receiving.cancel()
-            gate.open()
+            barrier.open()
             with suppress(asyncio.CancelledError):
-                subscription.put_back(await receiving)
+                subscription.requeue(await receiving)
             _, portions = await received(broker)
             assert count(portions) == 6
             assert all(set(portion.taken.deliveries) == {1} for portion in portions)
-            subscription.put_back(portions)
+            subscription.requeue(portions)
 
 
 @async_test
 async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
     tmp_path: Path,
 ) -> None:
-    gate = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+    barrier = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
         await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2"))
         subscription, (portion,) = await received(broker)
         token = subscription.token(portion)
         await turns()
-        gate.shut()
+        barrier.shut()
         one, other = (
             asyncio.create_task(
                 subscription.extend([Settlement(token, BitMap64([offset]))], visibility_s=60)
@@ -428,7 +428,7 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
         await turns()
         one.cancel()
         await turns()
-        gate.open()
+        barrier.open()
         assert await other == []
 
 
@@ -436,38 +436,38 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
 async def test_an_ack_that_is_repeated_is_confirmed_no_sooner_than_the_first(
     tmp_path: Path,
 ) -> None:
-    gate = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+    barrier = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
         await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
         await turns()
-        gate.shut()
+        barrier.shut()
         for _ in range(2):
             stale, stored = subscription.ack([settlement])
             await turns()
             assert stale == []
             assert [future.done() for future in stored] == [False]
-        gate.open()
+        barrier.open()
         await asyncio.gather(*stored)
         assert subscription.ack([settlement]) == ([], [])
 
 
 @async_test
 async def test_what_follows_on_the_disk_is_at_hand_before_it_is_asked_for(tmp_path: Path) -> None:
-    disk, gate = SimulatedDisk(1), Gate()
+    disk, barrier = SimulatedDisk(1), Gate()
     async with open_broker(tmp_path, disk) as broker:
         await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         for _ in range(2):
             await publish(broker, "jobs", batch_of(*[bytes(700_000)] * 2))
-    async with open_broker(tmp_path, disk, gate=gate) as broker:
+    async with open_broker(tmp_path, disk, barrier=barrier) as broker:
         subscription = await broker.subscriptions.get("jobs")
         for offset in range(2):
             (portion,) = await _receive_one(subscription)
             assert list(portion.taken.offsets) == [offset]
             await turns()
-        gate.shut()
+        barrier.shut()
         receiving = asyncio.create_task(_receive_one(subscription))
         await turns()
         assert receiving.done(), "the disk is not asked"
@@ -482,33 +482,33 @@ async def _receive_one(subscription: Subscription) -> list[Portion]:
 @async_test
 async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -> None:
     """Until then another leader may deliver it again, and a consumer may finish it."""
-    gate = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+    barrier = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
         await broker.create_queue("jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
-        (inbox,) = subscription.inboxes.values()
-        bury, buried = inbox._bury, []
+        (delivery,) = subscription.deliveries.values()
+        bury, buried = delivery._bury, []
 
         async def seen(*what: Any) -> None:
             buried.append(what)
             await bury(*what)
 
-        inbox._bury = seen
+        delivery._bury = seen
         await turns()
-        gate.shut()
+        barrier.shut()
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
         nacked = asyncio.ensure_future(subscription.nack([settlement], delay_s=None, error="bad"))
         await turns()
         assert buried == []
-        gate.open()
+        barrier.open()
         await nacked
         await broker.subscriptions.close()
         assert await payloads(broker, "jobs.dlq") == [b"1"]
         assert len(buried) == 1
 
 
-async def used_state(broker: Broker) -> tuple[PartitionState, int]:
+async def used_state(broker: Broker) -> tuple[DeliveryStateLog, int]:
     """The state of a queue's partition, and the number of the subscription that uses it."""
     await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
     await publish(broker, "jobs", batch_of(b"1"))
@@ -532,7 +532,7 @@ async def test_a_state_that_the_log_refused_once_records_nothing_more(tmp_path: 
 
         log.submit = refuse
         with pytest.raises(NotEnoughReplicas):
-            await state.commit(number, [Condemned(BitMap64([0]).serialize(), 1, "bad")])
+            await state.commit(number, [DeadLetterPending(BitMap64([0]).serialize(), 1, "bad")])
         log.submit = submit
         end = log.staged_offset
         with pytest.raises(LogClosed):

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 from quiver.broker.group.machine import GroupMachine
 from quiver.broker.group.values import (
     Asked,
+    Assignments,
     Change,
     Granted,
     GrantEpoch,
     GroupSettings,
-    Holdings,
     MemberId,
     MemberLeft,
     Owner,
@@ -58,10 +58,10 @@ class Consumer:
         self.view = View({}, {})
 
     @property
-    def holdings(self) -> Holdings:
+    def replica_manager(self) -> Assignments:
         return self.view.partitions | self.view.give_up
 
-    def release(self) -> Holdings:
+    def release(self) -> Assignments:
         """Give up what it is asked for, or not."""
         if self.manner == STUBBORN:
             return {}
@@ -75,7 +75,7 @@ class GroupHistory(RuleBasedStateMachine):
         self.now = self.clock = 100 * SECOND
         self.term = 0
         self.consumers: dict[MemberId, Consumer] = {}
-        self.late: list[tuple[MemberId, Holdings]] = []
+        self.late: list[tuple[MemberId, Assignments]] = []
         self.partitions = [PartitionKey("orders", index) for index in range(count)]
         self.start(GroupMachine(SETTINGS))
 
@@ -94,7 +94,7 @@ class GroupHistory(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ what is seen is checked
 
-    def see(self, changes: Iterable[Change], gave_up: Holdings | None = None) -> None:
+    def see(self, changes: Iterable[Change], gave_up: Assignments | None = None) -> None:
         changes = list(changes)
         for change in changes:
             match change:
@@ -133,8 +133,8 @@ class GroupHistory(RuleBasedStateMachine):
             valid = [
                 consumer.name
                 for consumer in self.consumers.values()
-                if place in consumer.holdings
-                and self.group.may_ack(consumer.name, place, consumer.holdings[place])
+                if place in consumer.replica_manager
+                and self.group.may_ack(consumer.name, place, consumer.replica_manager[place])
             ]
             assert len(valid) <= 1, "what an old owner sends is fenced off"
         assert self.owners.keys() <= set(self.partitions)
@@ -149,7 +149,7 @@ class GroupHistory(RuleBasedStateMachine):
         else:
             consumer.view = view
 
-    def hear(self, name: MemberId, released: Holdings) -> View | None:
+    def hear(self, name: MemberId, released: Assignments) -> View | None:
         view, changes = self.group.heartbeat(name, self.time(), gave_up=released)
         if view is not None:
             self.heard[name] = self.now
@@ -164,7 +164,7 @@ class GroupHistory(RuleBasedStateMachine):
     @rule(name=names)
     def join(self, name: MemberId) -> None:
         consumer = self.consumers.setdefault(name, Consumer(name))
-        view, changes = self.group.join(name, self.time(), claims=consumer.holdings)
+        view, changes = self.group.join(name, self.time(), claims=consumer.replica_manager)
         self.heard[name] = self.now
         consumer.view = view
         self.see(changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quiver.broker.group.coordinator import Membership
+from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.model.subscription import Ordering, SubscriptionSettings
 from quiver.testing.clock import ManualClock
 
@@ -12,10 +12,12 @@ SETTINGS = SubscriptionSettings(topics=["t"], ordering=Ordering.PARTITION, sessi
 PLACES = [("t", 0), ("t", 1)]
 
 
-def group(clock: ManualClock) -> tuple[Membership, list[str]]:
+def group(clock: ManualClock) -> tuple[GroupCoordinator, list[str]]:
     """A group that ada reads alone, of which this node leads nothing; who is released elsewhere."""
     released: list[str] = []
-    membership = Membership("g", SETTINGS, clock, lambda: None, release_elsewhere=released.append)
+    membership = GroupCoordinator(
+        "g", SETTINGS, clock, lambda: None, release_remote=released.append
+    )
     membership.read([], PLACES)
     membership.seen("ada")
     return membership, released

@@ -125,11 +125,11 @@ async def test_whoever_asks_twice_has_it_split_once(tmp_path: Path) -> None:
 
 @async_test
 async def test_everything_before_the_split_is_stored_before_it_is_made(tmp_path: Path) -> None:
-    gate, disk = Gate(), SimulatedDisk(1)
-    async with open_broker(tmp_path, disk, gate=gate) as broker:
+    barrier, disk = Gate(), SimulatedDisk(1)
+    async with open_broker(tmp_path, disk, barrier=barrier) as broker:
         await broker.create_topic("orders", TopicSettings())
         partition = await broker.partition("orders", 0)
-        gate.shut()
+        barrier.shut()
         offer = broker.offer("orders", data_of(batch_of(b"x", b"y")), 1)
         placed, _ = broker.store(partition, offer)
         splitting = asyncio.create_task(broker.split_partition("orders", 0, 1))
@@ -139,7 +139,7 @@ async def test_everything_before_the_split_is_stored_before_it_is_made(tmp_path:
             broker.store(partition, held)
         assert refused.value.details == {}  # it is not decided yet
         assert not splitting.done()
-        gate.open()
+        barrier.open()
         info = await splitting
         assert (placed.done(), info.partitions[1].parent_offset) == (True, 2)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quiver.broker.topics.catalog import Catalog, changed_settings
+from quiver.broker.topics.catalog import TopicCatalog, changed_settings
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.errors import (
@@ -45,10 +45,10 @@ class Shaky:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[Catalog, Shaky]]:
+async def opened(folder: Path) -> AsyncIterator[tuple[TopicCatalog, Shaky]]:
     clock = ManualClock()
     store = Shaky(await SqliteStore.open(str(folder / "metadata.db"), clock))
-    catalog = Catalog(store, clock)
+    catalog = TopicCatalog(store, clock)
     await catalog.load()
     try:
         yield catalog, store
@@ -156,7 +156,7 @@ async def test_partitions_cannot_be_set_anew(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- changes of unknown outcome
 
 
-CHANGES: dict[str, Callable[[Catalog], Awaitable[Any]]] = {
+CHANGES: dict[str, Callable[[TopicCatalog], Awaitable[Any]]] = {
     "create": lambda catalog: catalog.create("orders", TopicSettings()),
     "alter": lambda catalog: catalog.alter("orders", {"sync_interval_ms": 7}),
     "delete": lambda catalog: catalog.delete("orders"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quiver.broker.topics.registry import Kind, Registry, changed_settings
+from quiver.broker.topics.registry import RecordKind, Registry, changed_settings
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
@@ -17,7 +17,7 @@ from quiver.model.subscription import Backoff, SubscriptionSettings
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 
-KIND = Kind(
+KIND = RecordKind(
     noun="thing",
     prefix="things/",
     numbers="numbers/thing",

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from quiver.cli.top.columns import shown_age, shown_rate
 from quiver.cli.top.keys import keys_in
-from quiver.cli.top.screen import Sample, lines_of
+from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.console.snapshot import (
-    NodeFigures,
-    Snapshot,
-    SubscriptionFigures,
-    TopicFigures,
+    ConsoleSnapshot,
+    NodeMetricsRow,
+    SubscriptionMetricsRow,
+    TopicMetricsRow,
     Totals,
 )
 from quiver.errors import InvalidSetting
 from quiver.protocol import AlertInfo
 
-NODE = NodeFigures(
+NODE = NodeMetricsRow(
     name="node-1",
     software="quiver/1",
     uptime_s=93,
@@ -48,19 +48,21 @@ def alert(number: int) -> AlertInfo:
     )
 
 
-def sample(names: list[str], *, alerts: int = 0) -> Sample:
+def sample(names: list[str], *, alerts: int = 0) -> TopSample:
     queues = [
-        SubscriptionFigures(name=name, is_queue=True, topics=[name], pending=number, oldest_s=None)
+        SubscriptionMetricsRow(
+            name=name, is_queue=True, topics=[name], pending=number, oldest_s=None
+        )
         for number, name in enumerate(names)
     ]
-    topics = [TopicFigures(name=name, partitions=1, rate=1.5) for name in names]
-    figures = Snapshot(
+    topics = [TopicMetricsRow(name=name, partitions=1, rate=1.5) for name in names]
+    figures = ConsoleSnapshot(
         time_ms=0, node=NODE, totals=Totals(pending=7), topics=topics, subscriptions=queues
     )
-    return Sample(figures, [alert(number) for number in range(alerts)])
+    return TopSample(figures, [alert(number) for number in range(alerts)])
 
 
-def text_of(taken: Sample, view: View, width: int = 120, height: int | None = 40) -> str:
+def text_of(taken: TopSample, view: View, width: int = 120, height: int | None = 40) -> str:
     return "\n".join(line.plain for line in lines_of(taken, view, width, height))
 
 

@@ -189,10 +189,10 @@ class TestProducer:
     def test_deliveries_can_be_awaited_from_another_loop(self) -> None:
         with scripted() as (client, _), client.producer("orders") as producer:
 
-            async def elsewhere() -> int | None:
+            async def remote() -> int | None:
                 return (await producer.send(b"x")).offset
 
-            assert asyncio.run(elsewhere()) == 0
+            assert asyncio.run(remote()) == 0
 
     def test_a_callback_that_would_wait_for_itself_is_told(self) -> None:
         with scripted() as (client, node), client.producer("orders") as producer:

@@ -198,9 +198,9 @@ class TestBounds:
     def test_waiting_for_room_ends_when_there_is_some(self) -> None:
         gathered = accumulator(buffer_bytes=100)
         gathered.add(b"x", 60)
-        assert not gathered.room.wait(60, 0.01)
+        assert not gathered.budget.wait(60, 0.01)
         woken: list[bool] = []
-        waiter = threading.Thread(target=lambda: woken.append(gathered.room.wait(60, 30)))
+        waiter = threading.Thread(target=lambda: woken.append(gathered.budget.wait(60, 30)))
         waiter.start()
         (batch,) = drain(gathered)
         gathered.release(batch)
@@ -211,7 +211,7 @@ class TestBounds:
         gathered = accumulator(buffer_bytes=100)
         gathered.add(b"x", 60)
         woken: list[bool] = []
-        waiter = threading.Thread(target=lambda: woken.append(gathered.room.wait(60, 30)))
+        waiter = threading.Thread(target=lambda: woken.append(gathered.budget.wait(60, 30)))
         waiter.start()
         gathered.refuse(InvalidRequest("closed"))
         waiter.join()
@@ -231,7 +231,7 @@ class TestThreads:
 
         def add(thread: int) -> None:
             for number in range(each):
-                while gathered.room.wait(10, 60):
+                while gathered.budget.wait(10, 60):
                     with contextlib.suppress(BufferFull):
                         gathered.add(b"%d/%d" % (thread, number), 10, thread % partitions)
                         break

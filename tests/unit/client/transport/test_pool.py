@@ -8,7 +8,7 @@ import random
 import pytest
 
 from quiver import protocol
-from quiver.client.transport.backoff import Backoff
+from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Channel
 from quiver.client.transport.cluster import Cluster, TopicLayout
 from quiver.client.transport.pool import Pool
@@ -107,7 +107,7 @@ class TestPool:
         for _ in range(30):
             with pytest.raises(ConnectionLost):
                 await pool.channel("a:1")
-        assert 5 < clock.now < 30 * Backoff().most_s
+        assert 5 < clock.now < 30 * RetryBackoff().most_s
         await pool.close()
 
     @async_test
@@ -127,7 +127,7 @@ class TestPool:
 
 class TestBackoff:
     def test_pauses_are_drawn_from_zero_to_a_bound_that_doubles(self) -> None:
-        backoff, chance = Backoff(first_s=1, most_s=10), random.Random(7)
+        backoff, chance = RetryBackoff(first_s=1, most_s=10), random.Random(7)
         for failures, bound in ((0, 0), (1, 1), (2, 2), (4, 8), (5, 10), (5000, 10)):
             pauses = [backoff.pause_s(failures, chance) for _ in range(200)]
             assert 0 <= min(pauses) <= max(pauses) <= bound

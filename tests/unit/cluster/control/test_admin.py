@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quiver.cluster.control.admin import Administration, described
+from quiver.cluster.control.admin import ClusterAdministration, described
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.records import (
     CONTROLLER,
@@ -46,7 +46,7 @@ class Cluster:
         clock = ManualClock()
         self.store = MemoryStore(clock)
         self.view = ClusterView(self.store, clock)
-        self.admin = Administration(self.store, self.view)
+        self.admin = ClusterAdministration(self.store, self.view)
 
     async def fill(self, **changes: object) -> None:
         record = PartitionRecord(
@@ -225,9 +225,13 @@ class TestDescribing:
     @async_test
     async def test_nodes_and_partitions_are_told(self) -> None:
         cluster = await filled(in_sync=(A, B))
-        office = ControllerRecord(B, SESSIONS[B])
+        controller_key = ControllerRecord(B, SESSIONS[B])
         await cluster.store.commit(
-            [], [Put(CONTROLLER, encode(office)), Put(DRAINING + "d", encode(DrainingRecord()))]
+            [],
+            [
+                Put(CONTROLLER, encode(controller_key)),
+                Put(DRAINING + "d", encode(DrainingRecord())),
+            ],
         )
         told = described(await cluster.view.load())
         assert told.controller == "b"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from quiver.cluster.control.controller import ControllerSettings
-from quiver.cluster.control.driver import Controlling
+from quiver.cluster.control.driver import ControllerDriver
 from quiver.cluster.metadata.store import Expect, LeaseId, MetadataStore, Put
 from quiver.cluster.records import (
     CONTROLLER,
@@ -59,8 +59,8 @@ async def partition(store: MetadataStore) -> PartitionRecord:
 
 
 @asynccontextmanager
-async def running(controlling: Controlling) -> AsyncIterator[None]:
-    task = asyncio.create_task(controlling.run())
+async def running(controller_driver: ControllerDriver) -> AsyncIterator[None]:
+    task = asyncio.create_task(controller_driver.run())
     try:
         yield
     finally:
@@ -69,13 +69,13 @@ async def running(controlling: Controlling) -> AsyncIterator[None]:
 
 
 async def told(
-    store: MetadataStore, clock: ManualClock, *whom: tuple[Controlling, SessionId]
+    store: MetadataStore, clock: ManualClock, *whom: tuple[ControllerDriver, SessionId]
 ) -> None:
     """Everyone learns the present state, and has time to act on it."""
     for _ in range(3):
         state = await ClusterView(store, clock).load()
-        for controlling, session in whom:
-            controlling.on_state(state, session)
+        for controller_driver, session in whom:
+            controller_driver.on_state(state, session)
         await clock.advance(0.01)
 
 
@@ -83,7 +83,7 @@ async def told(
 async def test_one_of_two_takes_the_office_and_elects() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    one, other = (Controlling(node, store, clock, ControllerSettings()) for node in (A, B))
+    one, other = (ControllerDriver(node, store, clock, ControllerSettings()) for node in (A, B))
     sessions = [await register(store, node) for node in (A, B)]
     await put_unled_partition(store)
     async with running(one), running(other):
@@ -99,7 +99,7 @@ async def test_one_of_two_takes_the_office_and_elects() -> None:
 async def test_a_controller_that_was_replaced_changes_nothing() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    controlling = Controlling(A, store, clock, ControllerSettings())
+    controller_driver = ControllerDriver(A, store, clock, ControllerSettings())
     session = await register(store, A)
     revision = await store.commit(
         [], [Put(CONTROLLER, encode(ControllerRecord(A, session)), LeaseId(session))]
@@ -111,8 +111,8 @@ async def test_a_controller_that_was_replaced_changes_nothing() -> None:
     await store.commit(
         [Expect(CONTROLLER, revision)], [Put(CONTROLLER, encode(ControllerRecord(B, session)))]
     )
-    async with running(controlling):
-        controlling.on_state(state, session)
+    async with running(controller_driver):
+        controller_driver.on_state(state, session)
         await clock.advance(5)
     assert (await partition(store)).epoch == 4
 
@@ -121,7 +121,7 @@ async def test_a_controller_that_was_replaced_changes_nothing() -> None:
 async def test_a_decision_about_a_record_that_has_changed_is_dropped() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    controlling = Controlling(A, store, clock, ControllerSettings())
+    controller_driver = ControllerDriver(A, store, clock, ControllerSettings())
     session = await register(store, A)
     await store.commit(
         [], [Put(CONTROLLER, encode(ControllerRecord(A, session)), LeaseId(session))]
@@ -130,8 +130,8 @@ async def test_a_decision_about_a_record_that_has_changed_is_dropped() -> None:
     before = await ClusterView(store, clock).load()
     changed = msgspec.structs.replace(await partition(store), epoch=LeaderEpoch(9))
     await store.commit([], [Put(partition_key(P), encode(changed))])
-    async with running(controlling):
-        controlling.on_state(before, session)
+    async with running(controller_driver):
+        controller_driver.on_state(before, session)
         await clock.advance(0.5)
     assert await partition(store) == changed
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quiver.cluster.bounded import for_each
-from quiver.cluster.control.failure_detector import Suspecting
+from quiver.cluster.control.failure_detector import FailureDetector
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.records import (
     NodeId,
@@ -53,7 +53,7 @@ class World:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         self.view = ClusterView(self.store, self.clock)
-        self.suspecting = Suspecting(B, self.store, Answering(answer), self.clock)
+        self.failure_detector = FailureDetector(B, self.store, Answering(answer), self.clock)
         self.sessions: dict[NodeId, SessionId] = {}
 
     async def begin(self) -> None:
@@ -75,7 +75,7 @@ class World:
         await self.store.commit([], [Put(partition_key(partition), encode(record))])
 
     async def look(self) -> None:
-        self.suspecting.on_state(await self.view.load(), self.sessions[B])
+        self.failure_detector.on_state(await self.view.load(), self.sessions[B])
 
     async def record(self, partition: PartitionId) -> PartitionRecord:
         entry = await self.store.get(partition_key(partition))
@@ -90,13 +90,13 @@ async def test_one_that_would_be_elected_takes_over_in_a_new_epoch() -> None:
     await world.put(P, A, B, C)
     await world.put(Q, A, B, C)
     await world.look()
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
     for partition in (P, Q):
         record = await world.record(partition)
         assert (record.leader, record.session, record.epoch) == (B, world.sessions[B], 5)
         assert record.in_sync == (B, C)
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -107,11 +107,11 @@ async def test_whoever_would_not_be_elected_leaves_it_to_others() -> None:
     await world.put(Q, C, A, B)
     await world.store.commit([], [Put(draining_key(B), b"")])
     await world.look()
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
     assert (await world.record(P)).leader == A, "B is not in sync"
     assert (await world.record(Q)).leader == C, "it is not led by the suspect"
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -125,10 +125,10 @@ async def test_a_leader_that_has_started_again_is_not_meant() -> None:
     again = NodeRecord(id=A, session=session_of(lease.id))
     await world.store.commit([], [Put(node_key(A), encode(again), lease.id)])
     await world.look()
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
     assert await world.record(P) == before, "its record waits for the controller"
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -138,10 +138,10 @@ async def test_a_record_that_has_changed_meanwhile_is_left_alone() -> None:
     await world.put(P, A, B, C)
     await world.look()
     await world.put(P, A, C)
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
     assert (await world.record(P)).in_sync == (A, C)
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -150,12 +150,12 @@ async def test_two_that_are_gone_are_both_left_out() -> None:
     await world.begin()
     await world.put(P, C, A, B)
     await world.look()
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
-    world.suspecting.suspect(C)
+    world.failure_detector.suspect(C)
     await world.clock.advance(0.01)
     assert (await world.record(P)).in_sync == (B,)
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -164,13 +164,13 @@ async def test_one_that_was_heard_of_again_is_not_gone() -> None:
     await world.begin()
     await world.put(P, C, A, B)
     await world.look()
-    world.suspecting.suspect(A)
+    world.failure_detector.suspect(A)
     await world.clock.advance(0.01)
-    world.suspecting.heard(A)
-    world.suspecting.suspect(C)
+    world.failure_detector.heard(A)
+    world.failure_detector.suspect(C)
     await world.clock.advance(0.01)
     assert (await world.record(P)).leader == C, "A is the one to be elected"
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @async_test
@@ -179,13 +179,13 @@ async def test_told_often_it_acts_now_and_then() -> None:
     await world.begin()
     await world.look()
     seen: list[NodeId] = []
-    world.suspecting.on_suspect = seen.append
+    world.failure_detector.on_suspect = seen.append
     for _ in range(100):
-        world.suspecting.suspect(A)
+        world.failure_detector.suspect(A)
         await world.clock.advance(0.01)
     assert seen[0] == A
     assert len(seen) < 6
-    await world.suspecting.close()
+    await world.failure_detector.close()
 
 
 @pytest.mark.parametrize(
@@ -202,10 +202,10 @@ def test_a_broken_connection_is_looked_after(answer: Any, gone: bool) -> None:
         await world.begin()
         await world.put(P, A, B, C)
         await world.look()
-        world.suspecting.look_after(A)
+        world.failure_detector.look_after(A)
         await world.clock.advance(0.01)
         assert ((await world.record(P)).leader == B) is gone
-        await world.suspecting.close()
+        await world.failure_detector.close()
 
     asyncio.run(look())
 

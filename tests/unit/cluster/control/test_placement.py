@@ -49,9 +49,9 @@ def histories(draw: st.DrawFn) -> tuple[list[Site], dict[PartitionId, int], Assi
     """A cluster, what it is to hold, and an arbitrary state it is in."""
     nodes = draw(clusters)
     wanted = partitions(draw(st.integers(1, 12)), draw(st.integers(1, 4)))
-    anywhere = st.sampled_from([*(site.node for site in nodes), NodeId("gone-1"), NodeId("gone-2")])
+    router = st.sampled_from([*(site.node for site in nodes), NodeId("gone-1"), NodeId("gone-2")])
     current = {
-        partition: tuple(draw(st.lists(anywhere, max_size=5, unique=True))) for partition in wanted
+        partition: tuple(draw(st.lists(router, max_size=5, unique=True))) for partition in wanted
     }
     return nodes, wanted, current
 

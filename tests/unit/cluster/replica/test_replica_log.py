@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quiver.cluster.replica.epochs import EpochStart
-from quiver.cluster.replica.replica_log import REPLICA, HeldLog
+from quiver.cluster.replica.replica_log import REPLICA, ReplicaLog
 from quiver.errors import CorruptLog, LogError
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
@@ -117,11 +117,11 @@ def test_a_log_can_begin_where_another_has_got_to() -> None:
     assert read_all(again) == [facts(entry) for entry in entries[4:]]
 
 
-async def held(disk: SimulatedDisk) -> HeldLog:
+async def held(disk: SimulatedDisk) -> ReplicaLog:
     async def here(call):  # type: ignore[no-untyped-def]
         return call()
 
-    return await HeldLog.open(FOLDER, SMALL, disk=disk, clock=ManualClock(), run_blocking=here)
+    return await ReplicaLog.open(FOLDER, SMALL, disk=disk, clock=ManualClock(), run_blocking=here)
 
 
 STARTS = (

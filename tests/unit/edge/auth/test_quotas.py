@@ -7,15 +7,15 @@ import pytest
 from quiver.config import Quotas
 from quiver.edge.auth.principal import ANONYMOUS, INTERNAL, Principal
 from quiver.edge.auth.quotas import Usage, Usages
-from quiver.edge.limits.failed_logins import BURST, PER_SECOND, Attempts
-from quiver.edge.limits.lease_quota import Leased
-from quiver.edge.limits.token_bucket import Bucket
+from quiver.edge.limits.failed_logins import BURST, PER_SECOND, FailedLogins
+from quiver.edge.limits.lease_quota import LeaseQuota
+from quiver.edge.limits.token_bucket import TokenBucket
 from quiver.errors import QuotaExceeded
 
 
 class TestBucket:
     def test_it_holds_one_second_and_fills_with_time(self) -> None:
-        bucket = Bucket(10, now=0.0)
+        bucket = TokenBucket(10, now=0.0)
         bucket.take(10, 0.0)
         assert bucket.debt_s(0.0) == 0
         bucket.take(5, 0.0)
@@ -26,7 +26,7 @@ class TestBucket:
         assert bucket.take(11, 60.0) == pytest.approx(0.1), "no more than a second is saved"
 
     def test_time_that_goes_back_gives_nothing(self) -> None:
-        bucket = Bucket(10, now=5.0)
+        bucket = TokenBucket(10, now=5.0)
         bucket.take(20, 5.0)
         assert bucket.debt_s(4.0) == 1.0
 
@@ -131,7 +131,7 @@ class TestUsages:
 
 class TestLeased:
     def test_what_is_settled_or_lapsed_is_held_no_more(self) -> None:
-        leased = Leased()
+        leased = LeaseQuota()
         leased.took(b"a", 5, 100)
         leased.settled(b"a", 2)
         leased.settled(b"unknown", 9)
@@ -139,13 +139,13 @@ class TestLeased:
         assert leased.count(100) == 0
 
     def test_an_extension_moves_the_deadline(self) -> None:
-        leased = Leased()
+        leased = LeaseQuota()
         leased.took(b"a", 5, 100)
         leased.extended(b"a", 200)
         assert (leased.count(150), leased.count(200)) == (5, 0)
 
     def test_memory_does_not_grow_with_what_is_settled(self) -> None:
-        leased = Leased()
+        leased = LeaseQuota()
         for number in range(10_000):
             leased.took(number.to_bytes(4), 1, 1 << 60)
             leased.settled(number.to_bytes(4), 1)
@@ -155,7 +155,7 @@ class TestLeased:
 
 class TestAttempts:
     def test_after_a_burst_of_wrong_tokens_an_address_waits(self) -> None:
-        attempts = Attempts()
+        attempts = FailedLogins()
         for _ in range(BURST):
             attempts.require_room("here", 0.0)
             attempts.failed("here", 0.0)
@@ -166,7 +166,7 @@ class TestAttempts:
         attempts.require_room("here", 1 / PER_SECOND)
 
     def test_an_hour_of_guessing_is_bounded(self) -> None:
-        attempts, tried = Attempts(), 0
+        attempts, tried = FailedLogins(), 0
         for step in range(36_000):
             try:
                 attempts.require_room("here", step / 10)
@@ -177,7 +177,7 @@ class TestAttempts:
         assert tried <= BURST + 3600 * PER_SECOND
 
     def test_how_many_addresses_are_remembered_is_bounded(self) -> None:
-        attempts = Attempts(addresses_max=10)
+        attempts = FailedLogins(addresses_max=10)
         for number in range(100):
             attempts.failed(str(number), 0.0)
         assert len(attempts._wrong) == 10

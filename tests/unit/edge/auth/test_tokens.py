@@ -12,7 +12,7 @@ import pytest
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import Delete
 from quiver.edge.auth import token_text
-from quiver.edge.auth.bootstrap_token import make_first_token
+from quiver.edge.auth.bootstrap_token import make_bootstrap_token
 from quiver.edge.auth.token_text import is_secret_of, token_parts
 from quiver.edge.auth.tokens import TOKENS, TokenStore
 from quiver.errors import InvalidSetting, TokenNotFound
@@ -126,14 +126,14 @@ async def test_a_revoked_token_is_over_for_sessions_that_are_open(tmp_path: Path
 async def test_a_revocation_made_elsewhere_counts_here(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, tokens, clock):
         tokens.start()
-        elsewhere = TokenStore(store, clock)
-        await elsewhere.load()
-        info, text = await elsewhere.create("a", ["publish:a"])
+        remote = TokenStore(store, clock)
+        await remote.load()
+        info, text = await remote.create("a", ["publish:a"])
         assert text is not None
         await until(lambda: tokens.by_token(text) is not None)
         principal = tokens.by_token(text)
         assert principal is not None
-        await elsewhere.revoke(info.id)
+        await remote.revoke(info.id)
         await until(lambda: principal.has_ended)
         assert tokens.by_token(text) is None
 
@@ -214,7 +214,7 @@ async def test_of_nodes_that_start_together_one_makes_the_first_token(tmp_path: 
             folder.mkdir()
         made = await asyncio.gather(
             *(
-                make_first_token(tokens, str(folder))
+                make_bootstrap_token(tokens, str(folder))
                 for tokens, folder in zip([one, other], folders, strict=True)
             )
         )
@@ -228,12 +228,12 @@ async def test_of_nodes_that_start_together_one_makes_the_first_token(tmp_path: 
 @async_test
 async def test_the_first_token_is_made_anew_once_none_is_remembered(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, tokens, clock):
-        assert await make_first_token(tokens, str(tmp_path)) is not None
-        assert await make_first_token(tokens, str(tmp_path)) is None
+        assert await make_bootstrap_token(tokens, str(tmp_path)) is not None
+        assert await make_bootstrap_token(tokens, str(tmp_path)) is None
         for token in tokens.list():
             await store.commit([], [Delete(TOKENS + token.id)])
         restarted = TokenStore(store, clock)
         await restarted.load()
-        path = await make_first_token(restarted, str(tmp_path))
+        path = await make_bootstrap_token(restarted, str(tmp_path))
         assert path is not None
         assert restarted.by_token(secret_in(path)) is not None

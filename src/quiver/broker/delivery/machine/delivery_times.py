@@ -1,4 +1,4 @@
-"""When messages that failed were delivered: for the first time and, of the condemned, for the last."""
+"""When failed messages were delivered for the first time and, of pending dead letters, for the last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class DeliveryTimes:
         if fresh:
             self.first.add(fresh, granted)
 
-    def condemned(self, offsets: BitMap64, first_time: BitMap64, granted: Microseconds) -> None:
+    def dead_letter_pending(
+        self, offsets: BitMap64, first_time: BitMap64, granted: Microseconds
+    ) -> None:
         """These failed too often; some of them at their first delivery."""
         self.returned(first_time, granted)
         self.last.add(offsets, granted)

@@ -1,9 +1,9 @@
 """The delivery state of one subscription in one partition: a pure machine.
 
-Every message it was told of is in exactly one place: ready, waiting for its key, delayed, leased,
-condemned (on its way to the dead letters), or finished, which is being in none of the others. Calls
-that change the state return the records that say so, for the state log; ``apply`` is the same fold
-for a live change and for one read back after a restart. Time comes in with each call.
+Every message it knows is in exactly one place: ready, waiting for its key, delayed, leased,
+dead-letter pending (on its way to the dead-letter topic), or finished, which is being in none of the
+others. Calls that change the state return the records that say so, for the state log; ``apply`` is
+the same fold for a live change and for one read back after a restart. Time comes in with each call.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from quiver.broker.delivery.machine.ready import PublishTimes, ReadyQueue
 from quiver.broker.delivery.machine.records import (
     NO_LEASE,
     AnyRecord,
-    Condemned,
     DeadLettered,
+    DeadLetterPending,
     Extended,
     Finished,
     Leased,
     Returned,
     Sought,
 )
-from quiver.broker.delivery.machine.snapshot import Snapshot
+from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
 from quiver.broker.delivery.machine.timed import TimedOffsets
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
@@ -57,7 +57,7 @@ class Depth(msgspec.Struct, frozen=True):
     ready: int
     delayed: int
     leased: int
-    condemned: int
+    dead_letter_pending: int
     dead: int
 
 
@@ -91,7 +91,7 @@ class DeliveryMachine:
         self._leases = LeaseTable()
         self._attempts = Attempts()
         self._errors: dict[int, str] = {}
-        self.condemned = BitMap64()
+        self.dead_letter_pending = BitMap64()
 
     def reconfigure(self, settings: SubscriptionSettings) -> None:
         """Go on with other settings; ordering, guarantee and fairness stay."""
@@ -105,7 +105,7 @@ class DeliveryMachine:
     @property
     def floor(self) -> Offset:
         """Everything below is finished."""
-        sets = (self._delayed.members, self._leases.held, self.condemned, self._waiting)
+        sets = (self._delayed.members, self._leases.held, self.dead_letter_pending, self._waiting)
         firsts = [offsets.min() for offsets in sets if offsets]
         ready = self._ready.first
         return Offset(min([*firsts, self.observed_to] + ([] if ready is None else [ready])))
@@ -114,7 +114,7 @@ class DeliveryMachine:
         """Whether everything below is finished, but for what waits for the time it was scheduled
         for: that is in nobody's way."""
         retried = self._attempts.among(self._delayed.members)
-        sets = (retried, self._leases.held, self.condemned, self._waiting)
+        sets = (retried, self._leases.held, self.dead_letter_pending, self._waiting)
         firsts = [offsets.min() for offsets in sets if offsets]
         ready = self._ready.first
         return min([*firsts, self.observed_to] + ([] if ready is None else [ready])) >= offset
@@ -125,7 +125,7 @@ class DeliveryMachine:
             ready=len(self._ready) + len(self._waiting),
             delayed=len(self._delayed),
             leased=len(self._leases.held),
-            condemned=len(self.condemned),
+            dead_letter_pending=len(self.dead_letter_pending),
             dead=len(self.dead),
         )
 
@@ -133,7 +133,7 @@ class DeliveryMachine:
     def pending_count(self) -> int:
         """How many messages are known and not finished."""
         depth = self.depth
-        return depth.ready + depth.delayed + depth.leased + depth.condemned
+        return depth.ready + depth.delayed + depth.leased + depth.dead_letter_pending
 
     @property
     def published(self) -> PublishTimes:
@@ -145,7 +145,7 @@ class DeliveryMachine:
         """When the oldest message was published that is known, not finished, and not still waiting
         for the time for which it was scheduled."""
         retried = self._attempts.among(self._delayed.members)
-        sets = (retried, self._leases.held, self.condemned, self._waiting)
+        sets = (retried, self._leases.held, self.dead_letter_pending, self._waiting)
         firsts = [offsets.min() for offsets in sets if offsets]
         ready = self._ready.first
         oldest = min([*firsts] + ([] if ready is None else [ready]), default=None)
@@ -160,7 +160,7 @@ class DeliveryMachine:
             self._waiting,
             self._delayed.members,
             self._leases.held,
-            self.condemned,
+            self.dead_letter_pending,
         )
         return sum(offsets.range_cardinality(0, end) for offsets in sets)
 
@@ -186,13 +186,13 @@ class DeliveryMachine:
         return min((time for time in times if time is not None), default=None)
 
     def state_of(self, offset: Offset) -> str:
-        """Where a message stands: ready, delayed, leased, condemned, dead or finished."""
+        """Where a message stands: ready, delayed, leased, dead_letter_pending, dead or finished."""
         if offset in self._delayed.members:
             return "delayed"
         if offset in self._leases.held:
             return "leased"
-        if offset in self.condemned:
-            return "condemned"
+        if offset in self.dead_letter_pending:
+            return "dead_letter_pending"
         if offset in self.dead:
             return "dead"
         if offset in self._waiting or offset in self._ready or offset >= self.observed_to:
@@ -225,7 +225,7 @@ class DeliveryMachine:
         return self._delayed.time_of(offset)
 
     def delivery_times(self, offsets: BitMap64) -> tuple[dict[int, int], dict[int, int]]:
-        """When condemned messages were delivered for the first and for the last time."""
+        """When pending dead letters were delivered for the first and for the last time."""
         return self._times.first_of(offsets), self._times.last_of(offsets)
 
     def deliveries(self, offset: Offset) -> int:
@@ -236,7 +236,7 @@ class DeliveryMachine:
         return self._attempts.split(offsets)
 
     def last_error(self, offset: Offset) -> str:
-        """Why a condemned message was given back the last time, as far as its consumer said."""
+        """The last error of a pending dead letter, if its consumer gave one."""
         return self._errors.get(offset, "")
 
     @property
@@ -302,10 +302,10 @@ class DeliveryMachine:
 
     # ------------------------------------------------------------------ over a restart
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DeliverySnapshot:
         """The complete state, but for the keys."""
         assert self.keys_from is None, "keys are learned first"
-        return Snapshot(
+        return DeliverySnapshot(
             start=self.start,
             observed_to=self.observed_to,
             ready=self._ready.offsets | self._waiting,
@@ -317,7 +317,7 @@ class DeliveryMachine:
             expired_in_lease=self._expired_in_lease.copy(),
             leases=[replace(lease, offsets=lease.offsets.copy()) for lease in self._leases],
             attempts=_copied(self._attempts.levels),
-            condemned=self.condemned.copy(),
+            dead_letter_pending=self.dead_letter_pending.copy(),
             errors=self._errors.copy(),
             dead=self.dead.copy(),
             acked=_copied(self._acked.by_lease),
@@ -326,7 +326,7 @@ class DeliveryMachine:
             last_delivered=self._times.last.moments(),
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: DeliverySnapshot) -> None:
         """Begin with this state instead; with order by key, ``learn`` has to follow."""
         assert self.observed_to == self.start, "a machine is restored before it observes"
         self.start = snapshot.start
@@ -344,13 +344,13 @@ class DeliveryMachine:
         for lease in snapshot.leases:
             self._leases.grant(replace(lease, offsets=lease.offsets.copy()))
         self._attempts.levels = _copied(snapshot.attempts)
-        self.condemned = snapshot.condemned.copy()
+        self.dead_letter_pending = snapshot.dead_letter_pending.copy()
         self._errors = snapshot.errors.copy()
         self.dead = snapshot.dead.copy()
         if self._keys is None:
             self._ready.add(snapshot.ready)
             return
-        under_way = snapshot.under_way | self._leases.held | self.condemned
+        under_way = snapshot.under_way | self._leases.held | self.dead_letter_pending
         self._keys.restore(snapshot.ready, under_way)
         self._ready.add(snapshot.ready & under_way)
         self._learn_from(self.floor)
@@ -384,7 +384,7 @@ class DeliveryMachine:
             self._expired_in_lease |= expired & self._leases.held
             records += self.drop(expired)
         for lease in self._leases.take_lapsed(now):
-            records += self._give_back(lease.id, lease.offsets.copy(), now)
+            records += self._return_counted(lease.id, lease.offsets.copy(), now)
         self._line_up(self._delayed.take_due(now))
         return records
 
@@ -434,7 +434,7 @@ class DeliveryMachine:
 
     def _in_turn(self, limit: int) -> BitMap64:
         """In strict order: what comes next once nothing is under way, but for what is retried."""
-        if self._leases.held or self.condemned:
+        if self._leases.held or self.dead_letter_pending:
             return BitMap64()
         retried = self._attempts.among(self._delayed.members)
         return lowest(self._ready.offsets, limit, retried.min() if retried else None)
@@ -459,7 +459,7 @@ class DeliveryMachine:
     ) -> tuple[BitMap64, list[AnyRecord]]:
         """Give messages back to be tried again, after the back-off or the given delay."""
         held = self._leases.valid(lease_id, offsets)
-        return held, self._give_back(lease_id, held, now, delay_us, error)
+        return held, self._return_counted(lease_id, held, now, delay_us, error)
 
     def extend(
         self, lease_id: int, offsets: BitMap64, deadline: Microseconds
@@ -470,7 +470,7 @@ class DeliveryMachine:
             return held, []
         return held, [self._done(Extended(held.serialize(), lease_id, deadline))]
 
-    def put_back(self, lease_id: int, offsets: BitMap64, now: Microseconds) -> list[AnyRecord]:
+    def requeue(self, lease_id: int, offsets: BitMap64, now: Microseconds) -> list[AnyRecord]:
         """Messages that no consumer saw go back at once, and do not count as tried."""
         held = self._leases.valid(lease_id, offsets)
         records, rest = self._finish_expired(lease_id, held)
@@ -482,12 +482,12 @@ class DeliveryMachine:
         """A consumer has left: what it holds goes back at once, and does not count as tried."""
         records: list[AnyRecord] = []
         for lease in self._leases.of_consumer(consumer):
-            records += self.put_back(lease.id, lease.offsets.copy(), now)
+            records += self.requeue(lease.id, lease.offsets.copy(), now)
         return records
 
     def dead_lettered(self, offsets: BitMap64) -> list[AnyRecord]:
-        """Condemned messages are stored in the dead-letter topic now."""
-        stored = offsets & self.condemned
+        """Record that pending dead letters are stored in the dead-letter topic."""
+        stored = offsets & self.dead_letter_pending
         return [self._done(DeadLettered(stored.serialize()))] if stored else []
 
     def drop(self, offsets: BitMap64) -> list[AnyRecord]:
@@ -503,12 +503,12 @@ class DeliveryMachine:
         for lease in self._leases.overlapping(offsets):
             part = lease.offsets & offsets
             records.append(self._done(Finished(part.serialize(), lease.id)))
-        condemned = self.condemned & offsets
-        if condemned:
-            records.append(self._done(Finished(condemned.serialize())))
+        dead_letter_pending = self.dead_letter_pending & offsets
+        if dead_letter_pending:
+            records.append(self._done(Finished(dead_letter_pending.serialize())))
         return records
 
-    def _give_back(
+    def _return_counted(
         self,
         lease_id: int,
         offsets: BitMap64,
@@ -521,7 +521,7 @@ class DeliveryMachine:
         for count, part in sorted(self._attempts.split(rest).items()):
             if most and count >= most:
                 reason = (error or "")[:_ERROR_LENGTH_MAX]
-                records.append(self._done(Condemned(part.serialize(), lease_id, reason)))
+                records.append(self._done(DeadLetterPending(part.serialize(), lease_id, reason)))
                 continue
             rest_us = self.settings.backoff.delay_us(count) if delay_us is None else delay_us
             due = Microseconds(now + rest_us)
@@ -576,12 +576,12 @@ class DeliveryMachine:
                 else:
                     self._attempts.take_back(offsets)
                     self._line_up(offsets)
-            case Condemned():
+            case DeadLetterPending():
                 granted = self._leases.granted(record.lease_id)
                 self._leases.release(record.lease_id, offsets)
-                self._times.condemned(offsets, offsets & self._attempts.once, granted)
+                self._times.dead_letter_pending(offsets, offsets & self._attempts.once, granted)
                 self._expiring.discard(offsets)
-                self.condemned |= offsets
+                self.dead_letter_pending |= offsets
                 if record.error:
                     self._errors.update(dict.fromkeys(offsets, record.error))
             case DeadLettered():
@@ -624,10 +624,10 @@ class DeliveryMachine:
         self._expired_in_lease -= offsets
         self._attempts.forget(offsets)
         self._times.forget(offsets)
-        if self.condemned.intersect(offsets):
-            for offset in self.condemned & offsets:
+        if self.dead_letter_pending.intersect(offsets):
+            for offset in self.dead_letter_pending & offsets:
                 self._errors.pop(offset, None)
-            self.condemned -= offsets
+            self.dead_letter_pending -= offsets
         if self._keys is not None:
             self._ready.add(self._keys.finish(offsets))
 

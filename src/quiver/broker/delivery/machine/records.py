@@ -55,7 +55,7 @@ class Returned(Record, frozen=True, array_like=True, tag="r"):
     """Whether the delivery counts as an attempt."""
 
 
-class Condemned(Record, frozen=True, array_like=True, tag="c"):
+class DeadLetterPending(Record, frozen=True, array_like=True, tag="c"):
     """Failed too often: on the way to the dead-letter topic."""
 
     lease_id: int
@@ -76,7 +76,7 @@ class Sought(Record, frozen=True, array_like=True, tag="s"):
     start: Offset
 
 
-AnyRecord = Leased | Extended | Finished | Returned | Condemned | DeadLettered | Sought
+AnyRecord = Leased | Extended | Finished | Returned | DeadLetterPending | DeadLettered | Sought
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -1,6 +1,6 @@
 """The complete state of a delivery machine, and its form on disk.
 
-Taking a ``Snapshot`` is quick; ``encode_snapshot`` does the packing and may run in a thread. What
+Taking a ``DeliverySnapshot`` is quick; ``encode_snapshot`` does the packing and may run in a thread. What
 is pending takes a bit or less for each message, besides the times of those that have one. Keys are
 not in here: they are in the messages.
 """
@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<4sI")
 _SUM = struct.Struct("<I")
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class DeliverySnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     start: Offset
     observed_to: Offset
     ready: BitMap64
@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     expired_in_lease: BitMap64
     leases: list[Lease]
     attempts: dict[int, BitMap64]
-    condemned: BitMap64
+    dead_letter_pending: BitMap64 = msgspec.field(name="condemned")
     errors: dict[int, str]
     dead: BitMap64
     acked: dict[int, BitMap64] = {}
@@ -51,17 +51,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tenants: dict[str, BitMap64] = {}
     """Of all that is pending and has a tenant, if the subscription is fair."""
     first_delivered: Moments = Moments.none()
-    """Of what was delivered and given back, or is condemned."""
+    """Of what was delivered and returned, or is a pending dead letter."""
     last_delivered: Moments = Moments.none()
-    """Of what is condemned."""
+    """Of pending dead letters."""
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: DeliverySnapshot) -> bytes:
     data = _HEAD.pack(_MAGIC, _VERSION) + _encoder.encode(snapshot)
     return data + _SUM.pack(crc32c(data))
 
 
-def decode_snapshot(data: bytes) -> Snapshot | None:
+def decode_snapshot(data: bytes) -> DeliverySnapshot | None:
     """The snapshot in these bytes; ``None`` if they are damaged."""
     content, checksum = data[: -_SUM.size], data[-_SUM.size :]
     if len(content) < _HEAD.size or _SUM.pack(crc32c(content)) != checksum:
@@ -117,4 +117,6 @@ def _unpacked_moments(offsets: bytes, first: int, later: bytes) -> Moments:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_packed)
-_decoder: msgspec.msgpack.Decoder[Snapshot] = msgspec.msgpack.Decoder(Snapshot, dec_hook=_unpacked)
+_decoder: msgspec.msgpack.Decoder[DeliverySnapshot] = msgspec.msgpack.Decoder(
+    DeliverySnapshot, dec_hook=_unpacked
+)

@@ -146,7 +146,7 @@ class TimedOffsets:
     def _push(self, run: _Run) -> None:
         heapq.heappush(self._runs, (run.dues[run.gone], next(self._order), run))
 
-    # ------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------ maintenance
 
     def _tidy(self) -> None:
         """Forget what was discarded, once it is more than what waits."""

@@ -15,7 +15,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from quiver.client import AsyncClient
-from quiver.console.live import LiveFigures
+from quiver.console.live import LiveMetrics
 from quiver.console.pages import POLICY, Pages
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import Edge, send_problem
@@ -72,7 +72,7 @@ class LiveEndpoint:
     def __init__(self, edge: Edge, clock: Clock | None = None) -> None:
         self._edge = edge
         self._clock = clock or SystemClock()
-        self._figures = LiveFigures(self._clock)
+        self._figures = LiveMetrics(self._clock)
         self._viewers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -67,14 +67,14 @@ async def receive(call: Call, name: str) -> Reply:
     )
     got = await (call.while_connected(receiving) if query.wait else receiving)
     if call.is_gone:
-        await give_back(call.client, name, got)
+        await release(call.client, name, got)
         raise ClientGone
     if kind == ARROW:
         return Reply(200, stream_of(got), ARROW)
     return Reply(200, encode(Delivered(messages=delivered(got))))
 
 
-async def give_back(client: AsyncClient, name: str, messages: Any) -> None:
+async def release(client: AsyncClient, name: str, messages: Any) -> None:
     """Let others have at once what reached nobody."""
     if len(messages):
         with contextlib.suppress(QuiverError):  # it comes back when its lease ends

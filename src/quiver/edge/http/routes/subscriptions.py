@@ -112,7 +112,7 @@ async def acknowledge(call: Call) -> Reply:
     return await receive.ack(call, call.path["name"])
 
 
-async def give_back(call: Call) -> Reply:
+async def nack(call: Call) -> Reply:
     return await receive.nack(call, call.path["name"])
 
 
@@ -157,7 +157,7 @@ OPERATIONS = (
         method="POST",
         path=f"{_PATH}/nack",
         id="nack",
-        handler=give_back,
+        handler=nack,
         summary="Give messages back, to be delivered again.",
         tag="subscriptions",
         body={JSON: Nack},

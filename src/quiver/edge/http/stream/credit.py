@@ -20,7 +20,7 @@ class _Held(msgspec.Struct):
     deadline_us: int
 
 
-class Holdings:
+class StreamCredit:
     def __init__(self) -> None:
         self.credit = 0
         self._leases: dict[bytes, _Held] = {}

@@ -27,7 +27,7 @@ from quiver.edge.http.operation import Operation, Reply
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.routes.receive import delivered, settled
 from quiver.edge.http.schemas.structs import StreamQuery
-from quiver.edge.http.stream.credit import Holdings
+from quiver.edge.http.stream.credit import StreamCredit
 from quiver.edge.http.stream.frames import (
     ARROW_PROTOCOL,
     JSON_PROTOCOL,
@@ -112,7 +112,7 @@ class StreamEndpoint:
         )
         await stream.run()
         if info.settings.on_disconnect is OnDisconnect.RETURN:
-            await stream.give_back()
+            await stream.release()
 
 
 def _chosen(offered: list[str]) -> str | None:
@@ -173,7 +173,7 @@ class _Stream:
         self._consumer = consumer
         self._settings = settings
         self._held_s = settings.visibility_s if visibility is None else visibility
-        self._holdings = Holdings()
+        self._credit = StreamCredit()
         self._changed = asyncio.Event()
         self._active = clock.monotonic()
         self._turns = asyncio.Semaphore(_SETTLING_MAX)
@@ -185,7 +185,7 @@ class _Stream:
             self._listen(),
             self._push(),
             self._watch(),
-            self._attend(),
+            self._open_session(),
             self._until_draining(),
         ]
         tasks = [asyncio.ensure_future(part) for part in parts]
@@ -216,13 +216,13 @@ class _Stream:
                 await self._tell(ProblemFrame(problem=problem_of(error)))
             await self._put({"type": "websocket.close", "code": code, "reason": reason[:100]})
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Let others have at once what the consumer holds and has not settled."""
         if self._settings.ordering is Ordering.PARTITION:
             with contextlib.suppress(QuiverError):  # it is given up after its session's time
                 await self._client.leave(self._subscription, self._consumer)
             return
-        held = self._holdings.all(self._clock.time_us())
+        held = self._credit.all(self._clock.time_us())
         receipts = [receipt(lease, offset) for lease, offsets in held for offset in offsets]
         with contextlib.suppress(QuiverError):  # it comes back when its lease ends
             if receipts:
@@ -257,7 +257,7 @@ class _Stream:
 
     async def _take(self, frame: Said) -> None:
         if isinstance(frame, Credit):
-            self._holdings.grant(frame.messages)
+            self._credit.grant(frame.messages)
             self._changed.set()
         elif isinstance(frame, Ping):
             await self._tell(Pong(ref=frame.ref))
@@ -268,7 +268,7 @@ class _Stream:
         await self._edge.draining.wait()
         return GOING_AWAY, ShuttingDown.code
 
-    async def _attend(self) -> tuple[int, str]:
+    async def _open_session(self) -> tuple[int, str]:
         """Tell the group, where there is one, that its member is there."""
         if self._settings.ordering is not Ordering.PARTITION:
             return await self._until_draining()
@@ -287,7 +287,7 @@ class _Stream:
 
     async def _push(self) -> tuple[int, str]:
         while True:
-            wanted = self._holdings.wanted(self._clock.time_us())
+            wanted = self._credit.wanted(self._clock.time_us())
             if wanted:
                 await self._push_some(min(wanted, _PUSH_MAX, RECEIVE_MAX))
             else:
@@ -314,17 +314,17 @@ class _Stream:
             by_lease.setdefault(message.lease, []).append(message.offset)
             deadlines[message.lease] = message.deadline_us
         for lease, offsets in by_lease.items():
-            self._holdings.delivered(lease, offsets, deadlines[lease])
+            self._credit.delivered(lease, offsets, deadlines[lease])
 
     def _hold_batch(self, batch: pa.RecordBatch) -> None:
         deadline_us = self._clock.time_us() + microseconds(self._held_s)
         for lease, offsets in leases_in(batch.column("receipt")).items():
-            self._holdings.delivered(lease, offsets, deadline_us)
+            self._credit.delivered(lease, offsets, deadline_us)
 
     async def _room(self) -> None:
         """Wait for credit, or for something that is held to be settled or to lapse."""
         self._changed.clear()
-        lapse_us = self._holdings.next_lapse_us() if self._holdings.credit else None
+        lapse_us = self._credit.next_lapse_us() if self._credit.credit else None
         timeout_s = None if lapse_us is None else max(0.0, lapse_us - self._clock.time_us()) / 1e6
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -365,7 +365,7 @@ class _Stream:
         if isinstance(frame, ExtendFrame):
             deadline_us = self._clock.time_us() + microseconds(frame.visibility)
             for lease in leases:
-                self._holdings.extended(lease, deadline_us)
+                self._credit.extended(lease, deadline_us)
         else:
             self._forget(leases)
         await self._confirm(frame, len(frame.receipts))
@@ -383,5 +383,5 @@ class _Stream:
 
     def _forget(self, leases: dict[bytes, Any]) -> None:
         for lease, offsets in leases.items():
-            self._holdings.settled(lease, offsets)
+            self._credit.settled(lease, offsets)
         self._changed.set()

@@ -76,7 +76,7 @@ def work_off(machine: DeliveryMachine, now: Microseconds, lease_id: int) -> None
         machine.nack(lease_id, BitMap64(place for place in taken.offsets if place % 50 == 0), now)
         machine.extend(lease_id, taken.offsets, Microseconds(now + 7200 * SECOND))
         machine.ack(lease_id, taken.offsets)
-        machine.dead_lettered(machine.condemned.copy())
+        machine.dead_lettered(machine.dead_letter_pending.copy())
 
 
 @pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])

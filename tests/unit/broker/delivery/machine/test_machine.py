@@ -101,7 +101,7 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         },
     ),
     "extend": (2, {"lease": leases, "chosen": some_or_all, "seconds": st.integers(-2, 8)}),
-    "put_back": (1, {"lease": leases, "chosen": some_or_all}),
+    "requeue": (1, {"lease": leases, "chosen": some_or_all}),
     "release": (1, {"consumer": st.sampled_from(["ann", "bob"])}),
     "remove": (1, {"chosen": choices, "readable": st.booleans()}),
     "store_dead_letters": (2, {"chosen": some_or_all}),
@@ -239,7 +239,7 @@ class LiveMachine(RuleBasedStateMachine):
         self.floor = min(self.floor, end)
 
     def store_dead_letters(self, chosen: list[int] | None) -> None:
-        offsets = set(self.machine.condemned) if chosen is None else self.offsets(chosen)
+        offsets = set(self.machine.dead_letter_pending) if chosen is None else self.offsets(chosen)
         self.model.dead_letter(offsets)
         self.records += self.machine.dead_lettered(BitMap64(offsets))
 
@@ -305,10 +305,10 @@ class LiveMachine(RuleBasedStateMachine):
         assert set(held) == self.model.extend(lease_id, offsets, deadline)
         self.records += records
 
-    def put_back(self, lease: int, chosen: list[int] | None) -> None:
+    def requeue(self, lease: int, chosen: list[int] | None) -> None:
         lease_id, offsets = self.lease(lease, chosen)
-        self.model.put_back(lease_id, offsets, self.now)
-        self.records += self.machine.put_back(lease_id, BitMap64(offsets), self.now)
+        self.model.requeue(lease_id, offsets, self.now)
+        self.records += self.machine.requeue(lease_id, BitMap64(offsets), self.now)
 
     def release(self, consumer: str) -> None:
         self.model.release(consumer, self.now)
@@ -416,7 +416,7 @@ class LiveMachine(RuleBasedStateMachine):
     def counts_are_right(self) -> None:
         machine, model = self.machine, self.model
         depth = machine.depth
-        for state in ("ready", "delayed", "leased", "condemned", "dead"):
+        for state in ("ready", "delayed", "leased", "dead_letter_pending", "dead"):
             assert getattr(depth, state) == len(model.of_state(state))
         assert machine.pending_count == len(model.unfinished)
         assert machine.ready_count == len(model.deliverable())
@@ -480,7 +480,7 @@ def facts(machine: DeliveryMachine) -> dict[str, Any]:
             state.ready,
             state.under_way,
             state.expired_in_lease,
-            state.condemned,
+            state.dead_letter_pending,
             state.dead,
         ),
         "ready_count": machine.ready_count,
@@ -506,7 +506,7 @@ BOUNDS = {
 
 
 @pytest.fixture(params=["upkeep at once", "upkeep later"])
-def _upkeep(request: pytest.FixtureRequest) -> Iterator[None]:
+def _maintenance(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "upkeep at once":
             for module, bounds in BOUNDS.items():
@@ -516,7 +516,7 @@ def _upkeep(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("_upkeep")
+@pytest.mark.usefixtures("_maintenance")
 @pytest.mark.parametrize("guarantee", Guarantee)
 @pytest.mark.parametrize("ordering", Ordering)
 def test_every_message_is_where_the_plain_model_has_it(

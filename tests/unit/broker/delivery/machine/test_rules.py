@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from quiver.broker.delivery.machine.records import AnyRecord, Condemned, Finished, Leased, Returned
+from quiver.broker.delivery.machine.records import (
+    AnyRecord,
+    DeadLetterPending,
+    Finished,
+    Leased,
+    Returned,
+)
 from quiver.errors import InvalidSetting
 from quiver.model.ids import Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
@@ -53,7 +59,7 @@ def test_what_was_condemned_does_not_expire_any_more() -> None:
     take(machine, 1)
     machine.nack(1, offsets(0), seconds(1))
     assert machine.tick(seconds(10)) == []
-    assert machine.state_of(Offset(0)) == "condemned"
+    assert machine.state_of(Offset(0)) == "dead_letter_pending"
 
 
 # ---------------------------------------------------------------------- delays and retries
@@ -90,7 +96,7 @@ def test_a_delivery_that_does_not_count_leaves_no_attempt_behind() -> None:
     assert kinds(machine.release("ann", seconds(0))) == [Returned]
     assert machine.deliveries(Offset(0)) == 0
     assert take(machine, 1, lease=2) == [0]
-    assert kinds(machine.nack(2, offsets(0), seconds(0))[1]) == [Condemned]
+    assert kinds(machine.nack(2, offsets(0), seconds(0))[1]) == [DeadLetterPending]
 
 
 def test_a_take_of_nothing_gives_nothing() -> None:
@@ -130,7 +136,7 @@ def test_a_forged_lease_settles_nothing() -> None:
         assert machine.ack(forged, offsets(0)) == (offsets(), [])
         assert machine.nack(forged, offsets(0), seconds(0)) == (offsets(), [])
         assert machine.extend(forged, offsets(0), seconds(0)) == (offsets(), [])
-        assert machine.put_back(forged, offsets(0), seconds(0)) == []
+        assert machine.requeue(forged, offsets(0), seconds(0)) == []
     assert machine.state_of(Offset(0)) == "leased"
 
 
@@ -324,6 +330,6 @@ def test_what_is_put_back_is_not_passed_whatever_the_clock_of_the_next_leader_sa
     machine = subscription(ordering="partition")
     publish(machine, 3)
     assert take(machine, 2, at=100) == [0, 1]
-    machine.put_back(1, offsets(0, 1), seconds(100))
+    machine.requeue(1, offsets(0, 1), seconds(100))
     assert not machine.has_passed(Offset(2))
     assert take(machine, 3, at=50) == [0, 1, 2]

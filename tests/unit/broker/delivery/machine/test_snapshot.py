@@ -15,7 +15,11 @@ from quiver.broker.delivery.machine.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_set
 from quiver.broker.delivery.machine.records import Finished
-from quiver.broker.delivery.machine.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from quiver.broker.delivery.machine.snapshot import (
+    DeliverySnapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
 from quiver.broker.delivery.machine.timed import Moments
 from quiver.errors import UnsupportedFormat
 from quiver.model.ids import Microseconds, Offset
@@ -98,8 +102,8 @@ def test_times_come_back_as_they_were(times: dict[int, int]) -> None:
     machine = subscription()
     given = Moments(np.array(list(times.values()), np.int64), np.array(list(times), np.int64))
     empty = machine.snapshot()
-    fields = {name: getattr(empty, name) for name in Snapshot.__struct_fields__}
-    found = decode_snapshot(encode_snapshot(Snapshot(**{**fields, "delayed": given})))
+    fields = {name: getattr(empty, name) for name in DeliverySnapshot.__struct_fields__}
+    found = decode_snapshot(encode_snapshot(DeliverySnapshot(**{**fields, "delayed": given})))
     assert found is not None
     moments = zip(found.delayed.offsets.tolist(), found.delayed.times.tolist(), strict=True)
     assert dict(moments) == times
