@@ -22,7 +22,7 @@ from quiver.edge.node import Node
 from quiver.errors import DiskFull, FolderInUse, PartitionUnavailable, ShuttingDown
 from quiver.model.envelope import ProducerStamp
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
-from quiver.model.topic import Durability
+from quiver.model.topic import Durability, TopicSettings
 from quiver.protocol.frames import PREFACE
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
@@ -258,9 +258,7 @@ def test_a_killed_node_has_every_acknowledged_message_once_when_it_starts_again(
         peer = await Peer.connect(parse_address(url.removeprefix("quiver://")))
         if not sender.acknowledged:
             await peer.ask(
-                protocol.CreateTopic(
-                    name="orders", settings=protocol.TopicSettings(), exist_ok=True
-                ),
+                protocol.CreateTopic(name="orders", settings=TopicSettings(), exist_ok=True),
                 expect=protocol.Topic,
             )
         asyncio.get_running_loop().call_later(seconds, os.kill, pid, signal.SIGKILL)
