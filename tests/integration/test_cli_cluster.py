@@ -54,7 +54,7 @@ def test_a_partition_is_split(quiver: Commands) -> None:
     assert child["first_hash"] == 1 << 31
     told = quiver("cluster", "split", "wide", "1")
     assert told.code == 0
-    assert told.err == "half of the keys of wide/1 go to partition 2 from now on\n"
+    assert told.err == "split wide/1: half of its keys now go to partition 2\n"
     places = quiver("cluster", "partitions", "wide", "--json").json
     assert [one["index"] for one in places] == [0, 1, 2]
     described = quiver("topic", "describe", "wide").out.splitlines()
@@ -89,9 +89,9 @@ def test_changes_are_in_the_audit_log(quiver: Commands, node: Served) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["move", "orders", "node-1"], "not a partition: 'orders'; write it as orders/0"),
-        (["split", "orders"], "not a partition: 'orders'; write it as orders/0"),
-        (["leaders", "--to", "node-1"], "--to is for --transfer"),
+        (["move", "orders", "node-1"], "'orders' is not a partition; write it as orders/0"),
+        (["split", "orders"], "'orders' is not a partition; write it as orders/0"),
+        (["leaders", "--to", "node-1"], "--to needs --transfer"),
         (["decommission", "node-1", "--wait", "soon"], "not a duration"),
         (["up", "--nodes", "0"], "'--nodes'"),
     ],

@@ -147,7 +147,7 @@ def test_a_second_one_in_the_same_folder_does_not_start(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 1
-        assert done.stderr.startswith("error: another cluster runs in ")
+        assert done.stderr.startswith("error: another cluster already runs in ")
         assert all(map(is_there, cluster.pids))
 
 

@@ -249,7 +249,7 @@ class TestPeek:
         assert quiver("peek", "emails") == (0, "", "emails has no pending messages\n")
         assert quiver("peek", "emails", "--json") == (0, "", "")
         told = quiver("peek", "emails", "--state", "leased")
-        assert told == (0, "", "emails has no such messages\n")
+        assert told == (0, "", "emails has no messages in this state\n")
 
 
 class TestMessage:
@@ -295,7 +295,7 @@ class TestCancel:
         assert quiver("cancel", "emails", first) == (0, "", "cancelled 1 message\n")
         assert left(quiver) == ["y"]
         told = quiver("cancel", "emails", first, second)
-        assert told == (0, "", "cancelled 1 message; 1 not scheduled any more\n")
+        assert told == (0, "", "cancelled 1 message; 1 not scheduled\n")
         assert quiver("cancel", "emails", first, second, "--json").json == {"messages": 0}
         assert left(quiver) == []
 
@@ -315,7 +315,10 @@ class TestPurge:
         ("flags", "question"),
         [
             ([], "Purge 2 pending messages of emails?"),
-            (["--filter", "priority = 4"], "Purge what matches of 2 pending messages of emails?"),
+            (
+                ["--filter", "priority = 4"],
+                "Purge the matching ones of 2 pending messages of emails?",
+            ),
         ],
         ids=["all", "filter"],
     )
@@ -373,7 +376,7 @@ class TestRedrive:
         assert sorted(left(quiver, "office")) == [*"abcde"]
         told = quiver("redrive", "emails", "--to", "nowhere")
         assert told.code == 1
-        assert told.err.splitlines()[0] == "error: there is no topic 'nowhere'"
+        assert told.err.splitlines()[0] == "error: there is no topic named 'nowhere'"
 
     def test_an_interruption_tells_how_many_had_gone(self, quiver: Commands) -> None:
         child = quiver.start("redrive", "emails", "--rate", "0.5", stderr=subprocess.PIPE)
@@ -381,7 +384,7 @@ class TestRedrive:
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=WAIT_S)
         assert child.returncode == 130
-        told = re.fullmatch(r"sent at least (\d) dead letters? before it ended\n", error.decode())
+        told = re.fullmatch(r"sent at least (\d) dead letters? before the error\n", error.decode())
         assert told is not None, error
         gone = len(left(quiver))
         assert 1 <= int(told[1]) <= gone < 5

@@ -90,7 +90,7 @@ class TestPublish:
         monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
         told = quiver("publish", "orders")
         assert told.code == 2
-        assert told.err.startswith("error: no messages: give a PAYLOAD or --file")
+        assert told.err.startswith("error: there is nothing to publish: give a PAYLOAD or --file")
 
     def test_keys_may_come_from_a_json_field(
         self, quiver: Commands, monkeypatch: pytest.MonkeyPatch
@@ -203,7 +203,7 @@ class TestTail:
     def test_an_offset_that_is_not_there(self, quiver: Commands) -> None:
         told = quiver("tail", "orders", "--from", "9")
         assert told.code == 1
-        assert told.err.splitlines()[1].startswith("hint: earliest is the first")
+        assert told.err.splitlines()[1].startswith("hint: use earliest for the first message")
 
     def test_following_shows_messages_as_they_come(self, quiver: Commands) -> None:
         quiver("publish", "orders", "before")

@@ -96,10 +96,10 @@ def test_the_size_may_come_from_the_sample(measured: Commands, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((*PLAN,), "there is no measurement quiver-bench.json"),
-        (("bench", "--save", "x", "publish"), "without another command"),
-        (("bench", "--json", "publish"), "after the name"),
-        (("bench", "--json"), "what shall be measured?"),
+        ((*PLAN,), "the measurement quiver-bench.json does not exist"),
+        (("bench", "--save", "x", "publish"), "--save and --disk work only without"),
+        (("bench", "--json", "publish"), "--url after publish, read or latency"),
+        (("bench", "--json"), "choose what to measure"),
     ],
 )
 def test_mistakes_are_told_in_a_line(quiver: Commands, flags: tuple[str, ...], told: str) -> None:
@@ -111,4 +111,5 @@ def test_mistakes_are_told_in_a_line(quiver: Commands, flags: tuple[str, ...], t
 
 def test_a_plan_needs_the_size_of_a_message(measured: Commands) -> None:
     ended = measured("plan", "--rate", "10")
-    assert (ended.code, ended.err[:30]) == (2, "error: how large is a message?")
+    assert ended.code == 2
+    assert ended.err.startswith("error: the message size is missing: give --size")

@@ -104,7 +104,7 @@ class TestQueue:
         told = quiver("queue", "alter", "emails", "--visibility", "1m")
         assert told == (0, "", "altered queue emails\n")
         told = quiver("queue", "seek", "emails", "--to", "earliest")
-        assert told == (0, "", "queue emails goes on from earliest\n")
+        assert told == (0, "", "queue emails continues from earliest\n")
         assert quiver("queue", "delete", "emails", "-y") == (0, "", "deleted queue emails\n")
 
     def test_one_that_is_there_already(self, quiver: Commands) -> None:
@@ -174,9 +174,9 @@ class TestQueue:
             (["--visibility", "13h"], "visibility must be between"),
             (["--backoff-min", "11m"], "backoff.max must not be below"),
             (["--filter", "prio = 1"], "no such column"),
-            (["--push-batch", "5"], "--push-url is missing"),
+            (["--push-batch", "5"], "need --push-url"),
             (["--push-url", "ftp://127.0.0.1/"], "push.url is a URL"),
-            (["--push-url", "none", "--push-batch", "5"], "no other --push flags"),
+            (["--push-url", "none", "--push-batch", "5"], "leave the other --push flags out"),
             (["--visibility", "1s", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
         ],
         ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -230,8 +230,7 @@ class TestSubscription:
         assert described["settings"] == made.json["settings"]
         settings = table(quiver("subscription", "describe", "billing").out)
         assert settings["push"] == (
-            "http://127.0.0.1:9/hook, 10 at a time, 2 posts at once, answer within 5s, "
-            "signed with hooks"
+            "http://127.0.0.1:9/hook, 10 at a time, 2 pushes at once, timeout 5s, signed with hooks"
         )
         assert settings["on_disconnect"] == "keep"
 
@@ -347,13 +346,14 @@ class TestMistakes:
         told = quiver(*command)
         assert (told.code, told.out) == (1, "")
         error, hint = told.err.splitlines()
-        assert error == "error: there is no subscription 'none'"
-        assert hint.startswith("hint: see which there are with: quiver queue list")
+        kind = command[0] if command[0] in ("queue", "subscription") else "queue or subscription"
+        assert error == f"error: there is no {kind} named 'none'"
+        assert hint.startswith("hint: list them with: quiver queue list")
 
     def test_a_topic_that_is_not_there(self, quiver: Commands) -> None:
         told = quiver("subscription", "create", "s", "-t", "none")
         assert told.code == 1
-        assert told.err.splitlines()[0] == "error: there is no topic 'none'"
+        assert told.err.splitlines()[0] == "error: there is no topic named 'none'"
 
     @pytest.mark.parametrize("verb", ["describe", "alter", "seek", "delete"])
     def test_a_name_of_the_other_kind(self, quiver: Commands, verb: str) -> None:

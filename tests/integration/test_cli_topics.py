@@ -160,7 +160,7 @@ def test_a_topic_that_is_not_there(quiver: Commands, command: list[str]) -> None
     assert quiver(*command) == (
         1,
         "",
-        "error: there is no topic 'none'\nhint: see which there are with: quiver topic list\n",
+        "error: there is no topic named 'none'\nhint: list the topics with: quiver topic list\n",
     )
 
 

@@ -1,7 +1,7 @@
-"""The ``quiver`` command: its nouns and verbs, and what holds for all of them.
+"""The ``quiver`` command: its groups, its commands and its global options.
 
-Each noun has its own file. Nothing slow is imported before a command needs it: the client library
-with the first connection, the server with ``quiver serve``.
+Nothing slow is imported before a command needs it: the client library comes with the first
+connection, the server with ``quiver serve``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ from quiver.cli.commands import (
 from quiver.cli.support.exit_codes import run
 from quiver.cli.support.lazy_group import add_noun
 from quiver.cli.support.output import Json, print_json, print_line
+from quiver.cli.support.plain_help import PlainGroup
 from quiver.cli.support.session import DEFAULT_URL
 from quiver.version import __version__
 
 app = typer.Typer(
     name="quiver",
+    cls=PlainGroup,
     help="Quiver: queues, topics and streams on one Arrow log.",
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage or settings, 3 no node answers, 130 interrupted.",
     no_args_is_help=True,
@@ -60,12 +62,12 @@ def _print_version(wanted: bool) -> None:
 def options(
     url: Annotated[
         str,
-        typer.Option("--url", metavar="URL", envvar="QUIVER_URL", help="Where the node is."),
+        typer.Option("--url", metavar="URL", envvar="QUIVER_URL", help="URL of the node."),
     ] = DEFAULT_URL,
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
@@ -91,7 +93,7 @@ app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
 app.command()(plan.plan)
 add_noun(app, pipeline.app, "pipeline")
-app.command()(sim.sim)
+app.command(hidden=True)(sim.sim)
 
 
 @app.command()

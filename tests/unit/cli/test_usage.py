@@ -104,7 +104,15 @@ class TestHelp:
     @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
     def test_every_command_has_help(self, command: list[str], capsys: Capture) -> None:
         assert run(app, [*command, "--help"]) == ExitCode.OK
-        assert "Usage: quiver" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "Usage: quiver" in shown
+        assert "<bool>" not in shown, "a flag has no type"
+
+    def test_the_simulator_is_hidden_from_help_and_still_there(self, capsys: Capture) -> None:
+        assert run(app, ["--help"]) == ExitCode.OK
+        assert "Simulate" not in capsys.readouterr().out
+        assert run(app, ["sim", "--help"]) == ExitCode.OK
+        assert "Simulate a cluster" in capsys.readouterr().out
 
     @pytest.mark.parametrize("command", [["version"], ["--version"]])
     def test_the_version_is_told(self, command: list[str], capsys: Capture) -> None:
@@ -165,13 +173,16 @@ class TestUsage:
             (["topic", "create", "a", "--durability", "x"], "'fsync', 'interval', 'os'"),
             (["topic", "create", "a", "--retention-age", "x"], "--retention-age: not a duration"),
             (["topic", "create", "a", "--retention-bytes", "x"], "--retention-bytes: not a size"),
-            (["topic", "create", "a", "--retention-messages", "x"], "not a whole number: 'x'"),
+            (["topic", "create", "a", "--retention-messages", "x"], "'x' is not a whole number"),
             (["topic", "create", "a", "--retention-messages", "0"], "retention.messages must be"),
             (["topic", "create", "a", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
             (["topic", "alter", "a"], "nothing to change"),
             (["publish", "a", "x", "--file", "y"], "give payloads or --file, not both"),
-            (["publish", "a", "x", "--key", "k", "--key-field", "f"], "exclude each other"),
-            (["publish", "a", "x", "--header", "h"], "not a header: 'h'"),
+            (
+                ["publish", "a", "x", "--key", "k", "--key-field", "f"],
+                "--key or --key-field, not both",
+            ),
+            (["publish", "a", "x", "--header", "h"], "'h' is not a header"),
             (["publish", "a", "x", "--priority", "10"], "'--priority'"),
             (["publish", "a", "x", "--delay", "soon"], "not a duration: 'soon'"),
             (["tail", "a", "--from", "yesterday"], "--from"),
@@ -189,22 +200,25 @@ class TestUsage:
             (["queue", "create", "a", "--dedup-window", "2d"], "dedup_window must be between"),
             (["queue", "create", "a", "--segment-age", "x"], "--segment-age: not a duration"),
             (["queue", "alter", "a"], "nothing to change"),
-            (["queue", "seek", "a"], "say where to"),
-            (["queue", "seek", "a", "--to", "1", "--place", "a/0=1"], "say where to"),
-            (["queue", "seek", "a", "--to", "soon"], "--to: not a place in a topic: 'soon'"),
+            (["queue", "seek", "a"], "with either --to or --place"),
+            (
+                ["queue", "seek", "a", "--to", "1", "--place", "a/0=1"],
+                "with either --to or --place",
+            ),
+            (["queue", "seek", "a", "--to", "soon"], "--to: 'soon' is not a position"),
             (["subscription", "create", "a"], "Missing option '--topic'"),
             (["subscription", "create", "a", "-t", "b*!"], "not a topic pattern: 'b*!'"),
             (["subscription", "create", "a", "-t", "b", "--from", "x"], "--from"),
             (["subscription", "create", "a", "-t", "b", "--ageing", "x"], "--ageing"),
             (["subscription", "alter", "a"], "nothing to change"),
             (["subscription", "alter", "a", "--session-timeout", "x"], "--session-timeout"),
-            (["subscription", "seek", "a", "--place", "b=1"], "--place: not an offset"),
+            (["subscription", "seek", "a", "--place", "b=1"], "is not the offset of a partition"),
             (["subscription", "seek", "a", "--place", "b/0=x"], "write it as orders/0=42"),
             (["consume", "a", "--limit", "0"], "'--limit'"),
             (["consume", "a", "--wait", "x"], "--wait: not a duration: 'x'"),
-            (["consume", "a", "--nack", "--no-ack"], "--nack and --no-ack exclude each other"),
-            (["consume", "a", "--error", "x"], "--error and --delay are for --nack"),
-            (["consume", "a", "--delay", "1s"], "--error and --delay are for --nack"),
+            (["consume", "a", "--nack", "--no-ack"], "--nack or --no-ack, not both"),
+            (["consume", "a", "--error", "x"], "--error and --delay need --nack"),
+            (["consume", "a", "--delay", "1s"], "--error and --delay need --nack"),
             (["peek", "a", "--state", "x"], "'ready', 'delayed', 'leased'"),
             (["peek", "a", "--limit", "10001"], "'--limit'"),
             (["message", "a", "x"], "not a message id: 'x'"),
@@ -289,11 +303,11 @@ class TestEndings:
 
     def test_declining_a_question(self, capsys: Capture) -> None:
         assert ending_of(raising(typer.Abort())) == ExitCode.FAILED
-        assert capsys.readouterr().err == "nothing was done\n"
+        assert capsys.readouterr().err == "aborted: nothing was changed\n"
 
     def test_what_may_succeed_later_says_so(self, capsys: Capture) -> None:
         ending_of(raising(errors.DiskFull()))
-        assert "may succeed when run again" in capsys.readouterr().err
+        assert "may be temporary; run the command again" in capsys.readouterr().err
 
     def test_an_interruption(self, capsys: Capture) -> None:
         assert ending_of(raising(KeyboardInterrupt())) == ExitCode.INTERRUPTED
@@ -361,7 +375,7 @@ class TestServeSettings:
 
     def test_a_set_flag_without_a_value(self, capsys: Capture) -> None:
         assert run(app, ["serve", "--check-config", "--set", "name"]) == ExitCode.USAGE
-        assert capsys.readouterr().err == "error: --set: write it as name=value, not 'name'\n"
+        assert capsys.readouterr().err == "error: --set: write 'name' as NAME=VALUE\n"
 
 
 @pytest.mark.usefixtures("restored_logging")

@@ -22,6 +22,7 @@ from quiver.model.topic import checked_name, is_internal
 
 _KIND = RecordKind(
     noun="subscription",
+    title="queue or subscription",
     prefix="subscriptions/",
     numbers="numbers/subscription",
     not_found=SubscriptionNotFound,

@@ -42,9 +42,11 @@ async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put
 
 
 class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is registered, where, and which errors tell of it."""
+    """What is registered, where, and the errors for it."""
 
     noun: str
+    title: str = ""
+    """What errors call it; by default the noun."""
     prefix: str
     numbers: str
     not_found: type[QuiverError]
@@ -106,7 +108,10 @@ class Registry(Generic[R]):
         record = self._records.get(name)
         if record is None:
             noun = self._kind.noun
-            raise self._kind.not_found(f"there is no {noun} {name[:200]!r}", **{noun: name[:200]})
+            title = self._kind.title or noun
+            raise self._kind.not_found(
+                f"there is no {title} named {name[:200]!r}", **{noun: name[:200]}
+            )
         return record
 
     def all(self) -> list[R]:
@@ -242,7 +247,8 @@ class Registry(Generic[R]):
 
     def _exists(self, name: str) -> QuiverError:
         noun = self._kind.noun
-        return self._kind.exists(f"there is a {noun} {name!r} already", **{noun: name})
+        title = self._kind.title or noun
+        return self._kind.exists(f"a {title} named {name!r} already exists", **{noun: name})
 
 
 def _puts(others: Sequence[tuple[Expect, Put | None]]) -> list[Put]:

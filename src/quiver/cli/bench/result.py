@@ -1,7 +1,6 @@
-"""What a benchmark measured: how many, how fast, and how long each took.
+"""The result of a benchmark: count, rate and latencies.
 
-Times are kept as they are measured and only sorted at the end, so that measuring costs next to
-nothing.
+Latencies are collected raw and sorted at the end, so that measuring costs little.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class BenchResult(msgspec.Struct, kw_only=True):
     def _rows(self) -> list[tuple[str, str]]:
         messages = f"{self.messages:,}"
         if self.messages < self.asked:
-            messages += f" of {self.asked:,} (the time was up)"
+            messages += f" of {self.asked:,} (time limit reached)"
         rows = [
             ("topic", self.topic),
             ("partitions", f"{self.partitions:,}"),

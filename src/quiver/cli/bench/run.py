@@ -1,7 +1,7 @@
-"""The benchmarks themselves: publish, read back, and the time from a publish to its reader.
+"""The benchmarks: publish, read, and the latency from a publish to a reader.
 
-Each is bounded in messages and in time: when the time is up it ends, and the result says how far it
-came. The topic is the run's own and removed afterwards, unless one was named.
+Each run is bounded in messages and in time, and its result says how many messages it did. Without
+``--topic`` a run creates its topic and deletes it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ async def bench_latency(
             await _either(done, following, options.seconds)
     except TimeoutError:
         if not ready.is_set():
-            raise QuiverError(f"the reader saw nothing within {options.seconds:g} s") from None
+            raise QuiverError(
+                f"the reader received nothing within {options.seconds:g} s; give more --seconds"
+            ) from None
     finally:
         following.cancel()
         await asyncio.wait([following])

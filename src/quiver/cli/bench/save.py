@@ -1,8 +1,8 @@
-"""The measurement that ``quiver plan`` begins with: what a node does with messages of some sizes.
+"""The measurement that ``quiver plan`` reads: a node's rates for messages of several sizes.
 
-Everything is sent and received in Arrow batches, so that it is the node that is measured and not the
-program that measures it; only ``send_per_s`` and the latency are message by message. Each run is
-bounded in time and in bytes, and its topic is removed.
+Messages are sent and received in Arrow batches, so that the node is the bottleneck and not this
+program; only ``send_per_s`` and the latency use single messages. Each run is bounded in time and in
+bytes, and its topic is deleted.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def _deliver(client: AsyncClient, topic: str, count: int, seconds: float) 
             await client.ack(topic, batch)
             received += batch.num_rows
         if not received:
-            raise QuiverError(f"nothing was delivered within {seconds:g} s")
+            raise QuiverError(f"nothing was delivered within {seconds:g} s; give more --seconds")
         return received / (time.perf_counter() - began)
     finally:
         await client.delete_subscription(topic)

@@ -53,12 +53,13 @@ def layout_in(
     known = _remembered(folder)
     if known is not None and base_port is not None:
         raise InvalidSetting(
-            f"--base-port: the cluster in {folder} has its ports already; leave the flag out, or "
+            f"--base-port: the cluster in {folder} already has its ports; leave the flag out, or "
             "choose another folder with --data"
         )
     if known is not None and etcd_members not in (None, len(known.etcd)):
         raise InvalidSetting(
-            f"--etcd-members: the cluster in {folder} has {len(known.etcd)}; that cannot be changed"
+            f"--etcd-members: the cluster in {folder} has {len(known.etcd)}, which cannot be changed; "
+            "leave the flag out, or choose another folder with --data"
         )
     with _Ports() as ports:
         made = _grown(
@@ -123,7 +124,9 @@ def _remembered(folder: str) -> Layout | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise InvalidSetting(f"{path} does not describe a cluster: {error}") from error
+        raise InvalidSetting(
+            f"{path} is not the description of a cluster: {error}; choose another folder with --data"
+        ) from error
 
 
 def _remember(folder: str, layout: Layout) -> None:

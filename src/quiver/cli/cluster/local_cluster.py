@@ -132,7 +132,7 @@ class LocalCluster:
                 done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     self._tell_of(watched.pop(task), task.result())
-            tell("no node is left")
+            tell("all nodes have ended")
         finally:
             for task in watched:
                 task.cancel()
@@ -149,7 +149,7 @@ class LocalCluster:
         if self._stopping.is_set():
             self._impatient.set()
         else:
-            tell("stopping; asked once more, whatever still runs is killed")
+            tell("stopping; press Ctrl-C again to kill what still runs")
         self._stopping.set()
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> bool:
@@ -190,7 +190,7 @@ class LocalCluster:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise FolderInUse(f"another cluster runs in {self._folder}") from None
+                raise FolderInUse(f"another cluster already runs in {self._folder}") from None
             yield
 
 

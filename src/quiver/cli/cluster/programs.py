@@ -19,7 +19,7 @@ def etcd_program() -> str:
     found = shutil.which("etcd") or shutil.which(beside_python)
     if found is None:
         raise QuiverError(
-            "a cluster needs etcd, and there is none on the PATH: install it from your system's "
+            "etcd is not on the PATH and a cluster needs it: install it from your system's "
             "packages, or with: pip install 'quivermq[etcd]'"
         )
     return found

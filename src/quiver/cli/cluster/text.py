@@ -1,4 +1,4 @@
-"""A cluster as people read it: a summary, and tables of nodes and partitions."""
+"""How a cluster is shown: a summary, and tables of nodes and partitions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ class PartitionCounts(msgspec.Struct, kw_only=True):
     total: int
     led: int
     under_replicated: int
-    """Led, and not all replicas are in sync."""
+    """With a leader, but not all replicas in sync."""
     below_min_in_sync: int
-    """With so few in sync that publishes that ask for a quorum are refused; those without a leader
-    too."""
+    """Without a leader, or with too few in-sync replicas for a publish with acks ``quorum``."""
     moving: int
 
 
 class Summary(msgspec.Struct, kw_only=True):
     health: Literal["ok", "degraded", "unavailable"]
-    """``degraded``: everything works, and something is missing that would be missed after the next
-    failure; ``unavailable``: some partitions take no durable publishes."""
+    """``degraded``: everything works, but a node or a replica is missing. ``unavailable``: some
+    partitions accept no durable publishes."""
     nodes: NodeCounts
     partitions: PartitionCounts
     controller: str | None
@@ -94,7 +93,7 @@ def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
         [
             (
                 f"{one.topic}/{one.index}",
-                one.leader or "(nobody)",
+                one.leader or "(none)",
                 one.epoch,
                 " ".join(one.replicas),
                 " ".join(node for node in one.replicas if node not in one.in_sync),
@@ -108,4 +107,4 @@ def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
 def _state(node: NodeInfo) -> str:
     if not node.alive:
         return "down"
-    return "being emptied" if node.draining else "up"
+    return "decommissioning" if node.draining else "up"

@@ -23,17 +23,21 @@ def up(
             "--nodes",
             min=1,
             max=_NODES_MAX,
-            help="How many nodes: 3 at first, later as many as there were.",
+            help="Number of nodes. Default: 3, or as many as the folder has.",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
-        str, typer.Option("--data", metavar="DIR", help="Where the cluster's folders are.")
+        str, typer.Option("--data", metavar="DIR", help="Folder for the cluster's data.")
     ] = "./cluster",
     etcd_members: Annotated[
         int | None,
         typer.Option(
-            "--etcd-members", min=1, max=5, help="How many etcd: 1 or 3.", show_default=False
+            "--etcd-members",
+            min=1,
+            max=5,
+            help="Number of etcd members: 1 or 3.",
+            show_default=False,
         ),
     ] = None,
     base_port: Annotated[
@@ -43,16 +47,19 @@ def up(
             metavar="PORT",
             min=1024,
             max=_BASE_PORT_MAX,
-            help="HTTP at PORT, native at PORT+1, the next node at PORT+10; free ports without it.",
+            help="First node: HTTP on PORT, native on PORT+1. Next node: PORT+10. Default: free "
+            "ports.",
             show_default=False,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of all nodes; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting for all nodes. May be repeated."
+        ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON once all are ready.")
+        bool, typer.Option("--json", help="Print one line of JSON when all nodes are ready.")
     ] = False,
 ) -> None:
     """Run etcd and several nodes on this machine."""
@@ -87,7 +94,7 @@ def _print_ready(cluster: LocalCluster, *, json: bool) -> None:
         for one in nodes:
             print_line(f"  {one.id}  quiver://{one.native}  http://{one.http}  pid {pids[one.id]}")
         print_line(f"etcd is at {cluster.layout.endpoints}")
-        print_line("Try, in another terminal:")
+        print_line("Try in another terminal:")
         print_line(f"  export QUIVER_URL={client_url(nodes)}")
         print_line("  quiver topic create orders --partitions 3")
         print_line("  quiver cluster partitions")

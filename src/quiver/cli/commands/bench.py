@@ -1,7 +1,7 @@
-"""``quiver bench``: how fast a node publishes and reads, and how long a message takes.
+"""``quiver bench``: measure a node's publish rate, read rate and latency.
 
-The runs are in ``bench_run``; here are their flags. Every run is bounded by ``--messages`` and by
-``--seconds``. ``quiver bench --save FILE`` takes the measurement that ``quiver plan`` begins with.
+This module has the flags; ``quiver.cli.bench.run`` measures. ``--messages`` and ``--seconds`` bound each run.
+``quiver bench --save FILE`` writes the measurement that ``quiver plan`` reads.
 """
 
 from __future__ import annotations
@@ -24,31 +24,49 @@ MESSAGES_MAX = 100_000_000
 SECONDS_MAX = 3600.0
 SIZE_MAX = 1 << 20
 STAMP_BYTES = 24
-"""What a message of ``bench latency`` holds at least."""
+"""Smallest message of ``bench latency``."""
 
 MessagesFlag = Annotated[
-    int, typer.Option("--messages", "-n", min=1, max=MESSAGES_MAX, help="How many messages.")
+    int, typer.Option("--messages", "-n", min=1, max=MESSAGES_MAX, help="Number of messages.")
 ]
-SizeFlag = Annotated[str, typer.Option("--size", metavar="SIZE", help="Payload of a message.")]
+SizeFlag = Annotated[
+    str, typer.Option("--size", metavar="SIZE", help="Payload size of a message, as in 1KB.")
+]
 BatchFlag = Annotated[
-    int, typer.Option("--batch", min=1, max=1 << 20, help="Messages in a batch, at most.")
+    int, typer.Option("--batch", min=1, max=1 << 20, help="Most messages in a batch.")
 ]
 RateFlag = Annotated[
     float | None,
-    typer.Option("--rate", min=0.1, max=1e9, help="Messages per second; else as fast as it goes."),
+    typer.Option(
+        "--rate",
+        min=0.1,
+        max=1e9,
+        help="Messages per second. Default: as fast as possible.",
+    ),
 ]
 TopicFlag = Annotated[
     str | None,
     typer.Option(
-        "--topic", metavar="NAME", help="A topic that exists; else one is made and removed."
+        "--topic",
+        metavar="NAME",
+        help="Existing topic to use. Default: create one and delete it afterwards.",
     ),
 ]
 PartitionsFlag = Annotated[
-    int, typer.Option("--partitions", min=1, max=PARTITIONS_MAX, help="Of the topic that is made.")
+    int,
+    typer.Option(
+        "--partitions",
+        min=1,
+        max=PARTITIONS_MAX,
+        help="Number of partitions of the created topic.",
+    ),
 ]
-AcksFlag = Annotated[Acks | None, typer.Option("--acks", help="Whom a publish waits for.")]
+AcksFlag = Annotated[
+    Acks | None,
+    typer.Option("--acks", help="Which replicas must store a message before it is confirmed."),
+]
 SecondsFlag = Annotated[
-    float, typer.Option("--seconds", min=0.1, max=SECONDS_MAX, help="End after so long.")
+    float, typer.Option("--seconds", min=0.1, max=SECONDS_MAX, help="Stop after this many seconds.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -57,27 +75,43 @@ def everything(
     context: typer.Context,
     save: Annotated[
         str | None,
-        typer.Option("--save", metavar="FILE", help="Measure all, and keep it for quiver plan."),
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Run all measurements and write them to FILE for quiver plan.",
+        ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, max=60, help="Of --save: how long each run is.")
+        float,
+        typer.Option(
+            "--seconds",
+            min=0.1,
+            max=60,
+            help="With --save: seconds that each run takes.",
+        ),
     ] = 2.0,
     disk: Annotated[
         str | None,
-        typer.Option("--disk", metavar="DIR", help="Of --save: on the disk to measure."),
+        typer.Option(
+            "--disk",
+            metavar="DIR",
+            help="With --save: folder on the disk to measure. Default: the folder of FILE.",
+        ),
     ] = None,
     json: JsonFlag = False,
     url: UrlFlag = None,
 ) -> None:
-    """Measure how fast a node publishes and reads, and how long it takes."""
+    """Measure a node's publish rate, read rate and latency."""
     if context.invoked_subcommand is not None:
         if save is not None or disk is not None:
-            raise InvalidSetting("--save measures everything: give it without another command")
+            raise InvalidSetting("--save and --disk work only without publish, read or latency")
         if json or url is not None:
-            raise InvalidSetting("give --json and --url after the name of what is measured")
+            raise InvalidSetting("give --json and --url after publish, read or latency")
         return
     if save is None:
-        raise InvalidSetting("what shall be measured? publish, read, latency, or all with --save")
+        raise InvalidSetting(
+            "choose what to measure: publish, read, latency, or everything with --save FILE"
+        )
     from quiver.cli.bench.save import take_measurement  # noqa: PLC0415 - not for help
     from quiver.cli.plan.measurement import save as save_measurement  # noqa: PLC0415
 
@@ -96,7 +130,7 @@ app = typer.Typer(
     no_args_is_help=True,
     callback=everything,
     invoke_without_command=True,
-    help="Measure how fast a node publishes and reads, and how long it takes.",
+    help="Measure a node's publish rate, read rate and latency.",
 )
 
 
@@ -114,7 +148,7 @@ def publish(
     json: JsonFlag = False,
     url: UrlFlag = None,
 ) -> None:
-    """Publish messages, and wait until all are stored."""
+    """Measure the publish rate."""
     from quiver.cli.bench.run import bench_publish, measure  # noqa: PLC0415 - not for help
 
     measure(context, _options(context), bench_publish).print(json=json)
@@ -132,7 +166,7 @@ def read(
     json: JsonFlag = False,
     url: UrlFlag = None,
 ) -> None:
-    """Read messages from the beginning; without --topic they are published first."""
+    """Measure the read rate, from the beginning of the topic."""
     from quiver.cli.bench.run import bench_publish, bench_read, measure  # noqa: PLC0415 - as above
 
     prepare = None if topic else bench_publish
@@ -153,7 +187,7 @@ def latency(
     json: JsonFlag = False,
     url: UrlFlag = None,
 ) -> None:
-    """Time messages from their publish to a reader that follows."""
+    """Measure the time from publish to delivery to a reader."""
     from quiver.cli.bench.run import bench_latency, measure  # noqa: PLC0415 - as above
 
     measure(context, _options(context, size_min=STAMP_BYTES), bench_latency).print(json=json)

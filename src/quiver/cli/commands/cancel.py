@@ -1,4 +1,4 @@
-"""``quiver cancel``: let scheduled messages never be delivered."""
+"""``quiver cancel``: cancel scheduled messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def cancel(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="The topic or queue.", show_default=False)],
     message_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="The messages' ids.", show_default=False)
+        list[str], typer.Argument(metavar="ID...", help="Ids of the messages.", show_default=False)
     ],
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Cancel messages that wait for their time; those that were due already are not touched."""
+    """Cancel delayed messages that are not due yet."""
     for message_id in message_ids:
         check_id(message_id)
     with connected(context, url) as client:
@@ -32,6 +32,5 @@ def cancel(
         return
     others = len(set(message_ids)) - count
     tell(
-        f"cancelled {plural(count, 'message')}"
-        + (f"; {others:,} not scheduled any more" if others else "")
+        f"cancelled {plural(count, 'message')}" + (f"; {others:,} not scheduled" if others else "")
     )

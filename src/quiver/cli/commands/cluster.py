@@ -1,4 +1,4 @@
-"""``quiver cluster``: run one on this machine, look at one, and change who holds and leads what."""
+"""``quiver cluster``: run a local cluster, inspect a cluster, move its partitions and leaders."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.5
 
-app = typer.Typer(no_args_is_help=True, help="Run, look at and change a cluster.")
+app = typer.Typer(no_args_is_help=True, help="Run, inspect and change a cluster.")
 app.command()(up)
 
 Partition = Annotated[
     str, typer.Argument(metavar="TOPIC/INDEX", help="The partition.", show_default=False)
 ]
 Topic = Annotated[
-    str | None, typer.Argument(help="Only this topic's partitions.", show_default=False)
+    str | None, typer.Argument(help="List only partitions of this topic.", show_default=False)
 ]
 Wait = Annotated[
     str | None,
-    typer.Option("--wait", metavar="TIME", help="Wait until it is done, for so long at most."),
+    typer.Option(
+        "--wait",
+        metavar="TIME",
+        help="Wait until it is done, at most this long, as in 5m.",
+    ),
 ]
 
 
 @app.command()
 def status(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
-    """Tell whether all is well."""
+    """Show the health of the cluster."""
     with connected(context, url) as client:
         summary = summary_of(client.describe_cluster())
     if json:
@@ -53,7 +57,7 @@ def status(context: typer.Context, json: Json = False, url: UrlFlag = None) -> N
 
 @app.command()
 def nodes(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
-    """List the nodes."""
+    """List nodes."""
     with connected(context, url) as client:
         cluster = client.describe_cluster()
     if json:
@@ -66,7 +70,7 @@ def nodes(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
 def partitions(
     context: typer.Context, topic: Topic = None, json: Json = False, url: UrlFlag = None
 ) -> None:
-    """List the partitions: who leads, who holds them, who is in sync."""
+    """List partitions with their leader, replicas and in-sync replicas."""
     with connected(context, url) as client:
         found = client.describe_cluster().partitions
     found = [one for one in found if topic in (None, one.topic)]
@@ -83,25 +87,33 @@ def leaders(
     context: typer.Context,
     transfer: Annotated[
         str | None,
-        typer.Option("--transfer", metavar="TOPIC/INDEX", help="Have another node lead this one."),
+        typer.Option(
+            "--transfer",
+            metavar="TOPIC/INDEX",
+            help="Move the leader of this partition to another node.",
+        ),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="NODE", help="Which; the best of the others without it."),
+        typer.Option(
+            "--to",
+            metavar="NODE",
+            help="With --transfer: the new leader. Default: the best other replica.",
+        ),
     ] = None,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """List which node leads which partitions, or have another lead one."""
+    """List the partitions that each node leads, or move a leader."""
     if to is not None and transfer is None:
-        raise typer.BadParameter("--to is for --transfer", ctx=context)
+        raise typer.BadParameter("--to needs --transfer", ctx=context)
     place = None if transfer is None else _place(transfer)
     with connected(context, url) as client:
         if place is not None:
             client.transfer_lead(*place, to)
         cluster = client.describe_cluster()
     if transfer is not None and not json:
-        tell(f"{transfer} is handed over")
+        tell(f"the leader of {transfer} is being moved")
         return
     led: dict[str, list[str]] = defaultdict(list)
     for one in cluster.partitions:
@@ -112,7 +124,7 @@ def leaders(
     print_table(
         ("NODE", ">LEADS", "PARTITIONS"),
         [(one.id, len(led[one.id]), " ".join(led[one.id])) for one in cluster.nodes]
-        + [("(nobody)", len(led[""]), " ".join(led[""])) for _ in led[""][:1]],
+        + [("(none)", len(led[""]), " ".join(led[""])) for _ in led[""][:1]],
     )
 
 
@@ -126,13 +138,13 @@ def move(
     partition: Partition,
     nodes: Annotated[
         list[str],
-        typer.Argument(metavar="NODE...", help="Who shall hold it, the leader first."),
+        typer.Argument(metavar="NODE...", help="Nodes that get the replicas, the leader first."),
     ],
     wait: Wait = None,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Have these nodes hold a partition; it is copied while it is used."""
+    """Move a partition's replicas to these nodes. It stays available meanwhile."""
     topic, index = _place(partition)
     wait_s = None if wait is None else seconds(wait)
 
@@ -145,13 +157,13 @@ def move(
     with connected(context, url) as client:
         client.move_partition(topic, index, nodes)
         if wait_s is not None:
-            _wait(client, moving, wait_s, f"{partition} has not moved")
+            _wait(client, moving, wait_s, f"{partition} is still being moved")
         cluster = client.describe_cluster()
     if json:
         here = [one for one in cluster.partitions if (one.topic, one.index) == (topic, index)]
         print_json(here[0] if here else None)
         return
-    what = "is held by" if wait_s is not None else "is on its way to"
+    what = "has moved to" if wait_s is not None else "is being moved to"
     tell(f"{partition} {what} {', '.join(map(harmless, nodes))}")
 
 
@@ -163,36 +175,34 @@ def split(
         int | None,
         typer.Argument(
             metavar="[INDEX]",
-            help="The same without a slash: the topic, then the partition.",
+            help="The partition's number, if the first argument is only the topic.",
             show_default=False,
         ),
     ] = None,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Have a partition give half of its keys to a new one, while it is used."""
+    """Split a partition: a new one gets half of its keys. It stays available meanwhile."""
     topic, parent = _place(partition if index is None else f"{partition}/{index}")
     with connected(context, url) as client:
         child = client.split_partition(topic, parent)
     if json:
         print_json(child)
         return
-    tell(
-        f"half of the keys of {harmless(topic)}/{parent} go to partition {child.index} from now on"
-    )
+    tell(f"split {harmless(topic)}/{parent}: half of its keys now go to partition {child.index}")
 
 
 @app.command()
 def decommission(
     context: typer.Context,
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node.", show_default=False)],
-    cancel: Annotated[bool, typer.Option("--cancel", help="Let it stay after all.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the decommission.")] = False,
     wait: Wait = None,
     yes: Yes = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Empty a node, so that it can be stopped for good."""
+    """Move all replicas off a node, so that it can be removed."""
     wait_s = None if wait is None else seconds(wait)
 
     def held(cluster: ClusterInfo) -> int:
@@ -204,23 +214,23 @@ def decommission(
             typer.confirm(f"Move {count} away from {node}?", abort=True, err=True)
         client.decommission(node, cancel=cancel)
         if wait_s is not None and not cancel:
-            _wait(client, held, wait_s, f"{node} is not empty")
+            _wait(client, held, wait_s, f"{node} still has replicas")
         cluster = client.describe_cluster()
     if json:
         here = [one for one in cluster.nodes if one.id == node]
         print_json(here[0] if here else None)
     elif cancel:
-        tell(f"{node} stays")
+        tell(f"the decommission of {node} is cancelled")
     elif held(cluster):
-        tell(f"{node} is being emptied; see how far it is with: quiver cluster nodes")
+        tell(f"{node} is being decommissioned; see its progress with: quiver cluster nodes")
     else:
-        tell(f"{node} is empty: stop it whenever you like")
+        tell(f"{node} has no replicas left: it can be stopped")
 
 
 def _wait(
     client: Client, left: Callable[[ClusterInfo], int], wait_s: float, otherwise: str
 ) -> None:
-    """Look again until nothing is left to do, for so long at most."""
+    """Poll until nothing is left to do, at most ``wait_s``."""
     deadline = time.monotonic() + wait_s
     before = left(client.describe_cluster())
     with progress("moving", before) as advance:
@@ -228,14 +238,14 @@ def _wait(
             advance(before - now)
             before = now
             if time.monotonic() > deadline:
-                raise QuiverError(f"{otherwise} after {wait_s:g} s; it goes on by itself")
+                raise QuiverError(f"{otherwise} after {wait_s:g} s; the cluster continues with it")
             time.sleep(_LOOK_S)
 
 
 def _place(text: str) -> tuple[str, int]:
     topic, _, index = text.rpartition("/")
     if not topic or not (index.isascii() and index.isdigit()) or len(index) > 5:
-        raise InvalidSetting(f"not a partition: {text!r}; write it as orders/0")
+        raise InvalidSetting(f"{text!r} is not a partition; write it as orders/0")
     return topic, int(index)
 
 
@@ -245,9 +255,8 @@ def _lines(summary: Summary) -> list[str]:
         f"health      {summary.health}",
         f"nodes       {summary.nodes.alive} alive"
         + "".join(f", {one} is down" for one in summary.nodes.down)
-        + "".join(f", {one} is being emptied" for one in summary.nodes.draining),
+        + "".join(f", {one} is being decommissioned" for one in summary.nodes.draining),
         f"controller  {summary.controller or '-'}",
-        f"partitions  {parts.total:,}: {parts.led:,} with a leader, {parts.under_replicated:,} with "
-        f"replicas out of sync, {parts.below_min_in_sync:,} that take no durable publishes, "
-        f"{parts.moving:,} being moved",
+        f"partitions  {parts.total:,}: {parts.led:,} with a leader, {parts.under_replicated:,} "
+        f"under-replicated, {parts.below_min_in_sync:,} below min_in_sync, {parts.moving:,} moving",
     ]

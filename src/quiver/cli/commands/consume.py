@@ -1,6 +1,6 @@
-"""``quiver consume``: receive the messages of a queue or subscription, print and acknowledge them.
+"""``quiver consume``: receive messages of a queue or subscription, print and acknowledge them.
 
-The receiving is in ``consume_run``; here are the flags.
+This module has the flags; ``consume_run`` receives.
 """
 
 from __future__ import annotations
@@ -18,39 +18,51 @@ def consume(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)],
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="End after so many messages.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")
     ] = None,
     wait: Annotated[
         str | None,
-        typer.Option("--wait", metavar="TIME", help="End when nothing came for so long."),
+        typer.Option(
+            "--wait", metavar="TIME", help="Stop when no message arrived for this long, as in 5s."
+        ),
     ] = None,
     visibility: Annotated[
         str | None,
-        typer.Option("--visibility", metavar="TIME", help="How long to hold what is received."),
+        typer.Option(
+            "--visibility",
+            metavar="TIME",
+            help="How long a received message is hidden from other consumers, as in 30s. Default: "
+            "the queue's.",
+        ),
     ] = None,
     no_ack: Annotated[
-        bool, typer.Option("--no-ack", help="Only look: give everything back at the end.")
+        bool, typer.Option("--no-ack", help="Print only: return all messages at the end.")
     ] = False,
     nack: Annotated[
-        bool, typer.Option("--nack", help="Reject them, so that they are tried again.")
+        bool, typer.Option("--nack", help="Reject the messages, so that they are delivered again.")
     ] = False,
     error: Annotated[
-        str | None, typer.Option("--error", metavar="TEXT", help="With --nack: why.")
+        str | None,
+        typer.Option("--error", metavar="TEXT", help="With --nack: error text to store."),
     ] = None,
     delay: Annotated[
         str | None,
-        typer.Option("--delay", metavar="TIME", help="With --nack: when to try again, as in 1m."),
+        typer.Option(
+            "--delay",
+            metavar="TIME",
+            help="With --nack: time until the next delivery, as in 1m.",
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per message.")
     ] = False,
     url: UrlFlag = None,
 ) -> None:
-    """Receive messages, print them and acknowledge them, until interrupted."""
+    """Receive messages, print and acknowledge them, until Ctrl-C."""
     if nack and no_ack:
-        raise typer.BadParameter("--nack and --no-ack exclude each other", ctx=context)
+        raise typer.BadParameter("give --nack or --no-ack, not both", ctx=context)
     if not nack and (error is not None or delay is not None):
-        raise typer.BadParameter("--error and --delay are for --nack", ctx=context)
+        raise typer.BadParameter("--error and --delay need --nack", ctx=context)
     from quiver.cli.support.consume_run import Settling, Wanted, run  # noqa: PLC0415 - not for help
 
     wanted = Wanted(

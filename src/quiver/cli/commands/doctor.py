@@ -1,6 +1,6 @@
-"""``quiver doctor``: what is weak or wrong about a node's settings and the machine it is to run on.
+"""``quiver doctor``: check a node's settings and its machine.
 
-It changes nothing and needs no node. The settings are found as ``quiver serve`` finds them.
+It changes nothing and needs no running node. It reads the settings as ``quiver serve`` does.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from quiver.config import load_config
 def doctor(
     config: Annotated[
         str | None,
-        typer.Option("--config", metavar="FILE", envvar="QUIVER_CONFIG", help="Settings as TOML."),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar="QUIVER_CONFIG",
+            help="Read settings from this TOML file.",
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Where everything is stored.")
+        str | None, typer.Option("--data", metavar="DIR", help="Data folder of the node.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Set any setting. May be repeated."),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="End with 1 also if there are only warnings.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is weak or wrong: security, disk, clock, limits, ports, versions."""
+    """Check settings and machine: security, disk, clock, limits, ports and versions."""
     from quiver.cli.doctor.checks import examine  # noqa: PLC0415 - help does not need it
 
     flags = flags_of({"data": data}, settings or [])

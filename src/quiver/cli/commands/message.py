@@ -1,4 +1,4 @@
-"""``quiver message``: one message by its id, and where it stands with each subscription."""
+"""``quiver message``: show a message by its id, and its state in each subscription."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def message(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="The topic or queue.", show_default=False)],
     message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)
+        str, typer.Argument(metavar="ID", help="Id of the message.", show_default=False)
     ],
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Show a message, and what became of it."""
+    """Show a message and its state in each subscription."""
     check_id(message_id)
     with connected(context, url) as client:
         status = client.message_status(topic, message_id)
@@ -36,7 +36,7 @@ def message(
 
 
 def check_id(text: str) -> None:
-    """Whether this can be a message's id: it is wrong usage if it cannot."""
+    """Check the form of a message id; a wrong one is a usage error."""
     from quiver.model.message_id import parse_message_id  # noqa: PLC0415 - it loads numpy
 
     try:

@@ -1,4 +1,4 @@
-"""``quiver peek``: look at the pending messages of a queue or subscription; nothing changes."""
+"""``quiver peek``: print pending messages of a queue or subscription without receiving them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def peek(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)],
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=RECEIVE_MAX, help="How many at most.")
+        int, typer.Option("--limit", "-n", min=1, max=RECEIVE_MAX, help="Most messages to print.")
     ] = 10,
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", help="Only those in this state; may be repeated."),
+        typer.Option("--state", help="Print only messages in this state. May be repeated."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per message.")
     ] = False,
     url: UrlFlag = None,
 ) -> None:
-    """Look at the first pending messages of each partition."""
+    """Print the first pending messages without receiving them."""
     from quiver.cli.support.message_text import json_line, text_line  # noqa: PLC0415 - not for help
 
     with connected(context, url) as client:
@@ -50,4 +50,6 @@ def peek(
             else text_line(message, message.state, counted, names_topic=True)
         )
     if not messages and not json:
-        tell(f"{name} has no such messages" if state else f"{name} has no pending messages")
+        tell(
+            f"{name} has no messages in this state" if state else f"{name} has no pending messages"
+        )

@@ -23,64 +23,76 @@ run_app = typer.Typer(help="Run one of the pipelines.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
 
 PIPELINES = {
-    "archive": "topics into a table, by topic, date and hour",
-    "metrics": "key figures by window, into a topic and a table",
-    "logs": "log lines into a table, frequent errors into a topic of alerts",
-    "dedupe": "a copy of a topic without repetitions",
-    "dead-letters": "a report of what failed, and how to send it back",
-    "replay": "rows of a table back into a topic",
+    "archive": "write topics to a table, partitioned by topic, date and hour",
+    "metrics": "aggregate metrics by time window, into a topic and a table",
+    "logs": "write log lines to a table, and frequent errors to a topic",
+    "dedupe": "copy a topic without duplicates",
+    "dead-letters": "report dead letters, and how to redrive them",
+    "replay": "publish rows of a table to a topic",
 }
 
-TopicsArgument = Annotated[str, typer.Argument(help="A topic, or a pattern.", show_default=False)]
-ToFlag = Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the table is.")]
-IntoFlag = Annotated[str, typer.Option("--into", metavar="TOPIC", help="The topic to write to.")]
-FormatFlag = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="delta, iceberg or parquet.")
+TopicsArgument = Annotated[
+    str, typer.Argument(help="The topic, or a pattern of names.", show_default=False)
 ]
-WindowFlag = Annotated[str, typer.Option("--window", metavar="TIME", help="Length of a window.")]
+ToFlag = Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder of the table.")]
+IntoFlag = Annotated[str, typer.Option("--into", metavar="TOPIC", help="Topic to write to.")]
+FormatFlag = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="Table format: delta, iceberg or parquet.")
+]
+WindowFlag = Annotated[
+    str, typer.Option("--window", metavar="TIME", help="Length of a time window, as in '1 minute'.")
+]
 WatermarkFlag = Annotated[
-    str, typer.Option("--watermark", metavar="TIME", help="How late messages may come.")
+    str,
+    typer.Option(
+        "--watermark", metavar="TIME", help="How late a message may arrive, as in '1 minute'."
+    ),
 ]
 
 
 class CheckpointFlags:
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="FOLDER", help="Where progress is kept between runs."),
+        typer.Option(
+            "--checkpoint",
+            metavar="FOLDER",
+            help="Folder that stores the progress between runs.",
+        ),
     ] = None
 
 
 class StreamFlags:
-    """Of pipelines that go on until they are stopped."""
+    """Flags of pipelines that run until they are stopped."""
 
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there now is processed.")
+        bool, typer.Option("--once", help="Process the messages that exist now, then exit.")
     ] = False
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between batches.")] = (
-        "1 second"
-    )
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="Time between batches, as in '1 second'.")
+    ] = "1 second"
     subscription: Annotated[
         str | None,
         typer.Option(
             "--subscription",
             metavar="NAME",
-            help="Tell this subscription of the topics how far it has come: its lag is seen.",
+            help="Move this subscription along with the pipeline, so that its lag is the pipeline's.",
         ),
     ] = None
 
 
 class RunFlags:
-    """Of every pipeline."""
+    """Flags of every pipeline."""
 
-    master: Annotated[
-        str, typer.Option("--master", metavar="MASTER", help="The Spark cluster.")
-    ] = "local[*]"
+    master: Annotated[str, typer.Option("--master", metavar="MASTER", help="Spark master URL.")] = (
+        "local[*]"
+    )
     report: Annotated[
-        str | None, typer.Option("--report", metavar="FILE", help="Write a page with charts.")
+        str | None,
+        typer.Option("--report", metavar="FILE", help="Write an HTML report to this file."),
     ] = None
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", help="A further setting of Spark."),
+        typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting. May be repeated."),
     ] = None
     json: Json = False
     url: UrlFlag = None
@@ -99,15 +111,22 @@ def list_(json: Json = False) -> None:
 def tidy(
     context: typer.Context,
     idle: Annotated[
-        str, typer.Option("--idle", metavar="TIME", help="How long nothing was written.")
+        str,
+        typer.Option(
+            "--idle",
+            metavar="TIME",
+            help="Delete topics that had no writes for this long, as in 30d.",
+        ),
     ] = "30d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
+    ] = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Remove what queries leave behind that nobody starts again.
+    """Delete the internal topics of Spark queries that no longer run.
 
-    A query whose topics were removed cannot go on from its checkpoint.
+    A deleted query cannot continue from its checkpoint.
     """
     _require_spark()
     from quiver.spark.write.cleanup import remove_sinks, sinks  # noqa: PLC0415
@@ -133,12 +152,15 @@ def archive(
     topics: TopicsArgument,
     to: ToFlag,
     format_: FormatFlag = "parquet",
-    raw: Annotated[bool, typer.Option("--raw", help="Keep payloads as bytes.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Store payloads as bytes instead of parsing JSON.")
+    ] = False,
     schema: Annotated[
-        str | None, typer.Option("--schema", help="Of JSON payloads, as DDL or a file.")
+        str | None,
+        typer.Option("--schema", help="Schema of the JSON payloads, as DDL or as a file."),
     ] = None,
 ) -> None:
-    """Archive topics into a table."""
+    """Write topics to a table."""
     settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
@@ -157,7 +179,7 @@ def metrics(
     watermark: WatermarkFlag = "1 minute",
     format_: FormatFlag = "parquet",
 ) -> None:
-    """Compute key figures by window."""
+    """Aggregate metrics by time window."""
     settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.measuring import run_metrics  # noqa: PLC0415
 
@@ -165,8 +187,8 @@ def metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_
     )
     said = (
-        f"{count:,} messages measured; windows that ended {watermark} before the last of them "
-        f"are in {to} and in topic {into}"
+        f"{count:,} messages processed; windows that ended more than {watermark} before the last "
+        f"message are in {to} and in topic {into}"
     )
     _print(context, said, messages=count, to=to, into=into)
 
@@ -181,11 +203,16 @@ def logs(
     window: WindowFlag = "1 minute",
     watermark: WatermarkFlag = "1 minute",
     least: Annotated[
-        int, typer.Option("--least", min=1, help="How often an error comes to be an alert.")
+        int,
+        typer.Option(
+            "--least",
+            min=1,
+            help="Number of times an error must occur in a window to become an alert.",
+        ),
     ] = 5,
     format_: FormatFlag = "parquet",
 ) -> None:
-    """Aggregate log lines."""
+    """Write log lines to a table, and frequent errors to a topic."""
     settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_logs  # noqa: PLC0415
 
@@ -200,8 +227,8 @@ def logs(
         table_format=format_,
     )
     said = (
-        f"{count:,} lines in {to}; alerts of windows that ended {watermark} before the last of them "
-        f"are in topic {into}"
+        f"{count:,} lines written to {to}; alerts of windows that ended more than {watermark} "
+        f"before the last line are in topic {into}"
     )
     _print(context, said, messages=count, to=to, into=into)
 
@@ -213,19 +240,25 @@ def dedupe(
     topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
     into: IntoFlag,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="SQL", help="What makes messages the same.")
+        str | None,
+        typer.Option("--by", metavar="SQL", help="SQL expression that is equal for duplicates."),
     ] = None,
     within: Annotated[
-        str, typer.Option("--within", metavar="TIME", help="How far apart repetitions come.")
+        str,
+        typer.Option(
+            "--within",
+            metavar="TIME",
+            help="Longest time between duplicates, as in '10 minutes'.",
+        ),
     ] = "10 minutes",
 ) -> None:
-    """Copy a topic without repetitions."""
+    """Copy a topic without duplicates."""
     settings = _settings(context, f"{into}-checkpoint")
     from quiver.spark.pipelines.runs import run_dedupe  # noqa: PLC0415
 
     same = {} if by is None else {"by": by}
     count = run_dedupe(settings, topic, into, within=within, **same)
-    said = f"{count:,} messages of {topic} looked at; the copy is topic {into}"
+    said = f"{count:,} messages of {topic} read; the copy is topic {into}"
     _print(context, said, messages=count, into=into)
 
 
@@ -233,9 +266,14 @@ def dedupe(
 @with_flags(RunFlags)
 def dead_letters(
     context: typer.Context,
-    topics: Annotated[str, typer.Argument(help="Dead-letter topics, as a pattern.")] = r".*\.dlq",
+    topics: Annotated[str, typer.Argument(help="Pattern of the dead-letter topics.")] = r".*\.dlq",
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FOLDER", help="Write the groups there too.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FOLDER",
+            help="Also write the groups to a table in this folder.",
+        ),
     ] = None,
     window: WindowFlag = "1 hour",
 ) -> None:
@@ -255,17 +293,21 @@ def dead_letters(
 @with_flags(CheckpointFlags, RunFlags)
 def replay(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FOLDER", help="The table.")],
+    source: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the table.")],
     into: IntoFlag,
     format_: FormatFlag = "parquet",
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this holds.")
+        str | None,
+        typer.Option("--where", metavar="SQL", help="SQL condition that rows must meet."),
     ] = None,
     per_second: Annotated[
-        int, typer.Option("--rate", min=1, help="Messages each second, at most.")
+        int, typer.Option("--rate", min=1, help="Most messages per second.")
     ] = 10_000,
 ) -> None:
-    """Replay a table into a topic. The name of the checkpoint is the name of the replay."""
+    """Publish rows of a table to a topic.
+
+    The checkpoint identifies the replay: run again with the same one, it continues.
+    """
     settings = _settings(context, f"{os.path.basename(os.path.abspath(source))}-to-{into}")
     from quiver.spark.pipelines.runs import run_replay  # noqa: PLC0415
 
@@ -290,7 +332,7 @@ def replay(
 
 
 def _print(context: typer.Context, said: str, **values: object) -> None:
-    """How a run ended."""
+    """Print the result of a run."""
     if context.params["json"]:
         print_json(values)
     else:
@@ -298,9 +340,9 @@ def _print(context: typer.Context, said: str, **values: object) -> None:
 
 
 def _settings(context: typer.Context, checkpoint: str) -> PipelineSettings:
-    """What was said on the command line, once node, Java and Spark are known to be there.
+    """The settings from the flags, after a check that the node, Java and Spark are available.
 
-    ``checkpoint`` is where progress is kept unless that was said too.
+    ``checkpoint`` is the default folder for progress.
     """
     _require_spark()
     from quiver.spark.pipelines.runner import PipelineSettings  # noqa: PLC0415
@@ -333,5 +375,5 @@ def _require_spark() -> None:
         import_module("quiver.spark.pipelines")  # Spark only when needed
     except ModuleNotFoundError as error:
         raise InvalidSetting(
-            f"pipelines need the package {error.name}: pip install 'quivermq[spark]'"
+            f"pipelines need the package {error.name}: install it with: pip install 'quivermq[spark]'"
         ) from error

@@ -1,4 +1,4 @@
-"""``quiver plan``: how many nodes, partitions and disks a workload needs, from a measurement."""
+"""``quiver plan``: compute the nodes, partitions and disks for a workload, from a measurement."""
 
 from __future__ import annotations
 
@@ -19,50 +19,86 @@ if TYPE_CHECKING:
 
 def plan(
     rate: Annotated[
-        str, typer.Option("--rate", metavar="RATE", help="Messages: 100000 (a second), 1e9/d.")
+        str,
+        typer.Option(
+            "--rate",
+            metavar="RATE",
+            help="Messages per second, as in 100000, or per day, as in 1e9/d.",
+        ),
     ],
     size: Annotated[
-        str | None, typer.Option("--size", metavar="SIZE", help="Payload; else the sample's mean.")
+        str | None,
+        typer.Option(
+            "--size",
+            metavar="SIZE",
+            help="Payload size, as in 1KB. Default: the mean of the sample.",
+        ),
     ] = None,
     retention: Annotated[
-        str, typer.Option("--retention", metavar="TIME", help="How long messages are kept.")
+        str,
+        typer.Option("--retention", metavar="TIME", help="How long messages are kept, as in 7d."),
     ] = "7d",
-    replicas: Annotated[int, typer.Option("--replicas", help="Copies of each message.")] = 3,
+    replicas: Annotated[int, typer.Option("--replicas", help="Replicas of each partition.")] = 3,
     subscriptions: Annotated[
-        int, typer.Option("--subscriptions", help="How often each message is delivered.")
+        int,
+        typer.Option("--subscriptions", help="Number of subscriptions that receive every message."),
     ] = 1,
     consumers: Annotated[
-        int, typer.Option("--consumers", help="Members of the largest consumer group.")
+        int, typer.Option("--consumers", help="Number of consumers in the largest group.")
     ] = 1,
-    peak: Annotated[float, typer.Option("--peak", help="The busiest moment over the average.")] = 1,
+    peak: Annotated[
+        float, typer.Option("--peak", help="Peak rate divided by the average rate.")
+    ] = 1,
     sample: Annotated[
         str | None,
-        typer.Option("--sample", metavar="FILE", help="Messages, one a line, to be packed."),
+        typer.Option(
+            "--sample",
+            metavar="FILE",
+            help="File with sample messages, one on each line, to measure compression with.",
+        ),
     ] = None,
     compression: Annotated[
-        Compression, typer.Option("--compression", help="Of what the sample is packed with.")
+        Compression, typer.Option("--compression", help="Compression to plan with; needs --sample.")
     ] = Compression.ZSTD,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=100_000, help="Messages of the sample in a batch.")
+        int,
+        typer.Option(
+            "--batch", min=1, max=100_000, help="Number of sample messages in each batch."
+        ),
     ] = 500,
     utilisation: Annotated[
-        float, typer.Option("--utilisation", help="How busy a node may be at the peak.")
+        float,
+        typer.Option(
+            "--utilisation", help="Highest utilisation of a node at the peak, 0.05 to 0.95."
+        ),
     ] = 0.6,
     node_disk: Annotated[
-        str | None, typer.Option("--node-disk", metavar="SIZE", help="The disk of a node.")
+        str | None,
+        typer.Option("--node-disk", metavar="SIZE", help="Disk size of a node, as in 4TB."),
     ] = None,
     node_network: Annotated[
-        str, typer.Option("--node-network", metavar="SIZE", help="Bytes a second, each way.")
+        str,
+        typer.Option(
+            "--node-network",
+            metavar="SIZE",
+            help="Network bandwidth of a node in bytes per second, each way.",
+        ),
     ] = "1.25GB",
     round_trip: Annotated[
-        str, typer.Option("--round-trip", metavar="TIME", help="Between two nodes.")
+        str,
+        typer.Option(
+            "--round-trip",
+            metavar="TIME",
+            help="Network round trip between two nodes, as in 500us.",
+        ),
     ] = "500us",
     measurement: Annotated[
-        str, typer.Option("--measurement", metavar="FILE", help="From quiver bench --save.")
+        str,
+        typer.Option("--measurement", metavar="FILE", help="File written by quiver bench --save."),
     ] = DEFAULT_FILE,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say how many nodes, partitions and disks a workload needs, and what breaks first."""
+    """Compute the nodes, partitions and disks that a workload needs, and its first bottleneck."""
     measured = load(measurement)
     packing = None if sample is None else _packing(sample, batch)
     if size is not None:
@@ -70,7 +106,9 @@ def plan(
     elif packing is not None:
         size_of_one = packing.mean_bytes
     else:
-        raise InvalidSetting("how large is a message? give --size, or messages with --sample")
+        raise InvalidSetting(
+            "the message size is missing: give --size, or --sample with sample messages"
+        )
     workload = Workload(
         rate_per_s=rate_per_s(rate),
         peak=peak,

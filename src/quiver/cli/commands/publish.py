@@ -1,7 +1,7 @@
-"""``quiver publish``: messages from the command line, a file or standard input into a topic.
+"""``quiver publish``: publish messages from arguments, a file or standard input.
 
-Messages are sent while earlier ones are still being stored, and the command ends well only when
-every one of them is. With ``--producer-name`` a rerun after an interruption stores nothing twice.
+Messages are pipelined. The command succeeds only when all of them are stored. With
+``--producer-name``, a rerun after an interruption stores nothing twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quiver.client.producer.outgoing import MessageOptions
 
 UNCONFIRMED_MAX = 10_000
-"""How many messages may be on their way before the first of them is waited for."""
+"""Most messages sent and not yet confirmed."""
 
 
 def publish(
@@ -37,48 +37,65 @@ def publish(
         list[str] | None,
         typer.Argument(
             metavar="[PAYLOAD]...",
-            help="One message each; - reads lines from standard input.",
+            help="Payload of a message. - reads lines from standard input.",
             show_default=False,
         ),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", metavar="PATH", help="One message per line; - is standard input."),
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            help="Publish each line of this file. - is standard input.",
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="The key of every message.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Key of every message.")] = None,
     key_field: Annotated[
         str | None,
-        typer.Option("--key-field", metavar="NAME", help="Take the key from this JSON field."),
+        typer.Option(
+            "--key-field",
+            metavar="NAME",
+            help="Take each key from this field of the JSON payload.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header. May be repeated."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", min=0, max=9, help="9 is delivered first.")
+        int | None, typer.Option("--priority", min=0, max=9, help="Priority. 9 is delivered first.")
     ] = None,
     delay: Annotated[
-        str | None, typer.Option("--delay", metavar="TIME", help="Deliver later, as in 1h.")
+        str | None,
+        typer.Option("--delay", metavar="TIME", help="Deliver after this time, as in 1h."),
     ] = None,
     acks: Annotated[
-        Acks | None, typer.Option("--acks", help="Whom to wait for, instead of the topic's choice.")
+        Acks | None,
+        typer.Option(
+            "--acks",
+            help="Override the topic's acks: which replicas must store a message.",
+        ),
     ] = None,
     producer_name: Annotated[
         str | None,
         typer.Option(
             "--producer-name",
             metavar="NAME",
-            help="Number the lines under this name: run again, it stores nothing twice.",
+            help="Number the lines under this name, so that a second run stores nothing twice.",
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print where each message was stored, one per line.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Print the position of each stored message, one JSON object per line.",
+        ),
     ] = False,
     url: UrlFlag = None,
 ) -> None:
-    """Publish messages: as arguments, from a file, or from standard input, one per line."""
+    """Publish messages from arguments, a file or standard input."""
     if key is not None and key_field is not None:
-        raise typer.BadParameter("--key and --key-field exclude each other", ctx=context)
+        raise typer.BadParameter("give --key or --key-field, not both", ctx=context)
     source = _source(context, payloads or [], file)
     options = _options(header or [], priority, delay)
     publishing = _Publishing(topic, json=json)
@@ -97,7 +114,7 @@ def publish(
 
 
 def _options(header: list[str], priority: int | None, delay: str | None) -> MessageOptions:
-    """What was given, and nothing else: a message without options takes the short way."""
+    """The options that were given."""
     options: MessageOptions = {}
     if header:
         options["headers"] = parse_pairs(header, "header")
@@ -117,7 +134,7 @@ def _source(context: typer.Context, payloads: list[str], file: str | None) -> It
         return (Line(number, text.encode()) for number, text in enumerate(payloads, 1))
     if file is None and sys.stdin.isatty():
         raise typer.BadParameter(
-            "no messages: give a PAYLOAD or --file, or pipe lines in", ctx=context
+            "there is nothing to publish: give a PAYLOAD or --file, or pipe lines in", ctx=context
         )
     return _lines(file or "-")
 
@@ -128,10 +145,10 @@ def _lines(path: str) -> Iterator[Line]:
 
 
 class _Publishing:
-    """Keeps the number of unconfirmed messages within bounds, and tells at the end what was stored.
+    """Bounds the number of unconfirmed messages, and prints a summary at the end.
 
-    It outlives the producer: when the block ends every message is settled, also after a mistake
-    half-way, and the count tells how far it came.
+    It outlives the producer: when its block ends, every message is confirmed or failed, so the
+    counts are final even after an error.
     """
 
     def __init__(self, topic: str, *, json: bool) -> None:
@@ -173,7 +190,7 @@ class _Publishing:
         text = f"published {plural(self._stored, 'message')}"
         text += f" to {self._topic}"
         if self._duplicates:
-            text += f"; {self._duplicates:,} had been stored before"
+            text += f"; {self._duplicates:,} were duplicates"
         if total > 1:
             taken_s = max(time.monotonic() - self._started_s, 1e-9)
             text += f" in {taken_s:.2f} s ({total / taken_s:,.0f} per second)"

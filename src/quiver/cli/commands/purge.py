@@ -1,4 +1,4 @@
-"""``quiver purge``: be done with the pending messages of a queue or subscription."""
+"""``quiver purge``: discard the pending messages of a queue or subscription."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ def purge(
     name: Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)],
     filter: Annotated[
         str | None,
-        typer.Option("--filter", metavar="FILTER", help="Only what matches, as in priority < 5."),
+        typer.Option(
+            "--filter",
+            metavar="FILTER",
+            help="Discard only messages that match, as in 'priority < 5'.",
+        ),
     ] = None,
     yes: Yes = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Acknowledge everything that is pending, unread, whoever has it."""
+    """Discard the pending messages of a queue or subscription, leased ones too."""
     if filter is not None:
         from quiver.model.filter import parse_filter  # noqa: PLC0415 - it loads pyarrow
 
@@ -32,7 +36,7 @@ def purge(
     with connected(context, url) as client:
         if not yes:
             left = plural(pending(client.describe_subscription(name)), "pending message")
-            which = left if filter is None else f"what matches of {left}"
+            which = left if filter is None else f"the matching ones of {left}"
             typer.confirm(f"Purge {which} of {name}? This cannot be undone", abort=True, err=True)
         count = client.purge(name, filter=filter)
     if json:

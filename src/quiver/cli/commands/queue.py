@@ -1,4 +1,4 @@
-"""``quiver queue``: topics with a built-in subscription of the same name, which workers share."""
+"""``quiver queue``: manage queues. A queue is a topic with a subscription of the same name."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ def create(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
-        int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+        int, typer.Option(help="Number of partitions.", min=1, max=PARTITIONS_MAX)
     ] = 1,
     *,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+        bool,
+        typer.Option(
+            "--if-not-exists", help="Succeed if it exists already with the same settings."
+        ),
     ] = False,
     json: Json = False,
     url: UrlFlag = None,
@@ -56,7 +59,7 @@ def create(
         info = client.create_queue(
             name, partitions=partitions, exist_ok=if_not_exists, **of_topic, **settings
         )
-    _print_changed(info, "there is a" if if_not_exists else "created", json=json)
+    _print_changed(info, "found or created" if if_not_exists else "created", json=json)
 
 
 @app.command()
@@ -68,14 +71,14 @@ def alter(
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Change the settings of a queue; what is not given stays as it is."""
+    """Change settings of a queue. Settings that are not given stay the same."""
     of_topic = topic_options.settings_from(context.params)
     settings = subscription_options.settings_from(context.params)
     if not of_topic and not settings:
         raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
     with connected(context, url) as client:
         info = described(client, name, is_queue=True)
-        # checked first, so that a mistake there does not leave the topic altered alone
+        # checked first, so that an error there does not leave only the topic altered
         subscription_options.check_changes(info.settings, settings)
         if of_topic:
             client.alter_topic(name, **of_topic)
@@ -86,7 +89,7 @@ def alter(
 
 @app.command("list")
 def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
-    """List the queues."""
+    """List queues."""
     with connected(context, url) as client:
         infos = [info for info in client.list_subscriptions() if info.is_queue]
     print_listing(
@@ -111,7 +114,7 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
 
 @app.command()
 def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
-    """Show settings, how many messages are in which state, and the members of the group."""
+    """Show a queue's settings, its messages by state and its consumer group."""
     with connected(context, url) as client:
         info = described(client, name, is_queue=True)
         topic = client.describe_topic(name)
@@ -127,13 +130,16 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 @app.command()
 @with_flags(SeekFlags)
 def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
-    """Go on at another place: what is before is done with, what is after is delivered (again)."""
+    """Move a queue to another position.
+
+    Messages before the position are acknowledged. Messages after it are delivered, again if need be.
+    """
     go_on(context, name, url, is_queue=True)
 
 
 @app.command()
 def delete(context: typer.Context, name: Name, yes: Yes = False, url: UrlFlag = None) -> None:
-    """Delete a queue and every message in it; its dead letters stay."""
+    """Delete a queue and all its messages. Its dead-letter queue stays."""
     with connected(context, url) as client:
         described(client, name, is_queue=True)
         if not yes:

@@ -1,4 +1,4 @@
-"""``quiver redrive``: send the dead letters of a queue or subscription back to be tried again."""
+"""``quiver redrive``: send dead letters back to their queue or subscription."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ def redrive(
     name: Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="TOPIC", help="Send them there, not where they came from."),
+        typer.Option("--to", metavar="TOPIC", help="Send them to this topic instead."),
     ] = None,
     filter: Annotated[
         str | None,
         typer.Option(
-            "--filter", metavar="FILTER", help="Only what matches, as in last_error like 'card%'."
+            "--filter",
+            metavar="FILTER",
+            help="Send only messages that match, as in \"last_error like 'card%'\".",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count what would be sent.")
+        bool, typer.Option("--dry-run", help="Only count the messages that would be sent.")
     ] = False,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Send at most so many a second.")
+        float | None, typer.Option("--rate", min=0.001, help="Most messages to send per second.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Send at most so many.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Most messages to send.")
     ] = None,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Send dead letters back to the subscription that failed with them."""
+    """Send dead letters back to their queue or subscription."""
     if filter is not None:
         from quiver.model.filter import parse_filter  # noqa: PLC0415 - it loads pyarrow
 
@@ -62,13 +64,13 @@ def redrive(
                 )
             except BaseException:
                 if sent.count:
-                    tell(f"sent at least {plural(sent.count, 'dead letter')} before it ended")
+                    tell(f"sent at least {plural(sent.count, 'dead letter')} before the error")
                 raise
     _print_count("sent", sent.count, to, json=json)
 
 
 class _Sent:
-    """How many were sent so far, as the client tells it."""
+    """Counts what was sent so far."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self._advance = advance

@@ -1,7 +1,7 @@
 """``quiver serve``: run a node until SIGTERM or SIGINT.
 
-The only command that imports the server. Settings come from defaults, ``--config``, the environment
-and flags, in this order, and every mistake in them is told before anything is opened.
+This is the only command that imports the server. Settings come from defaults, ``--config``, the
+environment and flags, in this order. All mistakes in them are reported before anything is opened.
 """
 
 from __future__ import annotations
@@ -41,64 +41,94 @@ FLAGS = {
 def serve(
     config: Annotated[
         str | None,
-        typer.Option("--config", metavar="FILE", envvar="QUIVER_CONFIG", help="Settings as TOML."),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar="QUIVER_CONFIG",
+            help="Read settings from this TOML file.",
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Where everything is stored.")
+        str | None, typer.Option("--data", metavar="DIR", help="Data folder of the node.")
     ] = None,
     http: Annotated[
         str | None,
         typer.Option(
-            "--http", metavar="HOST:PORT", help="Where HTTP is spoken; port 0: any free; or off."
+            "--http",
+            metavar="HOST:PORT",
+            help="Address for HTTP and WebSocket. Port 0 takes a free port; off disables HTTP.",
         ),
     ] = None,
     native: Annotated[
         str | None,
         typer.Option(
-            "--native", metavar="HOST:PORT", help="Where clients connect; port 0: any free."
+            "--native",
+            metavar="HOST:PORT",
+            help="Address for the native protocol, which clients use. Port 0 takes a free port.",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="What the node is called.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the node.")
     ] = None,
     role: Annotated[
         str | None,
-        typer.Option("--role", metavar="ROLE", help="broker, or forwarder, which stores nothing."),
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="broker or forwarder. A forwarder stores nothing and serves HTTP for --upstream.",
+        ),
     ] = None,
     upstream: Annotated[
         str | None,
-        typer.Option("--upstream", metavar="URL", help="The nodes behind a forwarder."),
+        typer.Option("--upstream", metavar="URL", help="URL of the nodes that a forwarder serves."),
     ] = None,
     log_level: Annotated[
         str | None,
-        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error."),
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="Lowest level to log: debug, info, warning or error.",
+        ),
     ] = None,
     log_format: Annotated[
-        str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, pretty or json.")
+        str | None,
+        typer.Option(
+            "--log-format",
+            metavar="FORMAT",
+            help="Log format: auto, pretty or json.",
+        ),
     ] = None,
     authentication: Annotated[
-        bool, typer.Option("--authentication", help="Ask clients for a token or certificate.")
+        bool, typer.Option("--authentication", help="Require a token or a client certificate.")
     ] = False,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let other machines in without authentication.")
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Allow other machines to connect without authentication.",
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Set any setting. May be repeated."),
     ] = None,
     ready_file: Annotated[
         str | None,
         typer.Option(
             "--ready-file",
             metavar="PATH",
-            help="Write pid and address there as JSON once listening.",
+            help="When the node listens, write its process id and addresses to this file as JSON.",
         ),
     ] = None,
     check_config: Annotated[
-        bool, typer.Option("--check-config", help="Show the resulting settings, or the mistakes.")
+        bool, typer.Option("--check-config", help="Check the settings, print them and exit.")
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print every setting as commented TOML.")
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Print every setting as commented TOML and exit.",
+        ),
     ] = False,
 ) -> None:
     """Run a node."""
@@ -128,12 +158,12 @@ def serve(
 
 
 def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
-    """What flags say about settings."""
+    """The settings that the flags give."""
     flags = []
     for pair in pairs:
         setting, equals, value = pair.partition("=")
         if not equals:
-            raise InvalidSetting(f"--set: write it as name=value, not {pair!r}")
+            raise InvalidSetting(f"--set: write {pair!r} as NAME=VALUE")
         flags.append(Given(setting=setting, value=value, origin="--set"))
     for setting, flag in FLAGS.items():
         if (text := given.get(setting)) is not None:
@@ -183,19 +213,19 @@ def load_structlog() -> None:
 
 
 def _say(lines: list[str]) -> None:
-    """To standard output: standard error carries the log. A node runs even if nobody reads it."""
+    """Print to standard output (standard error carries the log). A closed output is ignored."""
     with contextlib.suppress(OSError):
         print(*lines, sep="\n", flush=True)
 
 
 def _welcome(native: Address | None, http: Address | None, config: NodeConfig) -> list[str]:
-    """Where the node listens, and something to try."""
+    """The node's addresses, and commands to try."""
     is_secure = bool(config.security.tls_certificate)
     lines = [] if native is None else _native_examples(native, config, is_secure)
     if http is not None:
         url = f"{'https' if is_secure else 'http'}://{http}"
         lines.append(
-            f"HTTP is at {url}, the console at {url}/console, a page to try it at {url}/docs"
+            f"HTTP is at {url}, the console at {url}/console, the API reference at {url}/docs"
         )
     return lines
 
@@ -216,7 +246,7 @@ def _native_examples(address: Address, config: NodeConfig, is_secure: bool) -> l
 
 
 def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:
-    """Whole or not at all: whoever waits for the file may read it as soon as it is there."""
+    """Write the file atomically: a program that waits for it may read it as soon as it exists."""
     listening = {"native": native, "http": http}
     addresses = {name: str(address) for name, address in listening.items() if address}
     content = json.dumps({"pid": os.getpid(), **addresses}) + "\n"
@@ -233,14 +263,18 @@ def _explained(error: OSError, config: NodeConfig) -> Exception:
             f"cannot listen on {address}: the address is in use; choose another with {flag}"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return QuiverError(f"cannot listen on {address}: this machine has no such address")
+        return QuiverError(
+            f"cannot listen on {address}: this machine has no such address; choose another with {flag}"
+        )
     if error.errno == errno.EACCES and error.filename is None:
-        return QuiverError(f"cannot listen on {address}: not permitted")
+        return QuiverError(
+            f"cannot listen on {address}: permission denied; choose another port with {flag}"
+        )
     return error
 
 
 def _address_in(error: OSError, config: NodeConfig) -> tuple[Address, str]:
-    """Which of the two addresses could not be listened on: the error's text names it."""
+    """The address that could not be bound, and its flag. The error's text names the address."""
     http = config.http
     if http is not None and f"'{http.host}', {http.port}" in str(error):
         return http, "--http"

@@ -1,6 +1,6 @@
-"""``quiver sim``: a whole cluster in this process, on virtual time, with everything going wrong.
+"""``quiver sim``: simulate a cluster with faults, in this process and on virtual time.
 
-For those who work on Quiver: a seed that fails here fails everywhere, in the same way.
+It is for developers of Quiver, and hidden from ``quiver --help``. A seed always gives the same run.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ _SEEDS = 1 << 31
 def sim(
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, max=_SEEDS, help="Play this seed and tell its story."),
+        typer.Option("--seed", min=0, max=_SEEDS, help="Run this seed and print its events."),
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", min=1, max=10_000_000, help="How many seeds, from --seed on.")
+        int,
+        typer.Option(
+            "--count", min=1, max=10_000_000, help="Number of seeds to run, starting at --seed."
+        ),
     ] = 1,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.1, max=1e6, help="Go on with new seeds for so long."),
+        typer.Option("--seconds", min=0.1, max=1e6, help="Run new seeds for this many seconds."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one line for a seed.")
+        bool, typer.Option("--json", help="Print one JSON object for each seed.")
     ] = False,
 ) -> None:
-    """Simulate a cluster from a seed; exit code 1 if anything is found."""
+    """Simulate a cluster with faults, from a seed (for developers of Quiver).
+
+    The exit code is 1 if a seed breaks a guarantee.
+    """
     from quiver.testing.simulator.search import outcomes, shortest, told  # noqa: PLC0415
 
     first = seed if seed is not None else random.SystemRandom().randrange(_SEEDS)

@@ -1,4 +1,4 @@
-"""``quiver subscription``: named readers of topics, each with its own progress."""
+"""``quiver subscription``: manage subscriptions. Each reads topics with its own progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The subscription.", show_default=False)]
-_TOPIC_HELP = "A topic to read, or a pattern such as 'orders.*'; may be repeated."
+_TOPIC_HELP = "Topic to read, or a pattern such as 'orders.*'. May be repeated."
 
 
 @app.command()
@@ -36,12 +36,15 @@ def create(
         typer.Option(
             "--from",
             metavar="WHERE",
-            help="Begin at earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
+            help="Start position: earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
         ),
     ] = "latest",
     *,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+        bool,
+        typer.Option(
+            "--if-not-exists", help="Succeed if it exists already with the same settings."
+        ),
     ] = False,
     json: Json = False,
     url: UrlFlag = None,
@@ -53,7 +56,7 @@ def create(
         info = client.create_subscription(
             name, topic, start=start, exist_ok=if_not_exists, **settings
         )
-    _print_changed(info, "there is a" if if_not_exists else "created", json=json)
+    _print_changed(info, "found or created" if if_not_exists else "created", json=json)
 
 
 @app.command()
@@ -68,7 +71,7 @@ def alter(
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Change the settings of a subscription; what is not given stays as it is."""
+    """Change settings of a subscription. Settings that are not given stay the same."""
     changes = flags.settings_from(context.params)
     if topic:
         changes["topics"] = topic
@@ -82,13 +85,13 @@ def alter(
 
 @app.command("list")
 def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
-    """List the subscriptions; queues are listed by `quiver queue list`."""
+    """List subscriptions. For queues see `quiver queue list`."""
     with connected(context, url) as client:
         infos = [info for info in client.list_subscriptions() if not info.is_queue]
     print_listing(
         infos,
         json=json,
-        none="there are no subscriptions; create one with: quiver subscription create NAME -t TOPIC",
+        none="there are no subscriptions yet; create one with: quiver subscription create NAME -t TOPIC",
         columns=(
             *("SUBSCRIPTION", "TOPICS", "ORDERING", "GUARANTEE"),
             *("VISIBILITY", "FILTER", "CREATED"),
@@ -107,7 +110,7 @@ def list_(context: typer.Context, json: Json = False, url: UrlFlag = None) -> No
 
 @app.command()
 def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
-    """Show settings, how many messages are in which state, and the members of the group."""
+    """Show a subscription's settings, its messages by state and its consumer group."""
     with connected(context, url) as client:
         info = described(client, name, is_queue=False)
     if json:
@@ -120,7 +123,10 @@ def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFla
 @app.command()
 @with_flags(SeekFlags)
 def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
-    """Go on at another place: what is before is done with, what is after is delivered (again)."""
+    """Move a subscription to another position.
+
+    Messages before the position are acknowledged. Messages after it are delivered, again if need be.
+    """
     go_on(context, name, url, is_queue=False)
 
 
@@ -131,7 +137,7 @@ def delete(
     yes: Yes = False,
     url: UrlFlag = None,
 ) -> None:
-    """Delete a subscription and its progress; the messages stay in their topics."""
+    """Delete a subscription and its progress. The messages stay in their topics."""
     with connected(context, url) as client:
         info = described(client, name, is_queue=False)
         if not yes:

@@ -1,4 +1,4 @@
-"""``quiver token``: create, list and revoke tokens, on a node or in the folder of one that is down."""
+"""``quiver token``: manage tokens, on a node or in the data folder of a stopped one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataFlag = Annotated[
     str | None,
-    typer.Option("--data", metavar="DIR", help="The data folder of a node that is not running."),
+    typer.Option("--data", metavar="DIR", help="Data folder of a stopped node, instead of --url."),
 ]
 
 
 class Tokens(Protocol):
-    """Where tokens are: a node, or a folder."""
+    """A store of tokens: a node, or a data folder."""
 
     async def create_token(
         self,
@@ -46,23 +46,30 @@ class Tokens(Protocol):
 @app.command()
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Whom it stands for.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the token's owner.", show_default=False)],
     grant: Annotated[
         list[str] | None,
-        typer.Option("--grant", metavar="GRANT", help="As in publish:orders.*; may be repeated."),
+        typer.Option(
+            "--grant",
+            metavar="GRANT",
+            help="A permission, as in publish:orders.*. May be repeated.",
+        ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="After how long, as in 30d.")
+        str | None,
+        typer.Option("--expires", metavar="TIME", help="Time until the token expires, as in 30d."),
     ] = None,
     certificate: Annotated[
         bool,
-        typer.Option("--certificate", help="For client certificates of this name: no token."),
+        typer.Option(
+            "--certificate", help="Give the grants to client certificates of this name: no token."
+        ),
     ] = False,
     json: Json = False,
     data: DataFlag = None,
     url: UrlFlag = None,
 ) -> None:
-    """Create a token and print it. It is not shown again."""
+    """Create a token and print it. It cannot be shown again."""
     if not grant:
         raise typer.BadParameter("give at least one --grant, as in --grant 'publish:orders.*'")
     if expires is not None:
@@ -76,17 +83,17 @@ def create(
     if json:
         print_json({"token": token, "info": info})
     elif token is None:
-        tell(f"client certificates of {name} have these grants from now on (id {info.id})")
+        tell(f"client certificates of {name} now have these grants (id {info.id})")
     else:
         print_line(token)
-        tell(f"keep it: it is not shown again. Its id is {info.id}")
+        tell(f"save the token: it cannot be shown again. Its id is {info.id}")
 
 
 @app.command("list")
 def list_(
     context: typer.Context, json: Json = False, data: DataFlag = None, url: UrlFlag = None
 ) -> None:
-    """List the tokens; their secrets are not known to anybody."""
+    """List tokens, without their secrets."""
 
     async def found() -> list[TokenInfo]:
         async with _tokens(context, url, data) as tokens:
@@ -112,11 +119,16 @@ def list_(
 @app.command()
 def revoke(
     context: typer.Context,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed.", show_default=False)],
+    token_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of the token, from quiver token list.", show_default=False
+        ),
+    ],
     data: DataFlag = None,
     url: UrlFlag = None,
 ) -> None:
-    """Revoke a token: it counts no more, also where it is in use."""
+    """Revoke a token. It stops working at once, on open connections too."""
 
     async def done() -> None:
         async with _tokens(context, url, data) as tokens:

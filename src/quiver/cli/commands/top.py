@@ -1,6 +1,6 @@
-"""``quiver top``: what goes on in a node, live on the whole terminal, or once for a program.
+"""``quiver top``: watch a node live on the terminal, or print one sample.
 
-The sampling and the terminal are in ``topping``; here are the flags.
+This module has the flags; ``quiver.cli.top`` samples and draws.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ INTERVAL_S_MIN, INTERVAL_S_MAX = 0.5, 3600.0
 def top(
     context: typer.Context,
     interval: Annotated[
-        str, typer.Option("--interval", metavar="TIME", help="Between two samples.")
+        str, typer.Option("--interval", metavar="TIME", help="Time between samples, as in 5s.")
     ] = "1s",
     sort: Annotated[
         str | None,
-        typer.Option("--sort", metavar="COLUMN", help="As in the header: lag, oldest, name, …"),
+        typer.Option(
+            "--sort",
+            metavar="COLUMN",
+            help="Column to sort by: lag, oldest, name, …",
+        ),
     ] = None,
     topics: Annotated[
-        bool, typer.Option("--topics", help="Begin with topics, not with queues.")
+        bool, typer.Option("--topics", help="Show topics first instead of queues.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Print one sample, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Watch a node: rates, depths, ages, latency and alerts. Without a terminal, once."""
+    """Watch a node: rates, lag, age of the oldest message, latency and alerts."""
     from quiver.cli.top.run import show  # noqa: PLC0415 - not for help
     from quiver.cli.top.view import View  # noqa: PLC0415
 

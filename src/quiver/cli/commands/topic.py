@@ -33,11 +33,14 @@ def create(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
-        int, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+        int, typer.Option(help="Number of partitions.", min=1, max=PARTITIONS_MAX)
     ] = 1,
     *,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Accept one that has the same settings.")
+        bool,
+        typer.Option(
+            "--if-not-exists", help="Succeed if it exists already with the same settings."
+        ),
     ] = False,
     json: Json = False,
     url: UrlFlag = None,
@@ -46,7 +49,7 @@ def create(
     settings = flags.new_settings(context.params, partitions)
     with connected(context, url) as client:
         topic = client.create_topic(name, partitions=partitions, exist_ok=if_not_exists, **settings)
-    _print_changed(topic, "there is a" if if_not_exists else "created", json=json)
+    _print_changed(topic, "found or created" if if_not_exists else "created", json=json)
 
 
 @app.command()
@@ -55,13 +58,16 @@ def alter(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(help="How many partitions.", min=1, max=PARTITIONS_MAX)
+        int | None,
+        typer.Option(
+            help="Cannot be changed: use quiver cluster split.", min=1, max=PARTITIONS_MAX
+        ),
     ] = None,
     *,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """Change the settings of a topic; what is not given stays as it is."""
+    """Change settings of a topic. Settings that are not given stay the same."""
     changes = flags.settings_from(context.params)
     if partitions is not None:
         changes["partitions"] = partitions
@@ -75,11 +81,11 @@ def alter(
 @app.command("list")
 def list_(
     context: typer.Context,
-    all_: Annotated[bool, typer.Option("--all", help="Quiver's own topics too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="List Quiver's internal topics too.")] = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
-    """List the topics."""
+    """List topics."""
     with connected(context, url) as client:
         listed = sorted(client.list_topics(), key=lambda topic: topic.name)
     topics = [topic for topic in listed if all_ or not is_internal(topic.name)]
@@ -101,7 +107,7 @@ def list_(
 
 @app.command()
 def describe(context: typer.Context, name: Name, json: Json = False, url: UrlFlag = None) -> None:
-    """Show the settings and the partitions of a topic."""
+    """Show a topic's settings and partitions."""
     with connected(context, url) as client:
         topic = client.describe_topic(name)
     if json:
@@ -132,7 +138,7 @@ def delete(
     yes: Yes = False,
     url: UrlFlag = None,
 ) -> None:
-    """Delete a topic and every message in it."""
+    """Delete a topic and all its messages."""
     with connected(context, url) as client:
         if not yes:
             held = shown_count(messages_in(client.describe_topic(name)))

@@ -1,4 +1,4 @@
-"""Who is let in, and who else could read what they say."""
+"""Checks of authentication, TLS and the permissions of secret files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PAGE = "see docs/howto/secure.md"
 
 
 def authentication(config: NodeConfig) -> Finding:
-    """Without it everybody who can connect may do everything."""
+    """Without authentication, everybody who can connect may do everything."""
     security, open_to_all = config.security, exposed(config)
     if security.authentication:
-        return ok("authentication", "clients must show a token or a certificate")
+        return ok("authentication", "on: clients need a token or a certificate")
     if not open_to_all:
         return warning(
             "authentication",
@@ -28,32 +28,32 @@ def authentication(config: NodeConfig) -> Finding:
         return warning(
             "authentication",
             f"off, and other machines can connect ({where}): everybody there may do everything",
-            f"set security.authentication = true and take security.insecure away; {_PAGE}",
+            f"set security.authentication = true and remove security.insecure; {_PAGE}",
         )
     return failure(
         "authentication",
-        f"off, and other machines could connect ({where}): a node refuses to start like this",
+        f"off, and other machines could connect ({where}): the node does not start like this",
         f"set security.authentication = true; {_PAGE}",
     )
 
 
 def encryption(config: NodeConfig) -> Finding:
-    """Without TLS whoever sits in between reads everything, tokens included."""
+    """Without TLS, anybody on the network path can read everything, tokens included."""
     security = config.security
     if security.tls_certificate:
-        clients = "; clients have certificates" if security.tls_client_required else ""
+        clients = "; clients need certificates" if security.tls_client_required else ""
         return ok("encryption", f"TLS is on{clients}")
     if not exposed(config):
-        return ok("encryption", "no TLS; nothing leaves this machine")
+        return ok("encryption", "off, but only this machine can connect")
     return warning(
         "encryption",
-        "no TLS: tokens and messages can be read on their way",
+        "off: tokens and messages can be read on the network",
         f"set security.tls_certificate and security.tls_key; {_PAGE}",
     )
 
 
 def private_files(config: NodeConfig) -> list[Finding]:
-    """Files with a secret in them are for the node's own user."""
+    """Only the node's own user should be able to read files with secrets."""
     files = [
         ("key file", config.security.tls_key),
         ("token file", os.path.join(config.data, "admin.token")),
@@ -66,7 +66,7 @@ def _private(check: str, path: str) -> Finding:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if check == "metadata":
         folder = stat.S_IMODE(os.stat(os.path.dirname(path) or ".").st_mode)
-        mode &= folder  # a file nobody else can get at is theirs alone
+        mode &= folder  # nobody else can reach a file in a private folder
     others = mode & 0o077 if check != "metadata" else mode & 0o007
     if not others:
         return ok(check, f"{path} is private")

@@ -1,4 +1,4 @@
-"""Whether the node's certificate is there, fits its key, and lasts."""
+"""Check of the node's certificate: readable, matching its key, not about to expire."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PEM_END = "-----END CERTIFICATE-----"
 
 
 def certificate(config: NodeConfig, now: datetime) -> Finding | None:
-    """Nothing without TLS."""
+    """``None`` without TLS."""
     security = config.security
     if not security.tls_certificate:
         return None
-    name, renew = "certificate", "renew it: a running node takes the new file by itself"
+    name, renew = "certificate", "renew it; a running node loads the new file by itself"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             security.tls_certificate, security.tls_key, lambda: ""
@@ -29,18 +29,20 @@ def certificate(config: NodeConfig, now: datetime) -> Finding | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return failure(
-            name, f"{security.tls_certificate} cannot be used: {reason}", "check the two files"
+            name,
+            f"{security.tls_certificate} cannot be used: {reason}",
+            "check security.tls_certificate and security.tls_key",
         )
     day = expires.date().isoformat()
     if expires <= now:
         return failure(name, f"it expired on {day}", renew)
     if expires - now < _SOON:
         return warning(name, f"it expires on {day}", renew)
-    return ok(name, f"it is good until {day}")
+    return ok(name, f"it is valid until {day}")
 
 
 def expiry(pem: str) -> datetime:
-    """When the first certificate of a PEM file ends; ``ValueError`` if it is none."""
+    """When the first certificate of a PEM file expires; ``ValueError`` if there is none."""
     first = pem[pem.find("-----BEGIN CERTIFICATE-----") :].partition(_PEM_END)[0] + _PEM_END
     content = ssl.PEM_cert_to_DER_cert(first)
     _, signed, _ = _element(content)  # Certificate

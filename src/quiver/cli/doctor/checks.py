@@ -1,4 +1,4 @@
-"""Every check, in the order in which it is told."""
+"""All checks, in the order in which they are printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quiver.config import NodeConfig
 
 
 def examine(config: NodeConfig) -> Iterator[Finding]:
-    """Everything there is to say about a node with these settings."""
+    """Run all checks for these settings."""
     yield access.authentication(config)
     yield access.encryption(config)
     yield from access.private_files(config)

@@ -1,4 +1,4 @@
-"""The disk under the data folder: room, and whether a sync is one."""
+"""Checks of the disk under the data folder: free space, and whether a sync is real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quiver.config import NodeConfig
 
 _SYNCS = 20
 _HONEST_S = 50e-6
-"""No disk has taken 4 KiB for good in less, caches with a battery included."""
+"""No disk syncs 4 KiB in less time, not even with a battery-backed cache."""
 _SLOW_S = 0.05
 _MEMORY = {"tmpfs", "ramfs"}
 
@@ -22,21 +22,23 @@ def free_space(config: NodeConfig) -> Finding:
     found = os.statvfs(_existing(config.data))
     free = found.f_bavail * found.f_frsize
     least = config.limits.free_bytes_min
-    message = f"{shown_bytes(free)} free where {config.data} is"
+    message = f"{shown_bytes(free)} free on the disk of {config.data}"
     if free < least:
-        return failure("disk space", message, f"publishing needs {shown_bytes(least)}: make room")
+        return failure(
+            "disk space", message, f"publishing needs {shown_bytes(least)}: free some space"
+        )
     if free < 4 * least:
         return warning("disk space", message, f"publishing stops below {shown_bytes(least)}")
     return ok("disk space", message)
 
 
 def sync(config: NodeConfig) -> Finding:
-    """How long a sync takes, and whether that can be true. Writes 4 KiB, a few times."""
+    """How long a sync takes, and whether that is plausible. Writes 4 KiB a few times."""
     folder = _existing(config.data)
     if (kind := _filesystem(folder)) in _MEMORY:
         return warning(
             "sync",
-            f"{folder} is on {kind}: everything in it is gone when the machine stops",
+            f"{folder} is on {kind}: its data is lost when the machine stops",
             "put the data folder on a disk",
         )
     try:
@@ -49,12 +51,12 @@ def sync(config: NodeConfig) -> Finding:
     if took_s < _HONEST_S:
         return warning(
             "sync",
-            f"{shown}, less than a disk needs: it may only say that it is done",
-            "find out whether the disk or its host ignores flushes; what is acknowledged could be lost",
+            f"{shown}, too fast for a real one: the disk may only claim to sync",
+            "check whether the disk or its host ignores flushes; a power cut could lose messages",
         )
     if took_s > _SLOW_S:
         return warning(
-            "sync", f"{shown}: every publish waits for one", "use a faster disk, or more producers"
+            "sync", f"{shown}, which is slow: publishes wait for it", "use a faster disk"
         )
     return ok("sync", shown)
 

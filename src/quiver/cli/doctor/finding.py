@@ -1,4 +1,4 @@
-"""What a check found: good, weak or wrong, in one sentence, and what to do about it."""
+"""The result of a check: a verdict, one sentence, and what to do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """It works, and is weaker or slower than it could be."""
+    """It works, but less safely or more slowly than it could."""
     FAILURE = "failure"
-    """A node with these settings would not start, or not do what it promises."""
+    """A node with these settings would not start, or would break a guarantee."""
 
 
 class Finding(msgspec.Struct, frozen=True):

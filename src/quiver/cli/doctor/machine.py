@@ -1,4 +1,4 @@
-"""The machine: clock, open files, ports, and the versions of what Quiver stands on."""
+"""Checks of the machine: clock, open files, ports, Java and versions of packages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _UNSYNCHRONISED = 5
 
 
 def clock() -> Finding:
-    """Delays, expiry and retention go by the date."""
+    """Delays, expiry and retention depend on the clock."""
     if time.time() < _RELEASED:
-        return failure("clock", "the date is in the past", "set it; use NTP")
+        return failure("clock", "the date is in the past", "set the clock; use NTP")
     if _clock_state() == _UNSYNCHRONISED:
-        return warning("clock", "it is not synchronised", "use NTP: delays and expiry go by it")
+        return warning(
+            "clock", "the clock is not synchronised", "use NTP: delays and expiry depend on it"
+        )
     return ok("clock", "the date is plausible")
 
 
@@ -42,16 +44,16 @@ def open_files(config: NodeConfig) -> Finding:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * config.limits.connections_max
     if most == resource.RLIM_INFINITY or most >= wanted:
-        return ok("open files", "as many files may be open as are needed")
+        return ok("open files", "the limit is high enough")
     return warning(
         "open files",
-        f"{most:,} files may be open: connections are held to {most // 2:,}",
-        f"raise it (ulimit -n {wanted}), or lower limits.connections_max",
+        f"the limit is {most:,}, which allows {most // 2:,} connections",
+        f"raise the limit (ulimit -n {wanted}), or lower limits.connections_max",
     )
 
 
 def ports(config: NodeConfig) -> list[Finding]:
-    """Whether somebody listens already where the node would."""
+    """Whether the node's addresses are free."""
     addresses = ((name, getattr(config, name)) for name in config.__struct_fields__)
     return [_port(name, one) for name, one in addresses if isinstance(one, Address) and one.port]
 
@@ -66,8 +68,8 @@ def _port(name: str, address: Address) -> Finding:
             if error.errno == errno.EADDRINUSE:
                 return warning(
                     f"{name} port",
-                    f"somebody listens on {address} already",
-                    f"nothing to do if that is the node; else choose another with --{name}",
+                    f"{address} is in use",
+                    f"ignore this if the node is running; else choose another with --{name}",
                 )
             return failure(
                 f"{name} port",
@@ -80,7 +82,7 @@ def _port(name: str, address: Address) -> Finding:
 def java() -> Finding:
     found = shutil.which("java")
     if found is None:
-        return ok("java", "there is none; only pipelines on Spark need it")
+        return ok("java", "not found; only Spark pipelines need it")
     return ok("java", found)
 
 

@@ -92,12 +92,12 @@ def plan_for(workload: Workload, measured: Measurement) -> Plan:
         nodes = enough
         if nodes > NODES_MAX:
             raise InvalidSetting(
-                f"that would be more than {NODES_MAX:,} nodes: split the workload, or use larger "
-                "messages, better disks or fewer copies"
+                f"this needs more than {NODES_MAX:,} nodes: split the workload, or use larger "
+                "messages, faster disks or fewer replicas"
             )
     if partitions > PARTITIONS_MAX:
         raise InvalidSetting(
-            f"that would be {partitions:,} partitions, and a topic has {PARTITIONS_MAX:,} at most: "
+            f"this needs {partitions:,} partitions and a topic has at most {PARTITIONS_MAX:,}: "
             "use several topics and plan each"
         )
     return _plan(workload, measured, nodes, partitions, needs, partitions_for)

@@ -52,13 +52,15 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
-            raise ValueError(f"is of version {self.version}, and this Quiver reads {VERSION}")
+            raise ValueError(
+                f"it has version {self.version} and this Quiver reads version {VERSION}"
+            )
         sizes = [point.size_bytes for point in self.points]
         if any(one >= next_one for one, next_one in pairwise(sizes)):
-            raise ValueError("has points that are not in the order of their sizes")
+            raise ValueError("its points are not in the order of their sizes")
         for quantiles in (self.latency_ms, self.sync_ms):
             if not all(quantiles.get(name, -1) >= 0 for name in ("p50", "p99")):
-                raise ValueError("lacks p50 or p99 of a latency")
+                raise ValueError("it lacks p50 or p99 of a latency")
 
     def seconds_per_message(self, what: str, size: float) -> float:
         """Time of a node that a message of this size takes; ``what`` is a rate of ``Point``."""
@@ -106,12 +108,14 @@ def load(path: str) -> Measurement:
         with open(path, "rb") as file:
             encoded = file.read(FILE_BYTES_MAX + 1)
         if len(encoded) > FILE_BYTES_MAX:
-            raise ValueError("is too large")
+            raise ValueError("it is too large")
         return msgspec.json.decode(encoded, type=Measurement)
     except FileNotFoundError:
         raise InvalidSetting(
-            f"there is no measurement {path}: make one on a machine like those that will serve, "
+            f"the measurement {path} does not exist: create it on a machine like the nodes', "
             f"with: quiver bench --save {path}"
         ) from None
     except (ValueError, msgspec.MsgspecError) as error:
-        raise InvalidSetting(f"{path} is not a measurement: {error}") from None
+        raise InvalidSetting(
+            f"{path} is not a measurement: {error}; create one with: quiver bench --save FILE"
+        ) from None

@@ -1,4 +1,4 @@
-"""A plan for people: the figures, how they come about, what costs, what breaks first, what was assumed."""
+"""A plan as text: its numbers, the arithmetic, the costs, the bottleneck, the assumptions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from quiver.cli.plan.workload import Workload
 
 _DAY_S = 86_400
 _REMEDY = {
-    "node time": "add nodes and move partitions to them; publish in larger batches",
-    "network": "compress; fewer subscriptions that take everything (filters); faster networks",
-    "disk writes": "add nodes, or faster disks; compress",
-    "disk space": "keep for less long, or by size; compress; add nodes",
+    "node time": "add nodes and move partitions to them, or publish in larger batches",
+    "network": "use compression, filters on subscriptions, or faster networks",
+    "disk writes": "add nodes, or use faster disks or compression",
+    "disk space": "shorten the retention, use compression, or add nodes",
 }
 
 
@@ -42,7 +42,7 @@ def figures(workload: Workload, plan: Plan) -> list[tuple[str, str]]:
         ("memory of a node", decimal(plan.memory_bytes_per_node)),
         ("latency, quiet", f"p50 {quiet['p50']:,.1f} ms, p99 {quiet['p99']:,.1f} ms"),
         ("latency, at the peak", f"p50 {loaded['p50']:,.1f} ms, p99 {loaded['p99']:,.1f} ms"),
-        ("producer processes", f"{plan.producers:,} that send one by one"),
+        ("producer processes", f"{plan.producers:,}, each sending single messages"),
     ]
 
 
@@ -108,19 +108,18 @@ def assumptions(workload: Workload, measured: Measurement, compression: str | No
     ]
     if workload.replicas > 1:
         lines.append(
-            "a replica costs its node as much as a publish, its leader as much as a read, and a "
-            f"publish a sync and {workload.round_trip_ms:g} ms of network more: not measured"
+            "replication is estimated, not measured: a replica costs its node as much as a publish "
+            "and its leader as much as a read, and each publish takes one more sync and "
+            f"{workload.round_trip_ms:g} ms of network"
         )
     if compression is None:
-        lines.append(
-            "no compression: give --sample FILE with messages of yours to have it measured"
-        )
+        lines.append("no compression: give --sample FILE with your messages to measure it")
     else:
-        lines.append(f"{compression} packs all messages as it packs the sample")
+        lines.append(f"{compression} compresses all messages as well as the sample")
     lines += [
         "keys spread evenly over partitions: a single key is as fast as one partition",
-        "latency at the peak is the quiet one / (1 - utilisation), as in a simple queue",
-        f"a replica of a partition holds {decimal(PARTITION_BYTES_MAX)} at most, so that a lost one "
-        "is copied in half an hour at 100 MB/s",
+        "latency at the peak is the quiet latency / (1 - utilisation), as in a simple queue",
+        f"a replica holds at most {decimal(PARTITION_BYTES_MAX)}, so that a lost one is copied in "
+        "half an hour at 100 MB/s",
     ]
     return lines

@@ -1,4 +1,4 @@
-"""How well messages pack, measured on a sample: batches are built as a producer builds them."""
+"""Compression ratio of sample messages, in batches built as a producer builds them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure_packing(path: str, batch: int) -> Packing:
         for compression in stored:
             stored[compression] += builder.build(compression).size()
     if not payload:
-        raise InvalidSetting(f"{path} has no lines: a sample has a message on each")
+        raise InvalidSetting(f"{path} is empty: a sample has one message on each line")
     return Packing(
         messages=messages,
         payload_bytes=payload,

@@ -58,5 +58,5 @@ def rate_per_s(text: str) -> float:
     """``100000``, ``5000/s`` or ``1e9/d`` as messages per second."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
-        raise InvalidSetting(f"not a rate: {text[:80]!r}; write it as 100000, 5000/s or 1e9/d")
+        raise InvalidSetting(f"{text[:80]!r} is not a rate; write it as 100000, 5000/s or 1e9/d")
     return float(match[1]) / _SECONDS[(match[2] or "s").lower()]

@@ -1,8 +1,8 @@
-"""The receiving behind ``quiver consume``.
+"""The work of ``quiver consume``.
 
-Messages are settled only once the output has taken them, so an interruption may show some twice and
-loses none. However it ends, the consumer leaves: what it received and did not settle is ready for
-others at once, as if never delivered.
+A message is acknowledged only after it is printed, so an interruption loses none and may print some
+twice. At the end the consumer leaves: its unacknowledged messages go back to the queue at once, and
+this does not count as a delivery.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from quiver.client.consumer.received import ReceivedMessage
 
 PORTION = 100
-"""How many messages are received, printed and settled at a time."""
+"""Messages received, printed and settled at a time."""
 _WAIT_S = 20.0
 
 
 class Settling(Enum):
-    """What becomes of a message that was printed."""
+    """What happens to a message after it is printed."""
 
     ACK = "ack"
     NACK = "nack"
@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     limit: int | None
     wait_s: float | None
-    """``None``: for ever, or with ``Settling.NONE`` not at all."""
+    """``None``: for ever; with ``Settling.NONE``: 0."""
     visibility_s: float | None
     settling: Settling
     error: str | None
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(context: typer.Context, url: str | None, wanted: Wanted) -> None:
-    """Receive, print and settle, to the last that is wanted or until interrupted."""
+    """Receive, print and settle messages until the limit or an interruption."""
     with connected(context, url) as client:
         visibility_s = client.describe_subscription(wanted.name).settings.visibility_s
         consuming = _Consuming(client, wanted, wanted.visibility_s or visibility_s)
@@ -71,12 +71,12 @@ class _Consuming:
         self._client = client
         self._wanted = wanted
         self._hold_s = visibility_s / 2 if wanted.settling is Settling.NONE else math.inf
-        """For how long messages are held at most: less than their leases last."""
+        """How long messages are held: less than their leases last."""
         self._hold_until = math.inf
         self._received = 0
 
     def receive(self) -> list[ReceivedMessage]:
-        """The next messages; none if that is all."""
+        """The next messages; empty at the end."""
         wanted = self._wanted
         count = PORTION if wanted.limit is None else min(PORTION, wanted.limit - self._received)
         if not count or time.monotonic() >= self._hold_until:
@@ -94,14 +94,14 @@ class _Consuming:
         return messages
 
     def _until(self) -> float:
-        """How long to wait for more."""
+        """When to stop waiting for more."""
         wait_s = self._wanted.wait_s
         if wait_s is None:
             wait_s = 0.0 if self._wanted.settling is Settling.NONE else math.inf
         return min(time.monotonic() + wait_s, self._hold_until)
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Print them, and settle them once the output has them all."""
+        """Print the messages, then settle them."""
         for message in messages:
             sys.stdout.write(self._line(message) + "\n")
         sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""How a command ends: its exit code, and for a mistake one clear line on standard error.
+"""How a command ends: its exit code, and one line on standard error if it fails.
 
-Whatever goes wrong inside a command passes through ``run``, so that nobody meets a traceback unless
-they ask for one with ``QUIVER_DEBUG=1``. The codes are part of the public surface.
+Every exception of a command passes through ``run``. A traceback appears only with
+``QUIVER_DEBUG=1``. The exit codes are public.
 """
 
 from __future__ import annotations
@@ -44,27 +44,33 @@ class ExitCode(IntEnum):
 
 
 class Unreachable(Exception):
-    """No node answers at the address. Not an error of Quiver's: there is nobody to report one."""
+    """No node answers at the address. This is not a ``QuiverError``: no node sent it."""
 
 
 HINTS: tuple[tuple[type[QuiverError], str], ...] = (
-    (TopicNotFound, "see which there are with: quiver topic list"),
-    (TopicExists, "--if-not-exists accepts a topic that is there already"),
-    (SubscriptionNotFound, "see which there are with: quiver queue list; quiver subscription list"),
-    (SubscriptionExists, "--if-not-exists accepts one that has the same settings"),
-    (StaleReceipt, "a longer --visibility holds messages for longer"),
+    (TopicNotFound, "list the topics with: quiver topic list"),
+    (TopicExists, "--if-not-exists accepts an existing topic that has the same settings"),
+    (SubscriptionNotFound, "list them with: quiver queue list; quiver subscription list"),
+    (SubscriptionExists, "--if-not-exists accepts an existing one that has the same settings"),
+    (StaleReceipt, "give more time with a longer --visibility"),
     (FolderInUse, "stop the other node, or choose another folder with --data"),
-    (Unauthenticated, "set QUIVER_TOKEN; a node's first token is in its data folder: admin.token"),
-    (PermissionDenied, "ask for a token with that grant: quiver token create NAME --grant GRANT"),
-    (TokenNotFound, "see which there are with: quiver token list"),
-    (NodeNotFound, "see which there are with: quiver cluster nodes"),
-    (NotACluster, "start several on this machine with: quiver cluster up --nodes 3"),
-    (OffsetOutOfRange, "earliest is the first message that is still there, latest the end"),
+    (
+        Unauthenticated,
+        "set QUIVER_TOKEN; the node's first token is in the file admin.token of its data folder",
+    ),
+    (
+        PermissionDenied,
+        "an admin creates a token with that grant: quiver token create NAME --grant GRANT",
+    ),
+    (TokenNotFound, "list the tokens with: quiver token list"),
+    (NodeNotFound, "list the nodes with: quiver cluster nodes"),
+    (NotACluster, "start a cluster on this machine with: quiver cluster up --nodes 3"),
+    (OffsetOutOfRange, "use earliest for the first message, latest for the end"),
 )
 
 
 def run(application: Callable[..., object], arguments: Sequence[str] | None = None) -> int:
-    """Run the application and give its exit code; every mistake has been told by then."""
+    """Run the application, report its errors and return the exit code."""
     try:
         code = application(args=arguments, prog_name="quiver", standalone_mode=False)
         sys.stdout.flush()
@@ -77,7 +83,7 @@ def run(application: Callable[..., object], arguments: Sequence[str] | None = No
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except typer.Abort:
-        tell("nothing was done")
+        tell("aborted: nothing was changed")
         return ExitCode.FAILED
     except Exception as error:
         if os.environ.get("QUIVER_DEBUG"):
@@ -87,7 +93,7 @@ def run(application: Callable[..., object], arguments: Sequence[str] | None = No
 
 
 def tell(*lines: str) -> None:
-    """Say something to the person, on standard error."""
+    """Print lines on standard error."""
     try:
         for line in lines:
             print(line, file=sys.stderr)
@@ -104,7 +110,7 @@ def _told(error: Exception) -> ExitCode:
     if isinstance(error, Unreachable):
         tell(
             f"error: {_one_line(str(error))}",
-            "hint: start a node with: quiver serve; or say where it is with --url",
+            "hint: start a node with: quiver serve; or give its address with --url",
         )
         return ExitCode.UNREACHABLE
     if isinstance(error, OSError):
@@ -112,7 +118,7 @@ def _told(error: Exception) -> ExitCode:
         return ExitCode.FAILED
     tell(
         f"error: unexpected {type(error).__name__}: {_one_line(str(error))}",
-        "hint: this is a fault in Quiver; QUIVER_DEBUG=1 shows where it happened",
+        "hint: this is a bug in Quiver; QUIVER_DEBUG=1 shows the traceback",
     )
     return ExitCode.FAILED
 
@@ -143,7 +149,7 @@ def _told_quiver_error(error: QuiverError) -> ExitCode:
             break
     else:
         if error.retryable:
-            tell("hint: the same command may succeed when run again")
+            tell("hint: this may be temporary; run the command again")
     return ExitCode.FAILED
 
 

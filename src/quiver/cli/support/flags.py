@@ -1,4 +1,4 @@
-"""Flags that several commands have, declared once: a class has them as attributes with a default."""
+"""Flags that several commands share: a class declares them as attributes with defaults."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Command = Callable[..., None]
 
 
 def with_flags(*tables: type) -> Callable[[Command], Command]:
-    """Give a command the flags of these classes too, in front of its keyword-only parameters.
+    """Add the flags of these classes to a command, before its keyword-only parameters.
 
-    What was given is found in the parameters of the command's context.
+    Their values are in ``context.params``.
     """
     flags = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(table, name), annotation=hint)

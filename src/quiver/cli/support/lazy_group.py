@@ -1,7 +1,7 @@
-"""Nouns whose verbs are put together only when one of them is asked for.
+"""Command groups that are built only when one of their commands is used.
 
-Typer makes every flag of every command before it looks at the command line; with some hundred flags
-that takes longer than anything else that ``quiver --help`` does.
+Typer builds every flag of every command before it reads the command line. With hundreds of flags
+that would be the slowest part of ``quiver --help``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from quiver.cli.support.plain_help import PlainGroup
+
 
 def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
-    """Like ``app.add_typer(noun, name=name)``, but later. What the noun does by itself goes with it."""
+    """Like ``app.add_typer(noun, name=name)``, but built lazily. The group's callback is kept."""
 
-    class Noun(TyperGroup):
+    class Noun(PlainGroup):
         @cached_property
         def _verbs(self) -> TyperGroup:
             made = typer.main.get_command(noun)
@@ -28,7 +30,7 @@ def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             self.commands = self._verbs.commands
-            return self._verbs.get_command(ctx, cmd_name)
+            return super().get_command(ctx, cmd_name)
 
     app.add_typer(
         typer.Typer(

@@ -1,4 +1,4 @@
-"""Flags into settings: only what was given counts, and a mistake names its flag."""
+"""Flags as settings. A flag that is not given is left out; an error names its flag."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def given(**values: Any) -> dict[str, Any]:
 def read(
     values: Mapping[str, Any], name: str, parse: Callable[[Any], Any], *, clears: bool = False
 ) -> Any:
-    """The value of a command's parameter; ``MISSING`` if it was not given or the command has none.
+    """The value of a command's flag; ``MISSING`` if it was not given or the command has no such flag.
 
-    With ``clears``, the word ``none`` takes the setting away.
+    With ``clears``, the word ``none`` removes the setting.
     """
     value = values.get(name)
     if value is None:
@@ -38,7 +38,7 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidSetting(f"not a whole number: {text!r}") from None
+        raise InvalidSetting(f"{text!r} is not a whole number") from None
 
 
 def milliseconds(text: str) -> int:

@@ -1,7 +1,6 @@
-"""What commands print: tables for people, JSON for programs, progress on standard error.
+"""What commands print: tables or JSON on standard output, progress on standard error.
 
-Standard output carries only what was asked for, so that it can be piped. Progress bars appear only
-on a terminal.
+Standard output holds only results, so that it can be piped. Progress bars appear only on a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import typer
 from quiver.cli.support.exit_codes import tell
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 T = TypeVar("T")
 _WIDE = 10_000
@@ -63,7 +62,7 @@ def print_listing(
     columns: Sequence[str],
     row: Callable[[T], Sequence[object]],
 ) -> None:
-    """What a listing found, as JSON or as a table; that there is nothing is told to people only."""
+    """Print a list as JSON or as a table; without JSON, an empty list prints ``none``."""
     if json:
         print_json(found)
     elif found:

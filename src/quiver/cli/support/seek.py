@@ -1,4 +1,4 @@
-"""Where a queue or subscription shall go on: the flags of ``seek``, and what they mean."""
+"""``seek`` for queues and subscriptions: its flags and what they mean."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Goal = int | str | datetime | dict[tuple[str, int], int]
 
 
 class SeekFlags:
-    """Where to, by one of two ways."""
+    """The new position: one for all partitions, or offsets of single ones."""
 
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="WHERE",
-            help="earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
+            help="New position: earliest, latest, -1h, 2026-01-01T00:00 or an offset.",
         ),
     ] = None
     place: Annotated[
@@ -32,26 +32,26 @@ class SeekFlags:
         typer.Option(
             "--place",
             metavar="TOPIC/PARTITION=OFFSET",
-            help="Only this partition, to this offset; may be repeated.",
+            help="Move one partition to an offset. May be repeated.",
         ),
     ] = None
 
 
 def go_on(context: typer.Context, name: str, url: str | None, *, is_queue: bool) -> None:
-    """Have a queue or subscription go on at another place, as the flags say."""
+    """Move a queue or subscription to the position that the flags give."""
     to, places = context.params["to"], context.params["place"]
     goal = goal_of(context, to, places)
     with connected(context, url) as client:
         described(client, name, is_queue=is_queue)
         client.seek(name, goal)
     kind = "queue" if is_queue else "subscription"
-    tell(f"{kind} {name} goes on from {to or ', '.join(places)}")
+    tell(f"{kind} {name} continues from {to or ', '.join(places)}")
 
 
 def goal_of(context: typer.Context, to: str | None, places: list[str] | None) -> Goal:
-    """Where to, as the client understands it."""
+    """The position, as ``Client.seek`` takes it."""
     if (to is None) == (not places):
-        raise typer.BadParameter("say where to: with --to, or with --place", ctx=context)
+        raise typer.BadParameter("give the new position with either --to or --place", ctx=context)
     if to is not None:
         return parse_position(to, "--to")
     goal = {}
@@ -60,7 +60,7 @@ def goal_of(context: typer.Context, to: str | None, places: list[str] | None) ->
         topic, _, index = partition.rpartition("/")
         if not (topic and _is_number(index) and _is_number(offset)):
             raise InvalidSetting(
-                f"--place: not an offset of a partition: {place!r}; write it as orders/0=42"
+                f"--place: {place!r} is not the offset of a partition; write it as orders/0=42"
             )
         goal[topic, int(index)] = int(offset)
     return goal

@@ -1,7 +1,6 @@
-"""The connection a command works with, made only when a command needs one.
+"""The connection that a command works with.
 
-The client library is imported here and not before, so that help and mistakes on the command line
-come at once.
+The client library is imported here, when a command connects, so that help and usage errors are fast.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ DEFAULT_URL = "quiver://127.0.0.1:7401"
 
 UrlFlag = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Where the node is.", show_default=False),
+    typer.Option("--url", metavar="URL", help="URL of the node.", show_default=False),
 ]
 
 
 def url_of(context: typer.Context, url: str | None) -> str:
-    """The address given to the command, or before it, or the default."""
+    """The URL given after the command's name, else the one before it, else the default."""
     return url or context.find_root().params.get("url") or DEFAULT_URL
 
 
 @contextmanager
 def connected(context: typer.Context, url: str | None) -> Iterator[Client]:
-    """A client whose node has answered; ``Unreachable`` if none does."""
+    """A client whose node has answered; raises ``Unreachable`` if none does."""
     from quiver import Client  # noqa: PLC0415 - it takes longer to load than help
 
     with Client(url_of(context, url)) as client:
@@ -46,7 +45,7 @@ def connected(context: typer.Context, url: str | None) -> Iterator[Client]:
 
 @asynccontextmanager
 async def connected_async(context: typer.Context, url: str | None) -> AsyncIterator[AsyncClient]:
-    """The same for what reads and writes at once."""
+    """An ``AsyncClient`` whose node has answered; raises ``Unreachable`` if none does."""
     from quiver import AsyncClient  # noqa: PLC0415 - as above
 
     async with AsyncClient(url_of(context, url)) as client:

@@ -1,7 +1,6 @@
-"""The flags that set something about a queue or subscription, defined once, and their settings.
+"""The flags for the settings of a queue or subscription, defined once.
 
-A flag that is not given changes nothing. Bounds are checked where the settings are defined, in
-``quiver.model.subscription``.
+A flag that is not given changes nothing. ``quiver.model.subscription`` checks the bounds.
 """
 
 from __future__ import annotations
@@ -26,57 +25,76 @@ from quiver.model.units import seconds
 
 
 class DeliveryFlags:
-    """What can be set when a queue or subscription is made, and never again."""
+    """Settings that are fixed when a queue or subscription is created."""
 
     ordering: Annotated[
-        Ordering | None, typer.Option("--ordering", help="What is delivered in order.")
+        Ordering | None,
+        typer.Option(
+            "--ordering",
+            help="Delivery order: none (work queue), key (in order for each key) or partition "
+            "(in order for each partition).",
+        ),
     ] = None
     guarantee: Annotated[
-        Guarantee | None, typer.Option("--guarantee", help="How often a message is delivered.")
+        Guarantee | None, typer.Option("--guarantee", help="Delivery guarantee.")
     ] = None
     fairness: Annotated[
         str | None,
         typer.Option(
-            "--fairness", metavar="COLUMN", help="Take turns by this: key, or headers.NAME."
+            "--fairness",
+            metavar="COLUMN",
+            help="Deliver round robin by this column: key or headers.NAME.",
         ),
     ] = None
 
 
 class SubscriptionFlags:
-    """What can be set when a queue or subscription is made, and changed later."""
+    """Settings that can be changed later."""
 
     visibility: Annotated[
         str | None,
         typer.Option(
-            "--visibility", metavar="TIME", help="How long a consumer holds a message, as in 30s."
+            "--visibility",
+            metavar="TIME",
+            help="How long a received message is hidden from other consumers, as in 30s.",
         ),
     ] = None
     max_deliveries: Annotated[
         int | None,
         typer.Option(
-            "--max-deliveries", min=0, help="After so many a message is a dead letter; 0: never."
+            "--max-deliveries",
+            min=0,
+            help="Number of failed deliveries after which a message is dead-lettered. 0: never.",
         ),
     ] = None
     dead_letter: Annotated[
         str | None,
         typer.Option(
-            "--dead-letter", metavar="TOPIC", help="Where dead letters go; none: to NAME.dlq."
+            "--dead-letter", metavar="TOPIC", help="Topic for dead letters. none: NAME.dlq."
         ),
     ] = None
     backoff_min: Annotated[
         str | None,
-        typer.Option("--backoff-min", metavar="TIME", help="The rest before the first retry."),
+        typer.Option(
+            "--backoff-min", metavar="TIME", help="Delay before the first retry, as in 1s."
+        ),
     ] = None
     backoff_max: Annotated[
-        str | None, typer.Option("--backoff-max", metavar="TIME", help="The longest such rest.")
+        str | None,
+        typer.Option(
+            "--backoff-max", metavar="TIME", help="Longest delay before a retry, as in 10m."
+        ),
     ] = None
     backoff_factor: Annotated[
-        float | None, typer.Option("--backoff-factor", help="How much longer each rest is.")
+        float | None,
+        typer.Option("--backoff-factor", help="Factor by which the delay grows with each retry."),
     ] = None
     ageing: Annotated[
         str | None,
         typer.Option(
-            "--ageing", metavar="TIME", help="Waiting so long is worth one priority; 0: nothing is."
+            "--ageing",
+            metavar="TIME",
+            help="Raise a message's priority by 1 for each such time it waits, as in 60s. 0: never.",
         ),
     ] = None
     session_timeout: Annotated[
@@ -84,7 +102,8 @@ class SubscriptionFlags:
         typer.Option(
             "--session-timeout",
             metavar="TIME",
-            help="A member silent for so long has left its group.",
+            help="With --ordering partition: time without a sign of life after which a consumer "
+            "leaves its group, as in 10s.",
         ),
     ] = None
     filter: Annotated[
@@ -92,39 +111,45 @@ class SubscriptionFlags:
         typer.Option(
             "--filter",
             metavar="FILTER",
-            help="Deliver only what matches, as in priority >= 5; or none.",
+            help="Deliver only messages that match, as in 'priority >= 5'. none: all.",
         ),
     ] = None
     on_disconnect: Annotated[
         OnDisconnect | None,
-        typer.Option("--on-disconnect", help="What becomes of messages of a stream that ends."),
+        typer.Option(
+            "--on-disconnect",
+            help="When a WebSocket consumer disconnects: return its messages to the queue at once, "
+            "or keep them leased.",
+        ),
     ] = None
     push_url: Annotated[
         str | None,
-        typer.Option("--push-url", metavar="URL", help="Post messages there; or none."),
+        typer.Option("--push-url", metavar="URL", help="Push messages to this URL. none: no push."),
     ] = None
     push_secret: Annotated[
         str | None,
         typer.Option(
-            "--push-secret", metavar="NAME", help="The secret that signs each post; or none."
+            "--push-secret",
+            metavar="NAME",
+            help="Name of the secret that signs each push. none: not signed.",
         ),
     ] = None
     push_batch: Annotated[
-        int | None, typer.Option("--push-batch", min=1, help="Messages in one post, at most.")
+        int | None, typer.Option("--push-batch", min=1, help="Most messages in one push.")
     ] = None
     push_concurrency: Annotated[
-        int | None, typer.Option("--push-concurrency", min=1, help="Posts at a time, at most.")
+        int | None, typer.Option("--push-concurrency", min=1, help="Most pushes at a time.")
     ] = None
     push_timeout: Annotated[
         str | None,
-        typer.Option("--push-timeout", metavar="TIME", help="How long an answer may take."),
+        typer.Option("--push-timeout", metavar="TIME", help="How long a push may take, as in 10s."),
     ] = None
 
 
 def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name, as in ``SubscriptionSettings``, from a command's parameters by name.
+    """The settings that were given, by the names of ``SubscriptionSettings``.
 
-    Only what was given is in it, of ``backoff`` and ``push`` too.
+    ``backoff`` and ``push`` may be partial.
     """
     backoff = given(
         min=read(values, "backoff_min", seconds),
@@ -158,29 +183,29 @@ def _push_from(values: Mapping[str, Any]) -> Any:
     if push.get("url", MISSING) is not None:
         return push or MISSING
     if len(push) > 1:
-        raise InvalidSetting("--push-url none: what is not pushed has no other --push flags")
+        raise InvalidSetting("--push-url none turns push off: leave the other --push flags out")
     return None
 
 
 def new_settings(values: Mapping[str, Any], topics: list[str]) -> dict[str, Any]:
-    """The settings for a queue or subscription to be made; a mistake is told before connecting."""
+    """The settings of a new queue or subscription, checked before connecting."""
     return _changed(SubscriptionSettings(topics=topics), settings_from(values))
 
 
 def check_changes(settings: SubscriptionSettings, changes: Mapping[str, Any]) -> None:
-    """Whether a queue or subscription could have these settings."""
+    """Check the settings that a queue or subscription would have."""
     _changed(settings, changes)
 
 
 def _changed(settings: SubscriptionSettings, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes with whole groups of settings, checked."""
+    """The changes, with ``backoff`` and ``push`` made whole, checked."""
     whole = dict(changes)
     for name, kind in (("backoff", Backoff), ("push", Push)):
         if isinstance(part := changes.get(name), dict):
             before = getattr(settings, name)
             group = ({} if before is None else asdict(before)) | part
             if kind is Push and "url" not in group:
-                raise InvalidSetting("--push-url is missing: where are messages to be posted?")
+                raise InvalidSetting("the other --push flags need --push-url")
             whole[name] = kind(**group)
     SubscriptionSettings(**asdict(settings) | whole)
     return whole

@@ -1,4 +1,4 @@
-"""Queues and subscriptions as they are shown: settings, depth by state, members of the group."""
+"""How queues and subscriptions are shown: settings, messages by state, consumer group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ Rows = list[tuple[str, str]]
 
 
 def described(client: Client, name: str, *, is_queue: bool) -> SubscriptionInfo:
-    """The queue or the subscription of this name; it is an error if it is the other kind."""
-    info = client.describe_subscription(name)
+    """The queue or subscription of this name; an error if it is of the other kind."""
+    wanted, other = ("queue", "subscription") if is_queue else ("subscription", "queue")
+    try:
+        info = client.describe_subscription(name)
+    except SubscriptionNotFound:
+        raise SubscriptionNotFound(f"there is no {wanted} named {name!r}") from None
     if info.is_queue is not is_queue:
-        kind, other = ("subscription", "queue") if is_queue else ("queue", "subscription")
-        raise SubscriptionNotFound(f"{name!r} is a {kind}, not a {other}")
+        raise SubscriptionNotFound(f"{name!r} is a {other}, not a {wanted}")
     return info
 
 
@@ -57,7 +60,7 @@ def dead_letter_of(info: SubscriptionInfo) -> str:
 
 
 def print_depth(info: SubscriptionInfo) -> None:
-    """How many messages are in which state, and who reads which partitions."""
+    """Print the messages by state, and which member reads which partitions."""
     print_line("")
     states = ("ready", "delayed", "leased", "unseen", "dead")
     print_table(
@@ -80,6 +83,6 @@ def _shown_backoff(backoff: Backoff) -> str:
 def _shown_push(push: Push) -> str:
     signed = f"signed with {push.secret}" if push.secret else "not signed"
     return (
-        f"{push.url}, {push.batch} at a time, {push.concurrency} posts at once, "
-        f"answer within {shown_duration(push.timeout_s)}, {signed}"
+        f"{push.url}, {push.batch} at a time, {push.concurrency} pushes at once, "
+        f"timeout {shown_duration(push.timeout_s)}, {signed}"
     )

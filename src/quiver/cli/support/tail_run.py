@@ -1,7 +1,7 @@
-"""The reading behind ``quiver tail``.
+"""The work of ``quiver tail``.
 
-Without a place to begin it shows the newest messages of each partition, as ``tail`` does with
-files. What is waiting to be printed is bounded: a slow terminal slows the reading down.
+Without a start position it prints the newest messages of each partition, as ``tail`` does with
+files. The buffer is bounded: a slow terminal slows the reading down.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from quiver import AsyncClient
 
 NEWEST = 10
-"""How many messages of each partition are shown if nobody says where to begin."""
+"""Messages printed of each partition if no start position is given."""
 WAITING_MAX = 256
 
 Start = tuple[int | None, int | str | datetime]
-"""A partition, ``None`` for each of them, and where to begin in it."""
+"""A partition (``None``: all) and its start position."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +44,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show(context: typer.Context, url: str | None, wanted: Wanted, *, json: bool) -> None:
-    """Print the messages that are wanted, to the last or until interrupted."""
+    """Print the wanted messages."""
     asyncio.run(_tail(context, url, wanted, json=json))
 
 
 class _Printer:
-    """Prints the messages that are wanted, and knows when that is enough."""
+    """Prints the wanted messages, and counts them."""
 
     def __init__(self, wanted: Wanted, line_of: Callable[[Message], str]) -> None:
         self._wanted = wanted
@@ -57,7 +57,7 @@ class _Printer:
         self._shown = 0
 
     def show(self, message: Message) -> bool:
-        """Print the message if it is wanted; whether it was the last one."""
+        """Print the message if it is wanted; return whether it was the last one."""
         if self._wanted.key is None or message.key == self._wanted.key:
             sys.stdout.write(self._line_of(message) + "\n")
             self._shown += 1
@@ -75,7 +75,7 @@ async def _tail(context: typer.Context, url: str | None, wanted: Wanted, *, json
 
 
 async def _starts(client: AsyncClient, wanted: Wanted) -> list[Start]:
-    """What to read from where."""
+    """The partitions to read, with their start positions."""
     if wanted.start is not None:
         return [(wanted.partition, wanted.start)]
     topic = await client.describe_topic(wanted.topic)
@@ -101,7 +101,7 @@ async def _show(client: AsyncClient, topic: str, starts: list[Start], printer: _
 
 
 async def _follow(client: AsyncClient, topic: str, starts: list[Start], printer: _Printer) -> None:
-    """Print what comes. A reader that follows never ends, so each partition may need its own."""
+    """Print new messages. A reader that follows never ends, so each start has its own."""
     queue: asyncio.Queue[Message | Exception] = asyncio.Queue(WAITING_MAX)
 
     async def read(partition: int | None, start: int | str | datetime) -> None:

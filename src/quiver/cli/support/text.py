@@ -98,7 +98,7 @@ def parse_position(text: str, flag: str) -> int | str | datetime:
     except InvalidSetting:
         pass
     raise InvalidSetting(
-        f"{flag}: not a place in a topic: {text!r}; write earliest, latest, a time ago (-1h), "
+        f"{flag}: {text!r} is not a position; write earliest, latest, a time ago (-1h), "
         "a time (2026-01-01T00:00) or an offset (42)"
     )
 
@@ -116,6 +116,6 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise InvalidSetting(f"not a {what}: {text!r}; write it as name=value")
+            raise InvalidSetting(f"{text!r} is not a {what}; write it as NAME=VALUE")
         pairs[name] = value
     return pairs

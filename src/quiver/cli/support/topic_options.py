@@ -1,7 +1,7 @@
-"""The flags that set something about a topic, defined once, and what they mean as settings.
+"""The flags for a topic's settings, defined once.
 
-A flag that is not given changes nothing. Times and sizes are written as people do; ``none`` takes a
-limit away. Bounds are checked where the settings are defined, in ``quiver.model.topic``.
+A flag that is not given changes nothing. ``none`` removes a limit. ``quiver.model.topic`` checks the
+bounds.
 """
 
 from __future__ import annotations
@@ -34,24 +34,35 @@ class TopicFlags:
 
     durability: Annotated[
         Durability | None,
-        typer.Option("--durability", help="When a message counts as stored."),
+        typer.Option(
+            "--durability",
+            help="When a message counts as stored: fsync (after a disk sync), interval (after the "
+            "write; synced every --sync-interval) or os (after the write).",
+        ),
     ] = None
     sync_interval: Annotated[
         str | None,
         typer.Option(
-            "--sync-interval", metavar="TIME", help="How often `interval` syncs, as in 50ms."
+            "--sync-interval",
+            metavar="TIME",
+            help="Time between disk syncs with --durability interval, as in 50ms.",
         ),
     ] = None
     retention_age: Annotated[
         str | None,
         typer.Option(
-            "--retention-age", metavar="TIME", help="Drop what is older, as in 7d; or none."
+            "--retention-age",
+            metavar="TIME",
+            help="Delete messages older than this, as in 7d. none: no limit.",
         ),
     ] = None
     retention_bytes: Annotated[
         str | None,
         typer.Option(
-            "--retention-bytes", metavar="SIZE", help="Keep at most this much, as in 10GB; or none."
+            "--retention-bytes",
+            metavar="SIZE",
+            help="Keep about this much of each partition, as in 10GB, and delete the oldest "
+            "messages. none: no limit.",
         ),
     ] = None
     retention_messages: Annotated[
@@ -59,50 +70,62 @@ class TopicFlags:
         typer.Option(
             "--retention-messages",
             metavar="COUNT",
-            help="Keep at most this many messages; or none.",
+            help="Keep about this many messages of each partition and delete the oldest. "
+            "none: no limit.",
         ),
     ] = None
     retention_acked: Annotated[
         bool | None,
         typer.Option(
             "--retention-acked/--no-retention-acked",
-            help="Drop what every subscription has acknowledged.",
+            help="Delete messages that every subscription has acknowledged.",
         ),
     ] = None
     compression: Annotated[
         Compression | None,
-        typer.Option("--compression", help="How producers pack their batches."),
+        typer.Option("--compression", help="Compression of the batches that producers send."),
     ] = None
     message_bytes_max: Annotated[
         str | None,
         typer.Option(
-            "--message-bytes-max", metavar="SIZE", help="The largest message, as in 1MiB."
+            "--message-bytes-max", metavar="SIZE", help="Size of the largest message, as in 1MiB."
         ),
     ] = None
     acks: Annotated[
         Acks | None,
-        typer.Option("--acks", help="Whom a publish waits for."),
+        typer.Option("--acks", help="Which replicas must store a message before it is confirmed."),
     ] = None
     segment_bytes: Annotated[
         str | None,
         typer.Option(
-            "--segment-bytes", metavar="SIZE", help="Size of the files a partition is cut into."
+            "--segment-bytes",
+            metavar="SIZE",
+            help="Size at which a partition starts a new segment file.",
         ),
     ] = None
     segment_age: Annotated[
         str | None,
-        typer.Option("--segment-age", metavar="TIME", help="Age at which a new file is begun."),
+        typer.Option(
+            "--segment-age",
+            metavar="TIME",
+            help="Age at which a partition starts a new segment file.",
+        ),
     ] = None
     dedup_window: Annotated[
         str | None,
         typer.Option(
-            "--dedup-window", metavar="TIME", help="How long a dedup id is remembered, as in 5m."
+            "--dedup-window",
+            metavar="TIME",
+            help="How long a dedup id is remembered, as in 5m. 0 turns deduplication off.",
         ),
     ] = None
     replicas: Annotated[
         str | None,
         typer.Option(
-            "--replicas", metavar="COUNT", help="On how many nodes each partition is kept; or none."
+            "--replicas",
+            metavar="COUNT",
+            help="Number of replicas of each partition. none: 3, or one for each node if there are "
+            "fewer.",
         ),
     ] = None
     min_in_sync: Annotated[
@@ -110,23 +133,22 @@ class TopicFlags:
         typer.Option(
             "--min-in-sync",
             metavar="COUNT",
-            help="How many replicas must have a message before it counts; or none.",
+            help="Number of in-sync replicas that must have a message before it is confirmed. none: "
+            "more than half.",
         ),
     ] = None
     allow_data_loss: Annotated[
         bool | None,
         typer.Option(
             "--allow-data-loss/--no-allow-data-loss",
-            help="Rather go on without confirmed messages than not at all.",
+            help="Let a replica that is not in sync become leader if no other is left. Confirmed "
+            "messages may be lost.",
         ),
     ] = None
 
 
 def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name, as in ``TopicSettings``, from a command's parameters by name.
-
-    Only what was given is in it, of ``retention`` too.
-    """
+    """The settings that were given, by the names of ``TopicSettings``; ``retention`` may be partial."""
     retention = given(
         age=read(values, "retention_age", seconds, clears=True),
         bytes=read(values, "retention_bytes", size_bytes, clears=True),
@@ -150,7 +172,7 @@ def settings_from(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def new_settings(values: Mapping[str, Any], partitions: int) -> dict[str, Any]:
-    """The settings for a topic to be made; a mistake is told before connecting."""
+    """The settings of a new topic, checked before connecting."""
     settings = settings_from(values)
     if "retention" in settings:
         settings["retention"] = Retention(**settings["retention"])

@@ -68,10 +68,10 @@ async def test_names_are_unique_and_unknown_ones_are_told(tmp_path: Path) -> Non
     async with opened(tmp_path) as store:
         things = registry(store)
         await make(things, "a")
-        with pytest.raises(SubscriptionExists, match="a thing 'a' already"):
+        with pytest.raises(SubscriptionExists, match="a thing named 'a' already exists"):
             await make(things, "a")
         for call in (things.delete("b"), things.change("b", lambda thing: thing)):
-            with pytest.raises(SubscriptionNotFound, match="no thing 'b'"):
+            with pytest.raises(SubscriptionNotFound, match="no thing named 'b'"):
                 await call
 
 

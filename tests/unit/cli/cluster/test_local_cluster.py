@@ -73,7 +73,7 @@ def test_what_cannot_change_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_something_else_is_told(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text("[]")
-    with pytest.raises(InvalidSetting, match="does not describe a cluster"):
+    with pytest.raises(InvalidSetting, match="is not the description of a cluster"):
         layout(tmp_path)
 
 

@@ -65,7 +65,7 @@ def test_the_summary_counts() -> None:
 
 def test_tables_show_what_is_missing() -> None:
     _, (row,) = shown_partitions([partition(leader=None, in_sync="ab")])
-    assert row[1] == "(nobody)"
+    assert row[1] == "(none)"
     assert row[4] == "c"
     _, rows = shown_nodes(cluster(down=("b",)))
     assert [(one[0], one[1]) for one in rows] == [

@@ -217,7 +217,7 @@ class TestSample:
 
     def test_a_sample_without_messages_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "empty").write_text("\n \n")
-        with pytest.raises(InvalidSetting, match="no lines"):
+        with pytest.raises(InvalidSetting, match="is empty: a sample has one message on each line"):
             measure_packing(str(tmp_path / "empty"), 10)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -47,19 +49,18 @@ _changes = msgspec.json.Decoder(QueueChanges)
 
 
 async def publish_to_queue(call: Call) -> Reply:
-    name = call.path["queue"]
-    try:
+    with _asked_for_queue(call) as name:
         return await publish(call, name)
-    except TopicNotFound:
-        raise _no_queue(name) from None
 
 
 async def receive_from_queue(call: Call) -> Reply:
-    return await receive.receive(call, call.path["queue"])
+    with _asked_for_queue(call) as name:
+        return await receive.receive(call, name)
 
 
 async def delete_message(call: Call) -> Reply:
-    return await receive.delete(call, call.path["queue"])
+    with _asked_for_queue(call) as name:
+        return await receive.delete(call, name)
 
 
 async def list_queues(call: Call) -> Reply:
@@ -91,15 +92,21 @@ async def delete_queue(call: Call) -> Reply:
 
 
 async def _queue(call: Call) -> SubscriptionInfo:
-    name = call.path["queue"]
-    info = await call.client.describe_subscription(name)
-    if not info.is_queue:
-        raise _no_queue(name)
+    with _asked_for_queue(call) as name:
+        info = await call.client.describe_subscription(name)
+        if not info.is_queue:
+            raise SubscriptionNotFound
     return info
 
 
-def _no_queue(name: str) -> SubscriptionNotFound:
-    return SubscriptionNotFound(f"there is no queue {name[:200]!r}")
+@contextmanager
+def _asked_for_queue(call: Call) -> Iterator[str]:
+    """The queue's name from the path. A name that is not found is reported as a queue's."""
+    name = call.path["queue"]
+    try:
+        yield name
+    except (SubscriptionNotFound, TopicNotFound):
+        raise SubscriptionNotFound(f"there is no queue named {name[:200]!r}") from None
 
 
 _QUEUE = {200: ("The queue.", {JSON: SubscriptionView})}
