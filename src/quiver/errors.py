@@ -1,7 +1,7 @@
-"""Every error a user of Quiver can meet.
+"""All errors of Quiver.
 
-Each class has a stable ``code`` that travels over every edge, and says whether the same call may
-succeed if it is simply made again. Facts a program may want are in ``details``.
+Each class has a stable ``code``, which every protocol carries. ``retryable`` says whether the same
+call may succeed later. ``details`` holds values for programs. The docstring is the default message.
 
     QuiverError
     ├── InvalidRequest
@@ -90,37 +90,37 @@ class InvalidRequest(QuiverError):
 
 
 class InvalidSetting(InvalidRequest):
-    """A setting is outside its bounds or not understood."""
+    """A setting is unknown or its value is not allowed."""
 
     code = "invalid_setting"
 
 
 class InvalidBatch(InvalidRequest):
-    """The bytes are not a message batch."""
+    """The bytes are not a valid batch of messages. Nothing was stored."""
 
     code = "invalid_batch"
 
 
 class InvalidFilter(InvalidRequest):
-    """The filter is not understood; details name the position of the mistake."""
+    """The filter is not valid. The details name the position of the mistake."""
 
     code = "invalid_filter"
 
 
 class MessageTooLarge(InvalidRequest):
-    """A message or batch is larger than the topic allows."""
+    """A message is larger than the topic allows. Send smaller messages or raise message_bytes_max."""
 
     code = "message_too_large"
 
 
 class TopicNotFound(InvalidRequest):
-    """There is no such topic."""
+    """The topic does not exist. Create it first."""
 
     code = "topic_not_found"
 
 
 class TopicExists(InvalidRequest):
-    """A topic of this name exists already."""
+    """A topic with this name already exists."""
 
     code = "topic_exists"
 
@@ -132,44 +132,44 @@ class PartitionNotFound(InvalidRequest):
 
 
 class StaleLayout(InvalidRequest):
-    """The topic's partitions have changed: describe the topic again and route by the new layout."""
+    """A partition of the topic was split. Describe the topic again and use its new partitions."""
 
     code = "stale_layout"
     retryable = True
 
 
 class SubscriptionNotFound(InvalidRequest):
-    """There is no such subscription or queue."""
+    """The queue or subscription does not exist. Create it first."""
 
     code = "subscription_not_found"
 
 
 class SubscriptionExists(InvalidRequest):
-    """A subscription or queue of this name exists already."""
+    """A queue or subscription with this name already exists."""
 
     code = "subscription_exists"
 
 
 class MessageNotFound(InvalidRequest):
-    """The topic has no message of this id."""
+    """The topic has no message with this id."""
 
     code = "message_not_found"
 
 
 class InvalidReceipt(InvalidRequest):
-    """Not a receipt that Quiver gave out, or one of another queue."""
+    """The receipt is not valid, or belongs to another queue."""
 
     code = "invalid_receipt"
 
 
 class StaleReceipt(InvalidRequest):
-    """The receipt is of an earlier delivery: its lease has ended, and the message may be with another."""
+    """The lease has ended. Another consumer may have the message. Use a longer visibility."""
 
     code = "stale_receipt"
 
 
 class TokenNotFound(InvalidRequest):
-    """There is no such token."""
+    """The token does not exist."""
 
     code = "token_not_found"
 
@@ -181,79 +181,79 @@ class NodeNotFound(InvalidRequest):
 
 
 class NotACluster(InvalidRequest):
-    """This node is on its own: a cluster's nodes share their metadata in etcd."""
+    """This node is not part of a cluster. The nodes of a cluster share their metadata in etcd."""
 
     code = "not_a_cluster"
 
 
 class AccessRefused(QuiverError):
-    """Not for whoever asked."""
+    """Access is refused."""
 
     code = "access_refused"
 
 
 class Unauthenticated(AccessRefused):
-    """The node does not know who asks: the token or certificate is missing, wrong, expired or revoked."""
+    """The token or certificate is missing, wrong, expired or revoked."""
 
     code = "unauthenticated"
 
 
 class PermissionDenied(AccessRefused):
-    """Whoever asked may not do this; details name the permission and the resource."""
+    """The caller has no grant for this. The details name the permission and the resource."""
 
     code = "permission_denied"
 
 
 class HttpError(QuiverError):
-    """The request is not one that the HTTP edge takes."""
+    """The HTTP request is not valid."""
 
     code = "http_error"
 
 
 class MalformedRequest(HttpError):
-    """The bytes are not an HTTP request; the connection is closed."""
+    """The bytes are not a valid HTTP request. The connection is closed."""
 
     code = "malformed_request"
 
 
 class MalformedBody(HttpError):
-    """The body is not what its content type says: not JSON, not Arrow, or badly packed."""
+    """The body does not match its content type or encoding."""
 
     code = "malformed_body"
 
 
 class PathNotFound(HttpError):
-    """There is nothing at this path; /openapi.json lists the paths."""
+    """The path does not exist. See /openapi.json for all paths."""
 
     code = "path_not_found"
 
 
 class MethodNotAllowed(HttpError):
-    """The path does not take this method; the Allow header lists those it takes."""
+    """The path does not support this method. See the Allow header."""
 
     code = "method_not_allowed"
 
 
 class NotAcceptable(HttpError):
-    """Nothing that the Accept header asks for can be given."""
+    """The path cannot answer in a format that the Accept header allows."""
 
     code = "not_acceptable"
 
 
 class UnsupportedMediaType(HttpError):
-    """The path does not take bodies of this content type or encoding."""
+    """The path does not accept this content type or encoding."""
 
     code = "unsupported_media_type"
 
 
 class BodyTooLarge(HttpError):
-    """The body is larger than the node takes, as it is or once it is unpacked."""
+    """The body is too large, as it is or after decompression. Send less at a time."""
 
     code = "body_too_large"
 
 
 class HeadersTooLarge(HttpError):
-    """The request line and the headers are larger than the node takes."""
+    """The request line and headers are too large."""
 
     code = "headers_too_large"
 
@@ -265,19 +265,19 @@ class BodyTimeout(HttpError):
 
 
 class ProtocolError(QuiverError):
-    """The bytes received are not the native protocol; the connection is closed."""
+    """The bytes are not valid in the native protocol. The connection is closed."""
 
     code = "protocol_error"
 
 
 class UnsupportedProtocol(ProtocolError):
-    """Client and server share no version of the protocol."""
+    """Client and node share no version of the protocol. Upgrade the older one."""
 
     code = "unsupported_protocol"
 
 
 class UnknownCall(ProtocolError):
-    """The server does not know this call."""
+    """The node does not know this call. Upgrade the node."""
 
     code = "unknown_call"
 
@@ -289,122 +289,122 @@ class ProducerError(QuiverError):
 
 
 class ProducerFenced(ProducerError):
-    """Another producer of the same name has taken over; this one must stop."""
+    """Another producer has opened the same name. Stop this one."""
 
     code = "producer_fenced"
 
 
 class SequenceGap(ProducerError):
-    """A batch before this one is missing; details name the sequence that was expected."""
+    """An earlier batch is missing. The details name the expected sequence."""
 
     code = "sequence_gap"
 
 
 class Unavailable(QuiverError):
-    """Not now: the same call may succeed later."""
+    """The node cannot do this now. Try again later."""
 
     code = "unavailable"
     retryable = True
 
 
 class ShuttingDown(Unavailable):
-    """The node is shutting down."""
+    """The node is shutting down. Try again later, or on another node."""
 
     code = "shutting_down"
 
 
 class Overloaded(Unavailable):
-    """The node has as much to do as it allows itself."""
+    """The node has reached a limit of connections or waiting requests. Try again later."""
 
     code = "overloaded"
 
 
 class QuotaExceeded(Unavailable):
-    """Whoever asked has used up a quota; details name it, and after how many seconds to try again."""
+    """A quota is used up. The details name it, and the seconds after which to try again."""
 
     code = "quota_exceeded"
 
 
 class DiskFull(Unavailable):
-    """The disk is full: publishing resumes by itself when there is space again."""
+    """The node's disk is full. Publishing resumes by itself when there is space."""
 
     code = "disk_full"
 
 
 class PartitionUnavailable(Unavailable):
-    """The partition's log failed or is being recovered."""
+    """The partition's log failed or is being recovered. Try again later."""
 
     code = "partition_unavailable"
 
 
 class NotLeader(Unavailable):
-    """This node does not lead the partition; details name the leader, if one is known."""
+    """This node is not the partition's leader. The details name the leader, if it is known."""
 
     code = "not_leader"
 
 
 class NotEnoughReplicas(Unavailable):
-    """Fewer replicas are in sync than the topic asks for: publishing waits for them to come back."""
+    """Fewer replicas are in sync than the topic requires. Publishing resumes when they are back."""
 
     code = "not_enough_replicas"
 
 
 class LeaderChanged(Unavailable):
-    """The partition's leader changed before the publish was confirmed; it may be stored or not."""
+    """The partition's leader changed before the publish was confirmed. It may or may not be stored."""
 
     code = "leader_changed"
 
 
 class RequestTimeout(Unavailable):
-    """The request was not answered in time; it may or may not have been carried out."""
+    """The node did not answer in time. The request may or may not have been carried out."""
 
     code = "request_timeout"
 
 
 class ConnectionLost(Unavailable):
-    """The connection broke before the answer came; the request may have been carried out."""
+    """The connection was lost before the answer. The request may have been carried out."""
 
     code = "connection_lost"
 
 
 class NodeGone(ConnectionLost):
-    """Nobody listens at the node's address any more: its process seems to have ended."""
+    """The node refuses connections. Its process has probably ended."""
 
     code = "node_gone"
 
 
 class LogError(QuiverError):
-    """The log could not do what was asked."""
+    """The log failed."""
 
     code = "log_error"
 
 
 class FolderInUse(LogError):
-    """Another process has this data folder open."""
+    """Another process uses this data folder. Stop it, or choose another folder."""
 
     code = "folder_in_use"
 
 
 class OffsetOutOfRange(LogError):
-    """The offset is not in the log; details name the first offset still there and the next one."""
+    """The offset is not in the log. The details name the first offset and the next one."""
 
     code = "offset_out_of_range"
 
 
 class CorruptLog(LogError):
-    """Stored bytes do not match their checksum; details name the file and the position."""
+    """Stored data does not match its checksum. The details name the file and the position."""
 
     code = "corrupt_log"
 
 
 class UnsupportedFormat(LogError):
-    """The file was written by a newer version of Quiver."""
+    """A newer version of Quiver wrote this file. Open it with that version."""
 
     code = "unsupported_format"
 
 
 class LogFailed(LogError):
-    """A write or sync failed: the log takes no appends until it is opened again."""
+    """A write or sync failed. The log accepts no appends until it is opened again."""
 
     code = "log_failed"
 
@@ -416,38 +416,38 @@ class LogClosed(LogError):
 
 
 class MetadataError(QuiverError):
-    """The metadata store could not do what was asked."""
+    """The metadata store failed."""
 
     code = "metadata_error"
 
 
 class MetadataConflict(MetadataError):
-    """A key is not at the revision the commit expects: read it again and decide anew."""
+    """The metadata was changed by somebody else. Read it again and retry."""
 
     code = "metadata_conflict"
 
 
 class LeaseLost(MetadataError):
-    """The lease has ended and the keys under it are gone: grant a new one and put them again."""
+    """The metadata lease has ended and its keys are gone. Create a new lease."""
 
     code = "lease_lost"
 
 
 class WatchCompacted(MetadataError):
-    """Changes after that revision are forgotten: list again, and watch from the listing's."""
+    """The changes after this revision are no longer stored. List again and watch from there."""
 
     code = "watch_compacted"
 
 
 class MetadataUnavailable(MetadataError):
-    """The metadata store did not answer; a change may or may not have been made."""
+    """The metadata store did not answer. A change may or may not have been made."""
 
     code = "metadata_unavailable"
     retryable = True
 
 
 def error_classes() -> dict[str, type[QuiverError]]:
-    """Every error by its code."""
+    """All errors by their codes."""
     found: dict[str, type[QuiverError]] = {}
     waiting: list[type[QuiverError]] = [QuiverError]
     while waiting:
@@ -458,7 +458,7 @@ def error_classes() -> dict[str, type[QuiverError]]:
 
 
 def error_from(code: str, message: str, details: dict[str, Any]) -> QuiverError:
-    """The error that another process described; one of an unknown code stays a ``QuiverError``."""
+    """The error that another process sent; an unknown code becomes a ``QuiverError``."""
     known = error_classes().get(code)
     if known is None:
         return QuiverError(f"{message} ({code})", **details)

@@ -77,7 +77,7 @@ def test_a_partition_is_split(quiver: Commands) -> None:
 def test_what_only_a_cluster_can_do_is_refused(quiver: Commands, command: list[str]) -> None:
     told = quiver("cluster", *command)
     assert (told.code, told.out) == (ExitCode.FAILED, "")
-    assert told.err.startswith("error: This node is on its own")
+    assert told.err.startswith("error: This node is not part of a cluster")
 
 
 def test_changes_are_in_the_audit_log(quiver: Commands, node: Served) -> None:

@@ -39,7 +39,7 @@ def _table_in(data: bytes, bytes_max: int) -> pa.Table:
         # Other types may have rows that take no bytes, and any number of them.
         if name in table.schema.names and table.schema.field(name).type not in _TEXT_OR_BYTES:
             raise InvalidBatch(
-                f"column {name} is text or bytes, not {table.schema.field(name).type}"
+                f"column {name} must be text or bytes, not {table.schema.field(name).type}"
             )
     return table
 
@@ -51,7 +51,9 @@ def _check_sizes(data: bytes, bytes_max: int) -> None:
             continue
         total += declared_bytes(message)
         if total > bytes_max:
-            raise BodyTooLarge(f"the stream unpacks to more than the {bytes_max:,} bytes allowed")
+            raise BodyTooLarge(
+                f"the decompressed stream has more than the {bytes_max:,} bytes allowed"
+            )
 
 
 def stream_of(batch: pa.RecordBatch) -> bytes:

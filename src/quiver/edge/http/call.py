@@ -1,4 +1,4 @@
-"""One HTTP request while it is carried out: what it says, who made it, and its body within bounds."""
+"""An HTTP request while it is handled: its query, headers, caller and bounded body."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
 CURL_DEFAULT = "application/x-www-form-urlencoded"
-"""What curl says of any body unless it is told otherwise; no path takes forms."""
+"""The content type that curl sends by default; no path accepts forms."""
 _QUERY_FIELDS_MAX = 20
 _ONCE = (
     b"authorization",
@@ -47,11 +47,11 @@ _ONCE = (
 
 
 class ClientGone(Exception):
-    """Nobody is there to answer."""
+    """The client has disconnected."""
 
 
 class Call:
-    """``scope`` and ``receive`` are ASGI's; everything is read when it is asked for."""
+    """``scope`` and ``receive`` are ASGI's. Nothing is parsed before it is needed."""
 
     __slots__ = ("_client", "edge", "fields", "is_gone", "operation", "path", "receive", "scope")
 
@@ -62,7 +62,7 @@ class Call:
         self.receive = receive
         self.path: dict[str, str] = scope["path_params"]
         self.is_gone = False
-        """Whether it was noticed that nobody waits for the answer any more."""
+        """Whether the client is known to have disconnected."""
         self._client: AsyncClient | None = None
         self.fields: dict[bytes, bytes] = fields_of(scope)
 
@@ -82,7 +82,7 @@ class Call:
     # ------------------------------------------------------------------ query
 
     def query(self, kind: type[Q]) -> Q:
-        """The query as a struct; a name that is not known or given twice is a mistake."""
+        """The query as a struct. An unknown or repeated name is an error."""
         text = self.scope["query_string"]
         if not text:
             return kind()
@@ -94,11 +94,11 @@ class Call:
                 max_num_fields=_QUERY_FIELDS_MAX,
             )
         except ValueError as error:
-            raise InvalidRequest(f"the query is not understood: {error}", field="query") from None
+            raise InvalidRequest(f"the query string is not valid: {error}", field="query") from None
         given = dict(pairs)
         if len(given) != len(pairs):
             twice = next(name for name in given if [n for n, _ in pairs].count(name) > 1)
-            raise InvalidRequest(f"{twice[:80]} is given twice", field=twice[:80])
+            raise InvalidRequest(f"{twice[:80]} is given twice; give it once", field=twice[:80])
         try:
             return msgspec.convert(given, kind, strict=False)
         except msgspec.ValidationError as error:
@@ -122,14 +122,15 @@ class Call:
         declared = self.fields.get(b"content-length", b"0")
         if len(declared) > 15 or int(declared) > limit:
             raise BodyTooLarge(
-                f"a body has at most {limit:,} bytes, not {self.header(b'content-length')[:30]}"
+                f"the body has {self.header(b'content-length')[:30]} bytes, more than the "
+                f"{limit:,} allowed"
             )
         message = await self._next_part()
         data: bytes = message.get("body", b"")
         if message.get("more_body"):
             data = await self._rest(data, limit)
         if len(data) > limit:
-            raise BodyTooLarge(f"a body has at most {limit:,} bytes")
+            raise BodyTooLarge(f"the body has more than the {limit:,} bytes allowed")
         encoding = self.fields.get(b"content-encoding")
         return data if encoding is None else await unpacked(data, encoding.decode("latin-1"), limit)
 
@@ -143,7 +144,7 @@ class Call:
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > limit:
-                        raise BodyTooLarge(f"a body has at most {limit:,} bytes")
+                        raise BodyTooLarge(f"the body has more than the {limit:,} bytes allowed")
                     more = message.get("more_body", False)
         except TimeoutError:
             raise BodyTimeout from None
@@ -156,16 +157,16 @@ class Call:
         return message
 
     async def json(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body as JSON; a path that takes nothing else takes a body without a type as JSON."""
+        """The body as JSON. A body without a content type counts as JSON."""
         if self.media_type not in (JSON, "", CURL_DEFAULT):
             raise UnsupportedMediaType(
-                f"this path takes {JSON}, not {self.media_type[:80]!r}", field="Content-Type"
+                f"this path accepts {JSON}, not {self.media_type[:80]!r}", field="Content-Type"
             )
         return decode(decoder, await self.body())
 
     def require_no_body(self) -> None:
         if self.has_body:
-            raise MalformedBody("this path takes no body")
+            raise MalformedBody("this path accepts no body")
 
     # ------------------------------------------------------------------ what is asked for
 
@@ -182,10 +183,12 @@ class Call:
             for offer in offered:
                 if want in (offer, "*/*", offer.partition("/")[0] + "/*"):
                     return offer
-        raise NotAcceptable(f"this path gives {' or '.join(offered)}", field="Accept")
+        raise NotAcceptable(
+            f"this path answers with {' or '.join(offered)}; set Accept accordingly", field="Accept"
+        )
 
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry out something that takes time; ends with the connection, or when the node stops."""
+        """Run something that takes time. It ends with the connection, or when the node stops."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self._disconnected())
         stopping = asyncio.ensure_future(self.edge.draining.wait())
@@ -206,14 +209,14 @@ class Call:
 
 
 def fields_of(scope: Scope) -> dict[bytes, bytes]:
-    """Headers by name. Those that decide something may not be given twice."""
+    """Headers by name. Those that are listed in ``_ONCE`` must not be repeated."""
     pairs = scope["headers"]
     fields = dict(pairs)
     if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         for name in _ONCE:
             if names.count(name) > 1:
-                raise MalformedRequest(f"the header {name.decode()} is given twice")
+                raise MalformedRequest(f"the header {name.decode()} is given twice; give it once")
         for name in fields:
             if names.count(name) > 1:
                 fields[name] = b", ".join(value for each, value in pairs if each == name)
@@ -221,13 +224,15 @@ def fields_of(scope: Scope) -> dict[bytes, bytes]:
 
 
 def require_known_origin(fields: dict[bytes, bytes], scheme: str, allowed: Collection[str]) -> None:
-    """Refuse what a page of another site sent: a browser on this machine reaches what we reach."""
+    """Refuse requests from pages of other sites: a local browser can reach a local node."""
     origin = fields.get(b"origin")
     if origin is None or "*" in allowed:
         return
     own = {"ws": "http", "wss": "https"}.get(scheme, scheme).encode() + b"://"
     if origin != own + fields.get(b"host", b"") and origin.decode("latin-1") not in allowed:
-        raise AccessRefused("pages of this origin may not call the node: see web.cors_origins")
+        raise AccessRefused(
+            "pages of this origin may not call the node; allow it with the setting web.cors_origins"
+        )
 
 
 def credentials_of(scope: Scope, fields: dict[bytes, bytes]) -> Credentials:

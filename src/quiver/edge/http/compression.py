@@ -24,7 +24,7 @@ async def unpacked(data: bytes, encoding: str, bytes_max: int) -> bytes:
         return data
     if encoding not in CODECS:
         raise UnsupportedMediaType(
-            f"bodies are packed with {' or '.join(CODECS)}, not {encoding[:80]!r}",
+            f"bodies may be compressed with {' or '.join(CODECS)}, not {encoding[:80]!r}",
             field="Content-Encoding",
         )
     # A few bytes may unpack to many: where that happens must not be the event loop.
@@ -38,9 +38,9 @@ def _unpack(data: bytes, encoding: str, bytes_max: int) -> bytes:
             if len(result) <= bytes_max:
                 result += stream.read(1)
     except (OSError, pa.ArrowException) as error:
-        raise MalformedBody(f"the body is not {encoding}: {str(error)[:200]}") from error
+        raise MalformedBody(f"the body is not valid {encoding}: {str(error)[:200]}") from error
     if len(result) > bytes_max:
-        raise BodyTooLarge(f"the body unpacks to more than the {bytes_max:,} bytes allowed")
+        raise BodyTooLarge(f"the decompressed body has more than the {bytes_max:,} bytes allowed")
     return result
 
 

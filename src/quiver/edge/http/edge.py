@@ -1,6 +1,6 @@
-"""The HTTP edge: routes requests to operations, and gives every request an answer.
+"""The HTTP edge: routes each request to its operation and answers it.
 
-It knows clients, limits and whether the node is stopping, and nothing of sockets or of the broker.
+It knows clients, limits and whether the node is stopping. It knows neither sockets nor the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_CACHE = (b"cache-control", b"no-cache")
 _VARY = (b"vary", b"accept, accept-encoding, authorization")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _HANG_UP = (MalformedRequest, BodyTooLarge, BodyTimeout)
-"""After these the rest of the body is not waited for."""
+"""After these the connection is closed without reading the rest of the body."""
 
 
 class Edge:
@@ -77,7 +77,7 @@ class Edge:
             )
 
     def add_socket(self, path: str, endpoint: ASGIApp) -> None:
-        """Have WebSockets at ``path`` served by ``endpoint``."""
+        """Serve WebSockets at ``path`` with ``endpoint``."""
         self._routes.routes.append(WebSocketRoute(path, endpoint))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,11 +118,11 @@ class _Endpoint:
         except Exception as error:
             logger.error("request failed unexpectedly", operation=operation.id, exc_info=error)
             await send_problem(
-                send, Unavailable("the node could not carry this out; its log says why")
+                send, Unavailable("the node failed to handle the request; see its log")
             )
 
     def _head(self, method: str) -> Operation | None:
-        """HEAD is answered where a GET changes nothing."""
+        """HEAD works where GET changes nothing."""
         found = self._methods.get("GET") if method == "HEAD" else None
         return found if found is not None and (found.may_cache or found.is_open) else None
 

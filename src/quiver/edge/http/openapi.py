@@ -38,8 +38,8 @@ _PATH_TYPES = {"receipt_handle": Receipt, "id": MessageIdText}
 _BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
 _DESCRIPTION = """\
 Quiver is a message queue whose log is Apache Arrow. Every error is a problem document (RFC 9457)
-with a stable `code`. Bodies may be packed with gzip or zstd in both directions. The WebSocket at
-`/subscriptions/{name}/stream` is described in the HTTP reference.
+with a stable `code`. Requests and replies may be compressed with gzip or zstd. The HTTP reference
+describes the WebSocket at `/subscriptions/{name}/stream`.
 """
 
 
@@ -142,7 +142,7 @@ def _query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is left out, never null."""
+    """A query parameter is left out, never null."""
     if "anyOf" not in schema:
         return schema
     kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
@@ -169,7 +169,7 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         if content:
             told[str(status)]["content"] = schemas.content(content)
     if operation.may_cache:
-        told["304"] = {"description": "It is what `If-None-Match` names."}
+        told["304"] = {"description": "Not modified since the version in `If-None-Match`."}
     kinds = [*operation.errors, *_EVERYWHERE, *(() if operation.is_open else _WITH_A_CLIENT)]
     by_status: dict[int, list[type[QuiverError]]] = {}
     for kind in dict.fromkeys(kinds):

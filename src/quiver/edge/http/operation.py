@@ -1,4 +1,4 @@
-"""What the edge can do, as values: each operation is declared once, served and described from that."""
+"""The operations of the HTTP edge: declared once, then served and described from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANYTHING = "application/octet-stream"
 
 
 class Reply(msgspec.Struct):
-    """What is answered; ``body`` is sent as it is."""
+    """An answer; ``body`` is sent as it is."""
 
     status: int = 200
     body: bytes = b""
@@ -41,14 +41,14 @@ class Operation(msgspec.Struct, kw_only=True, frozen=True):
     tag: str
     query: type[msgspec.Struct] | None = None
     headers: dict[str, str] = {}
-    """Request headers that mean something here, with a sentence each."""
+    """Request headers that the operation reads, each with its description."""
     body: dict[str, Any] = {}
-    """By content type, the struct that is decoded, or several; ``None`` stands for bytes."""
+    """By content type, the struct (or structs) to decode; ``None`` stands for bytes."""
     needs_body: bool = True
     replies: dict[int, tuple[str, dict[str, Any]]] = {}
-    """By status, a sentence, and the struct by content type."""
+    """By status, a description, and the struct by content type."""
     errors: tuple[type[QuiverError], ...] = ()
     is_open: bool = False
-    """Answered to anybody, without a client."""
+    """Needs no authentication."""
     may_cache: bool = False
     """A repeated GET may be answered with 304."""

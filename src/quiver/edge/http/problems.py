@@ -1,7 +1,6 @@
-"""Errors as HTTP tells them: RFC 9457 problem documents with Quiver's stable code.
+"""Errors as RFC 9457 problem documents with Quiver's stable code.
 
-One table maps codes to statuses. A code that is not in it has the status of the class above it, so
-that an error made later is told sensibly from its first day.
+One table maps codes to statuses. A code that is not in it has the status of its parent class.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.edge.http import text_forms
 from quiver.errors import InvalidRequest, QuiverError
 
 PROBLEM = "application/problem+json"
@@ -61,7 +61,7 @@ _NAMED = re.compile(r"(?:unknown|missing required) field `(.*?)`")
 
 
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What went wrong: RFC 9457, with Quiver's own ``code``."""
+    """An error (RFC 9457) with Quiver's stable ``code``."""
 
     type: str
     title: str
@@ -69,11 +69,11 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     code: str
     detail: str
     field: str | None = None
-    """The part of the request that is at fault, where one is."""
+    """The field of the request that is wrong."""
     stale: list[str] | None = None
-    """Receipts whose lease had ended; the others of the request are settled."""
+    """Receipts whose lease has ended. The other receipts of the request are settled."""
     retry_after: int | None = None
-    """Seconds after which the same request may succeed."""
+    """Seconds after which to try again."""
 
 
 def status_of(kind: type[QuiverError]) -> int:
@@ -89,7 +89,7 @@ def problem_of(error: QuiverError) -> Problem:
     stale = error.details.get("stale")
     return Problem(
         type=f"urn:quiver:error:{error.code}",
-        title=(type(error).__doc__ or "").strip().partition(";")[0].partition(":")[0].rstrip("."),
+        title=(type(error).__doc__ or "").strip().partition(". ")[0].rstrip("."),
         status=status,
         code=error.code,
         detail=error.message[:2000],
@@ -110,10 +110,11 @@ def _retry_after(error: QuiverError) -> int:
 
 
 def invalid(error: msgspec.ValidationError, within: str = "") -> InvalidRequest:
-    """What msgspec found, with the name of the field."""
+    """A validation error of msgspec, with the name of the field."""
     text = str(error)
     at = _AT.fullmatch(text)
     reason, path = (at[1], at[2].lstrip(".")) if at else (text, "")
+    reason = text_forms.explained(reason)
     named = _NAMED.search(reason)
     if named:
         path = f"{path}.{named[1]}" if path else named[1]

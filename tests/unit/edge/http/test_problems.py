@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from quiver.edge.http.problems import STATUSES, invalid, problem_of, status_of
+from quiver.edge.http.schemas.structs import NewMessage, SubscriptionFields, TopicFields
 from quiver.errors import (
     DiskFull,
     QuiverError,
@@ -34,6 +35,34 @@ def test_what_may_be_tried_again_is_no_client_error_but_one_that_says_when(
         assert status in (409, 429, 503, 504)
     if status in (429, 503, 504):
         assert problem_of(kind()).retry_after
+
+
+@pytest.mark.parametrize("kind", error_classes().values(), ids=lambda kind: kind.code)
+def test_a_title_is_one_sentence(kind: type[QuiverError]) -> None:
+    title = problem_of(kind()).title
+    assert title
+    assert ". " not in title
+    assert (kind.__doc__ or "").startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("delay", "soon", "not a duration: write seconds, or text such as '30s', '5m' or '1h'"),
+        ("dead_letter", "a b", "not a name: use 1 to 200 letters"),
+        ("topics", ["a b"], "not a topic or pattern: use 1 to 200 letters"),
+        ("retention", {"bytes": "much"}, "not a size: write bytes, or text such as '10MB'"),
+        ("push", {"url": "ftp://a"}, "not a URL: it begins with http:// or https://"),
+    ],
+)
+def test_text_of_another_form_is_told_in_words(field: str, value: object, words: str) -> None:
+    kinds = {"delay": NewMessage, "retention": TopicFields}
+    given = {field: value} | ({"message": 1} if field == "delay" else {})
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(msgspec.json.encode(given), type=kinds.get(field, SubscriptionFields))
+    detail = problem_of(invalid(caught.value)).detail
+    assert words in detail
+    assert "regex" not in detail
 
 
 def test_an_error_that_is_not_in_the_table_is_told_as_its_parent() -> None:

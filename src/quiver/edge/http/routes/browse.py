@@ -1,7 +1,7 @@
-"""Looking at what a topic holds, over HTTP: the newest messages, or those from a place, of a key.
+"""Browse stored messages over HTTP: the newest, or from an offset or time, optionally of a key.
 
-A look is bounded in messages, in bytes and in time, and changes nothing. It is for people; whoever
-wants all of a topic reads it as Arrow.
+A request is bounded in messages, bytes and time, and changes nothing. To read a whole topic, use a
+reader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from quiver.model.message_id import MessageId
 from quiver.protocol import PartitionInfo, TopicInfo
 
 EXAMINED_MAX = 100_000
-"""How many messages a search for a key looks at."""
+"""Most messages that a search for a key reads."""
 _BYTES_MAX = 8 << 20
 _SECONDS_MAX = 3.0
 
@@ -39,7 +39,7 @@ _SECONDS_MAX = 3.0
 async def browse_messages(call: Call) -> Reply:
     query = call.query(BrowseQuery)
     if query.offset is not UNSET and query.time is not UNSET:
-        raise InvalidRequest("time: give either offset or time", field="time")
+        raise InvalidRequest("time: give offset or time, not both", field="time")
     info = await call.client.describe_topic(call.path["topic"])
     look = _Look(call.client, info, query)
     is_whole = True
@@ -62,7 +62,7 @@ async def browse_messages(call: Call) -> Reply:
 
 
 class _Look:
-    """One look at a topic; what it found until now is there if it is stopped."""
+    """One search of a topic. If it is stopped, what it found so far remains."""
 
     def __init__(self, client: AsyncClient, info: TopicInfo, query: BrowseQuery) -> None:
         self._client = client
@@ -194,10 +194,10 @@ OPERATIONS = (
         path="/topics/{topic}/messages",
         id="browse_messages",
         handler=browse_messages,
-        summary="Look at stored messages: the newest, or from an offset or a time on, of a key.",
+        summary="Browse stored messages: the newest, or from an offset or time.",
         tag="topics",
         query=BrowseQuery,
-        replies={200: ("What is there.", {JSON: Browsed})},
+        replies={200: ("The messages.", {JSON: Browsed})},
         errors=(InvalidRequest, TopicNotFound, PartitionNotFound, OffsetOutOfRange),
     ),
 )

@@ -1,7 +1,7 @@
-"""The console over HTTP: its pages for anybody, its figures over a WebSocket for who may see them.
+"""The console over HTTP: its files need no token, its live data comes over a WebSocket.
 
-A browser cannot give a WebSocket an ``Authorization`` header, so the token comes as a subprotocol
-beside the one that is spoken, and never in an address.
+A browser cannot set an ``Authorization`` header on a WebSocket, so the token is sent as a second
+subprotocol, and never in a URL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = structlog.get_logger()
 
 
 def console_pages() -> tuple[Operation, ...]:
-    """The operations that serve the files."""
+    """The operations that serve the console's files."""
     pages = Pages()
     headers = (
         (b"content-security-policy", POLICY.encode()),
@@ -67,7 +67,7 @@ def _page(path: str, id: str, handler: Any, summary: str) -> Operation:
 
 
 class LiveEndpoint:
-    """``/console/live``: a frame of figures every second."""
+    """``/console/live``: a frame of live data every second."""
 
     def __init__(self, edge: Edge, clock: Clock | None = None) -> None:
         self._edge = edge
@@ -81,10 +81,10 @@ class LiveEndpoint:
             if self._edge.draining.is_set():
                 raise ShuttingDown
             if self._viewers >= VIEWERS_MAX:
-                raise Overloaded(f"{VIEWERS_MAX} consoles are open already")
+                raise Overloaded(f"{VIEWERS_MAX} consoles are already open; close one")
             if PROTOCOL not in scope["subprotocols"]:
                 raise NotAcceptable(
-                    f"the subprotocol is {PROTOCOL}", field="Sec-WebSocket-Protocol"
+                    f"the subprotocol must be {PROTOCOL}", field="Sec-WebSocket-Protocol"
                 )
             call = Call(self._edge, _LIVE, scope, receive)
             _take_token(call, scope["subprotocols"])
@@ -104,7 +104,7 @@ class LiveEndpoint:
                 await send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _show(self, client: AsyncClient, receive: Receive, send: Send) -> tuple[int, str]:
-        """Until the viewer leaves or the node stops; how to close, 0 if nobody is there to see it."""
+        """Run until the viewer leaves or the node stops; returns the close code, 0 if the socket is gone."""
         parts: list[Coroutine[Any, Any, tuple[int, str]]] = [
             self._push(client, send),
             _until_gone(receive),
@@ -134,7 +134,7 @@ class LiveEndpoint:
                 return 0, ""
             except Exception as error:
                 logger.error("the console failed unexpectedly", exc_info=error)
-                return FAILED, "the node failed; its log says why"
+                return FAILED, "the node failed; see its log"
             await self._clock.sleep(_INTERVAL_S - (self._clock.monotonic() - began))
 
     async def _until_draining(self) -> tuple[int, str]:
@@ -144,20 +144,20 @@ class LiveEndpoint:
 
 
 async def _until_gone(receive: Receive) -> tuple[int, str]:
-    """A viewer has nothing to say."""
+    """Wait for the viewer to leave. It must not send anything."""
     message = await receive()
     if message["type"] == "websocket.disconnect":
         return 0, ""
-    return POLICY_BROKEN, "nothing is expected here"
+    return POLICY_BROKEN, "this socket accepts no messages"
 
 
 def _take_token(call: Call, protocols: list[str]) -> None:
-    """Read the token among the subprotocols as if it had been in the header."""
+    """Use the token in the subprotocols as if it were in the header."""
     tokens = [one.removeprefix(BEARER) for one in protocols if one.startswith(BEARER)]
     if not tokens:
         return
     if len(tokens) > 1 or b"authorization" in call.fields:
-        raise MalformedRequest("the token is given twice")
+        raise MalformedRequest("the token is given twice; give it once")
     call.fields[b"authorization"] = b"Bearer " + tokens[0].encode("latin-1", "replace")
 
 
@@ -170,6 +170,6 @@ _LIVE = Operation(
     path="/console/live",
     id="live",
     handler=_live,
-    summary="Figures as they come.",
+    summary="Live data of the node.",
     tag="node",
 )

@@ -1,4 +1,4 @@
-"""What the edge says of itself: the OpenAPI document, and a page on which to try it."""
+"""The OpenAPI document, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
             path="/docs",
             id="show_page",
             handler=show_page,
-            summary="A page that lists every path, and sends, receives and deletes messages.",
+            summary="A page that lists all paths and lets you try a queue.",
             tag="node",
             replies={200: ("The page.", {"text/html": None})},
             is_open=True,
@@ -57,7 +57,7 @@ def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 def _policy(page: str) -> str:
-    """Only the page's own script and style run, and they reach nothing but this node."""
+    """Only the page's own script and style run, and they can reach only this node."""
     sums = {}
     for kind in ("script", "style"):
         found = re.search(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The node itself over HTTP: whether it lives, whether it takes work, and the cluster it is in."""
+"""Health and readiness of the node, and the state of its cluster, over HTTP."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ OPERATIONS = (
         path="/healthz",
         id="is_alive",
         handler=is_alive,
-        summary="Whether the process lives.",
+        summary="Liveness: the process runs.",
         tag="node",
-        replies={200: ("It does.", {JSON: Health})},
+        replies={200: ("The process runs.", {JSON: Health})},
         is_open=True,
     ),
     Operation(
@@ -54,9 +54,9 @@ OPERATIONS = (
         path="/readyz",
         id="is_ready",
         handler=is_ready,
-        summary="Whether the node takes work: not while it is stopping.",
+        summary="Readiness: the node accepts requests. It fails while the node is stopping.",
         tag="node",
-        replies={200: ("It does.", {JSON: Health})},
+        replies={200: ("The node is ready.", {JSON: Health})},
         errors=(ShuttingDown,),
         is_open=True,
     ),
@@ -65,7 +65,7 @@ OPERATIONS = (
         path="/cluster",
         id="describe_cluster",
         handler=describe_cluster,
-        summary="The nodes there are, who holds and leads which partition, and the node that answers.",
+        summary="Describe the cluster: its nodes, partitions, replicas and leaders.",
         tag="node",
         replies={200: ("The cluster.", {JSON: ClusterView})},
         errors=(PermissionDenied,),

@@ -1,4 +1,4 @@
-"""How the node is, over HTTP: its figures for Prometheus, and its alerts."""
+"""The node's metrics and alerts over HTTP."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OPERATIONS = (
         path="/metrics",
         id="read_metrics",
         handler=read_metrics,
-        summary="The node's figures, as text that Prometheus reads.",
+        summary="Metrics of the node in the Prometheus text format.",
         tag="node",
-        replies={200: ("The figures.", {TEXT: None})},
+        replies={200: ("The metrics.", {TEXT: None})},
         errors=(PermissionDenied,),
     ),
     Operation(
@@ -37,7 +37,7 @@ OPERATIONS = (
         path="/alerts",
         id="list_alerts",
         handler=list_alerts,
-        summary="The alerts that fire now, and those that cleared lately.",
+        summary="List alerts that are firing, and those that cleared recently.",
         tag="node",
         replies={200: ("The alerts.", {JSON: AlertsView})},
     ),

@@ -1,4 +1,4 @@
-"""Publishing over HTTP: one message, a list, an Arrow stream, or any bytes at all."""
+"""Publish over HTTP: a message, a list of messages, an Arrow stream, or raw bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "pa
 
 
 async def publish(call: Call, topic: str) -> Reply:
-    """Store what the body holds, by its content type."""
+    """Publish the body according to its content type."""
     kind = call.media_type
     dedup_id = _idempotency_key(call)
     if kind == ARROW:
@@ -99,7 +99,7 @@ def _plain_payloads(body: bytes) -> list[bytes] | None:
 
 
 class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Nothing: what a message has beside its payload stands in the body."""
+    """No query parameters: the options of a message are in the body."""
 
 
 def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
@@ -124,7 +124,7 @@ def _from_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(_text.decode(text), validate=True)
     except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error, ValueError):
-        raise InvalidRequest("message: not base64 text", field="message") from None
+        raise InvalidRequest("message: the text is not base64", field="message") from None
 
 
 async def _publish_list(
@@ -204,7 +204,7 @@ def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
 
 
 def _carry_trace(call: Call, options: dict[str, Any]) -> None:
-    """Let a message carry the trace of the request that brought it, unless it has one of its own."""
+    """Give a message the trace of its request, unless it has its own."""
     headers = options.get("headers") or {}
     trace = {name: call.header(name.encode()) for name in ("traceparent", "tracestate")}
     if "traceparent" in headers or not _TRACEPARENT.fullmatch(trace["traceparent"]):

@@ -1,4 +1,4 @@
-"""Queues over HTTP: a topic and its own subscription, under one name."""
+"""Queues over HTTP. A queue is a topic with a subscription of the same name."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ OPERATIONS = (
         path=f"{_PATH}/messages",
         id="publish_to_queue",
         handler=publish_to_queue,
-        summary="Store a message, a list of messages, an Arrow stream or any bytes.",
+        summary="Publish a message, a list of messages, an Arrow stream or raw bytes.",
         tag="queues",
         query=RawQuery,
         headers=PUBLISH_HEADERS,
@@ -130,7 +130,7 @@ OPERATIONS = (
         path=f"{_PATH}/messages",
         id="receive_from_queue",
         handler=receive_from_queue,
-        summary="Lease messages; waits if there are none and it is asked to.",
+        summary="Receive messages.",
         tag="queues",
         query=ReceiveQuery,
         replies=receive.REPLIES,
@@ -141,9 +141,9 @@ OPERATIONS = (
         path=f"{_PATH}/messages/{{receipt_handle}}",
         id="delete_message",
         handler=delete_message,
-        summary="Acknowledge a delivery: the message is done with.",
+        summary="Acknowledge a message.",
         tag="queues",
-        replies={204: ("It is done with.", {})},
+        replies={204: ("The message is acknowledged.", {})},
         errors=(
             MalformedBody,
             InvalidRequest,
@@ -157,7 +157,7 @@ OPERATIONS = (
         path="/queues",
         id="list_queues",
         handler=list_queues,
-        summary="Every queue.",
+        summary="List queues.",
         tag="queues",
         replies={200: ("All queues.", {JSON: QueueList})},
         may_cache=True,
@@ -167,11 +167,11 @@ OPERATIONS = (
         path=_PATH,
         id="create_queue",
         handler=create_queue,
-        summary="Make a queue; one with the same settings is left as it is.",
+        summary="Create a queue. If it exists with the same settings, nothing changes.",
         tag="queues",
         body={JSON: QueueFields},
         needs_body=False,
-        replies={201: ("The queue, newly made.", {JSON: SubscriptionView}), **_QUEUE},
+        replies={201: ("The new queue.", {JSON: SubscriptionView}), **_QUEUE},
         errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, SubscriptionExists, TopicExists),
     ),
     Operation(
@@ -179,7 +179,7 @@ OPERATIONS = (
         path=_PATH,
         id="describe_queue",
         handler=describe_queue,
-        summary="A queue's settings, and how many messages are in which state.",
+        summary="Show a queue's settings and its messages by state.",
         tag="queues",
         replies=_QUEUE,
         errors=(SubscriptionNotFound,),
@@ -190,7 +190,7 @@ OPERATIONS = (
         path=_PATH,
         id="alter_queue",
         handler=alter_queue,
-        summary="Change how a queue delivers; its topic has the settings of storage.",
+        summary="Change delivery settings of a queue. For storage settings, alter its topic.",
         tag="queues",
         body={JSON: QueueChanges},
         replies=_QUEUE,
@@ -201,9 +201,9 @@ OPERATIONS = (
         path=_PATH,
         id="delete_queue",
         handler=delete_queue,
-        summary="Remove a queue and everything in it.",
+        summary="Delete a queue and all its messages.",
         tag="queues",
-        replies={204: ("It is gone.", {})},
+        replies={204: ("The queue is deleted.", {})},
         errors=(MalformedBody, InvalidRequest, SubscriptionNotFound),
     ),
 )

@@ -1,4 +1,4 @@
-"""Receiving and settling over HTTP, for queues and subscriptions alike."""
+"""Receive and settle messages over HTTP, for queues and subscriptions."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _extends = msgspec.json.Decoder(Extend)
 _moment = lru_cache(1024)(datetime_of)
 
 REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
-    200: ("What there was, leased.", {JSON: Delivered, ARROW: None})
+    200: ("The messages; empty if there are none.", {JSON: Delivered, ARROW: None})
 }
-"""Of ``receive``, as the description of the edge has them; and its errors."""
+"""The replies of ``receive`` for OpenAPI; ``ERRORS`` are its errors."""
 ERRORS = (InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded)
 
 
 async def receive(call: Call, name: str) -> Reply:
-    """Lease messages; a wait ends with the connection, and what came too late goes back."""
+    """Receive messages. A wait ends with the connection; messages that arrive after it go back."""
     query = call.query(ReceiveQuery)
     call.require_no_body()
     kind = call.accepts(JSON, ARROW)
@@ -75,14 +75,14 @@ async def receive(call: Call, name: str) -> Reply:
 
 
 async def release(client: AsyncClient, name: str, messages: Any) -> None:
-    """Let others have at once what reached nobody."""
+    """Return messages that did not reach the client, without counting a delivery."""
     if len(messages):
         with contextlib.suppress(QuiverError):  # it comes back when its lease ends
             await client.give_back(name, messages)
 
 
 def delivered(messages: list[ReceivedMessage]) -> list[DeliveredMessage]:
-    """Messages as JSON has them."""
+    """Messages as JSON."""
     ids = message_ids(messages)
     return [_delivered(message, id) for message, id in zip(messages, ids, strict=True)]
 
@@ -116,7 +116,7 @@ def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
 
 
 def seen(message: Message, id: str) -> SeenMessage:
-    """A message that nobody received, as JSON has it."""
+    """A message that was not received, as JSON."""
     body: Any = as_json(message.payload)
     told = SeenMessage(
         id=id,
@@ -185,7 +185,7 @@ def _told(count: int) -> Reply:
 
 
 async def settled(work: Any) -> None:
-    """Settle; receipts that are stale are told as they were given."""
+    """Settle; an error lists stale receipts as the caller gave them."""
     try:
         await work
     except StaleReceipt as error:
@@ -193,7 +193,7 @@ async def settled(work: Any) -> None:
             error.message, stale=list(stale_receipts(error.details.get("stale") or []))
         ) from None
     except UnicodeEncodeError:
-        raise InvalidRequest("not a receipt", field="receipts") from None
+        raise InvalidRequest("receipts: a receipt is not valid", field="receipts") from None
 
 
 def stale_receipts(stale: Iterable[Any]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Looking after subscriptions over HTTP: seek, peek, purge, redrive, and one message by its id."""
+"""Administration of subscriptions over HTTP: seek, peek, purge, redrive, and messages by id."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def purge(call: Call) -> Reply:
 
 
 async def redrive(call: Call) -> Reply:
-    """Ends with the connection: what was sent until then is sent."""
+    """Redrive until done or until the client disconnects."""
     given = await call.json(_redrives) if call.has_body else RedriveOptions()
     count = await call.while_connected(
         call.client.redrive(
@@ -120,7 +120,7 @@ async def cancel_message(call: Call) -> Reply:
 
 
 _PATH = "/subscriptions/{name}"
-_COUNTED = {200: ("How many messages that was.", {JSON: Count})}
+_COUNTED = {200: ("The number of messages.", {JSON: Count})}
 _ERRORS = (*BODY_ERRORS, InvalidRequest, InvalidSetting, InvalidFilter, SubscriptionNotFound)
 OPERATIONS = (
     Operation(
@@ -128,10 +128,10 @@ OPERATIONS = (
         path=f"{_PATH}/seek",
         id="seek",
         handler=seek,
-        summary="Begin again at another place; receipts given out before are good no more.",
+        summary="Move a subscription to another position. Earlier receipts become invalid.",
         tag="subscriptions",
         body={JSON: Seek},
-        replies={204: ("It begins there.", {})},
+        replies={204: ("The position is set.", {})},
         errors=(*_ERRORS, TopicNotFound, PartitionNotFound, OffsetOutOfRange),
     ),
     Operation(
@@ -139,10 +139,10 @@ OPERATIONS = (
         path=f"{_PATH}/peek",
         id="peek",
         handler=peek,
-        summary="Look at pending messages; nothing changes.",
+        summary="Show pending messages without receiving them.",
         tag="subscriptions",
         query=PeekQuery,
-        replies={200: ("What is pending.", {JSON: Seen})},
+        replies={200: ("The messages.", {JSON: Seen})},
         errors=(InvalidRequest, SubscriptionNotFound),
     ),
     Operation(
@@ -150,7 +150,7 @@ OPERATIONS = (
         path=f"{_PATH}/purge",
         id="purge",
         handler=purge,
-        summary="Finish everything pending, or all that matches a filter.",
+        summary="Discard pending messages, all or those that match a filter.",
         tag="subscriptions",
         body={JSON: PurgeOptions},
         needs_body=False,
@@ -162,7 +162,7 @@ OPERATIONS = (
         path=f"{_PATH}/redrive",
         id="redrive",
         handler=redrive,
-        summary="Send dead letters back to be tried again, or count them.",
+        summary="Send dead letters back to their queue or subscription, or count them.",
         tag="subscriptions",
         body={JSON: RedriveOptions},
         needs_body=False,
@@ -174,7 +174,7 @@ OPERATIONS = (
         path="/topics/{topic}/messages/{id}",
         id="find_message",
         handler=find_message,
-        summary="A message by its id, and where it stands with each subscription.",
+        summary="Show a message by its id, and its state in each subscription.",
         tag="topics",
         replies={200: ("The message.", {JSON: MessageState})},
         errors=(InvalidRequest, TopicNotFound, MessageNotFound),
@@ -184,7 +184,7 @@ OPERATIONS = (
         path="/topics/{topic}/messages/{id}",
         id="cancel_message",
         handler=cancel_message,
-        summary="Let a scheduled message never be delivered; 0 if that came too late.",
+        summary="Cancel a delayed message. The count is 0 if it is already due.",
         tag="topics",
         replies=_COUNTED,
         errors=(MalformedBody, InvalidRequest, TopicNotFound, MessageNotFound),

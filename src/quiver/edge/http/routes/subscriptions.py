@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP; a queue answers to these under its own name too."""
+"""Subscriptions over HTTP. These paths also work for queues."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def create_subscription(call: Call) -> Reply:
     settings = given(body)
     name = checked_name(call.path["name"], "subscription")
     if "topics" not in settings:
-        raise InvalidRequest("topics: a subscription reads at least one topic", field="topics")
+        raise InvalidRequest("topics: give at least one topic", field="topics")
     if settings.pop("start_time", None) is not None:
         settings["start"] = body.start_time  # type: ignore[attr-defined]
     create = partial(call.client.create_subscription, name, **settings)
@@ -77,7 +77,7 @@ async def create_subscription(call: Call) -> Reply:
 
 
 async def made(create: Callable[..., Awaitable[SubscriptionInfo]], path: str) -> Reply:
-    """The answer to who makes a queue or subscription: it is new, or was there just like that."""
+    """The answer to a create: 201 if it is new, 200 if it exists with the same settings."""
     try:
         info = await create()
     except (SubscriptionExists, TopicExists):
@@ -99,7 +99,7 @@ async def delete_subscription(call: Call) -> Reply:
     call.require_no_body()
     info = await call.client.describe_subscription(call.path["name"])
     if info.is_queue:
-        raise InvalidRequest(f"{info.name!r} is a queue: delete it at /queues/{info.name}")
+        raise InvalidRequest(f"{info.name!r} is a queue; delete it with DELETE /queues/{info.name}")
     await call.client.delete_subscription(info.name)
     return Reply(204)
 
@@ -121,7 +121,7 @@ async def extend(call: Call) -> Reply:
 
 
 _SUBSCRIPTION = {200: ("The subscription.", {JSON: SubscriptionView})}
-_SETTLED = {200: ("How many were settled.", {JSON: Settled})}
+_SETTLED = {200: ("The number of messages settled.", {JSON: Settled})}
 _SETTLE_ERRORS = (
     *BODY_ERRORS,
     InvalidRequest,
@@ -136,7 +136,7 @@ OPERATIONS = (
         path=f"{_PATH}/messages",
         id="receive_messages",
         handler=receive_messages,
-        summary="Lease messages; waits if there are none and it is asked to.",
+        summary="Receive messages.",
         tag="subscriptions",
         query=ReceiveQuery,
         replies=receive.REPLIES,
@@ -147,7 +147,7 @@ OPERATIONS = (
         path=f"{_PATH}/ack",
         id="acknowledge",
         handler=acknowledge,
-        summary="Acknowledge deliveries: the messages are done with.",
+        summary="Acknowledge messages.",
         tag="subscriptions",
         body={JSON: Ack, ARROW: None},
         replies=_SETTLED,
@@ -158,7 +158,7 @@ OPERATIONS = (
         path=f"{_PATH}/nack",
         id="nack",
         handler=nack,
-        summary="Give messages back, to be delivered again.",
+        summary="Reject messages, so that they are delivered again.",
         tag="subscriptions",
         body={JSON: Nack},
         replies=_SETTLED,
@@ -169,7 +169,7 @@ OPERATIONS = (
         path=f"{_PATH}/extend",
         id="extend",
         handler=extend,
-        summary="Hold messages for longer.",
+        summary="Extend the leases of messages.",
         tag="subscriptions",
         body={JSON: Extend},
         replies=_SETTLED,
@@ -180,7 +180,7 @@ OPERATIONS = (
         path="/subscriptions",
         id="list_subscriptions",
         handler=list_subscriptions,
-        summary="Every subscription, those of queues included.",
+        summary="List subscriptions, including those of queues.",
         tag="subscriptions",
         replies={200: ("All subscriptions.", {JSON: SubscriptionList})},
         may_cache=True,
@@ -190,10 +190,10 @@ OPERATIONS = (
         path=_PATH,
         id="create_subscription",
         handler=create_subscription,
-        summary="Make a subscription; one with the same settings is left as it is.",
+        summary="Create a subscription. If it exists with the same settings, nothing changes.",
         tag="subscriptions",
         body={JSON: SubscriptionFields},
-        replies={201: ("The subscription, newly made.", {JSON: SubscriptionView}), **_SUBSCRIPTION},
+        replies={201: ("The new subscription.", {JSON: SubscriptionView}), **_SUBSCRIPTION},
         errors=(
             *BODY_ERRORS,
             InvalidRequest,
@@ -208,7 +208,7 @@ OPERATIONS = (
         path=_PATH,
         id="describe_subscription",
         handler=describe_subscription,
-        summary="A subscription's settings, and how many messages are in which state.",
+        summary="Show a subscription's settings and its messages by state.",
         tag="subscriptions",
         replies=_SUBSCRIPTION,
         errors=(SubscriptionNotFound,),
@@ -219,7 +219,7 @@ OPERATIONS = (
         path=_PATH,
         id="alter_subscription",
         handler=alter_subscription,
-        summary="Change some of a subscription's settings.",
+        summary="Change settings of a subscription.",
         tag="subscriptions",
         body={JSON: SubscriptionChanges},
         replies=_SUBSCRIPTION,
@@ -237,9 +237,9 @@ OPERATIONS = (
         path=_PATH,
         id="delete_subscription",
         handler=delete_subscription,
-        summary="Remove a subscription; the messages stay in their topics.",
+        summary="Delete a subscription. The messages stay in their topics.",
         tag="subscriptions",
-        replies={204: ("It is gone.", {})},
+        replies={204: ("The subscription is deleted.", {})},
         errors=(MalformedBody, InvalidRequest, SubscriptionNotFound),
     ),
 )

@@ -51,18 +51,18 @@ PUBLISH_ERRORS = (
 )
 PUBLISH_BODY: dict[str, Any] = {JSON: (NewMessage, Messages), ARROW: None, ANYTHING: None}
 PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
-    201: ("Stored, all of it.", {JSON: (Stored, Results, ArrowResult)}),
-    207: ("Some messages of a list were not stored: see each result.", {JSON: Results}),
+    201: ("All messages are stored.", {JSON: (Stored, Results, ArrowResult)}),
+    207: ("Some messages of the list are not stored: see the results.", {JSON: Results}),
 }
 PUBLISH_HEADERS = {
-    "Idempotency-Key": "The message's dedup id; in a list, each message's with its place behind it.",
-    "traceparent": "A trace (W3C), which each message carries in its headers unless it has its own.",
+    "Idempotency-Key": "Dedup id of the message. In a list, each message's position is appended.",
+    "traceparent": "W3C trace context, added to the headers of each message that has none.",
 }
 fields = msgspec.json.Decoder(TopicFields)
 
 
 def given(body: msgspec.Struct) -> dict[str, Any]:
-    """The settings that a body gives, without those it leaves out."""
+    """The settings that a body gives."""
     return dict(msgspec.to_builtins(body))
 
 
@@ -127,7 +127,7 @@ OPERATIONS = (
         path=f"{_PATH}/messages",
         id="publish_to_topic",
         handler=publish_to_topic,
-        summary="Store a message, a list of messages, an Arrow stream or any bytes.",
+        summary="Publish a message, a list of messages, an Arrow stream or raw bytes.",
         tag="topics",
         query=RawQuery,
         headers=PUBLISH_HEADERS,
@@ -140,7 +140,7 @@ OPERATIONS = (
         path="/topics",
         id="list_topics",
         handler=list_topics,
-        summary="Every topic.",
+        summary="List topics.",
         tag="topics",
         replies={200: ("All topics.", {JSON: TopicList})},
         may_cache=True,
@@ -150,11 +150,11 @@ OPERATIONS = (
         path=_PATH,
         id="create_topic",
         handler=create_topic,
-        summary="Make a topic; one with the same settings is left as it is.",
+        summary="Create a topic. If it exists with the same settings, nothing changes.",
         tag="topics",
         body={JSON: TopicFields},
         needs_body=False,
-        replies={201: ("The topic, newly made.", {JSON: TopicView}), **_TOPIC},
+        replies={201: ("The new topic.", {JSON: TopicView}), **_TOPIC},
         errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, TopicExists),
     ),
     Operation(
@@ -162,7 +162,7 @@ OPERATIONS = (
         path=_PATH,
         id="describe_topic",
         handler=describe_topic,
-        summary="A topic's settings and partitions.",
+        summary="Show a topic's settings and partitions.",
         tag="topics",
         replies=_TOPIC,
         errors=(TopicNotFound,),
@@ -173,7 +173,7 @@ OPERATIONS = (
         path=_PATH,
         id="alter_topic",
         handler=alter_topic,
-        summary="Change some of a topic's settings.",
+        summary="Change settings of a topic.",
         tag="topics",
         body={JSON: TopicFields},
         replies=_TOPIC,
@@ -184,9 +184,9 @@ OPERATIONS = (
         path=_PATH,
         id="delete_topic",
         handler=delete_topic,
-        summary="Remove a topic and everything in it.",
+        summary="Delete a topic and all its messages.",
         tag="topics",
-        replies={204: ("It is gone.", {})},
+        replies={204: ("The topic is deleted.", {})},
         errors=(MalformedBody, InvalidRequest, TopicNotFound),
     ),
 )

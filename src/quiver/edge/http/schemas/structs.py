@@ -1,4 +1,4 @@
-"""Every request and reply of the HTTP edge: what is decoded, checked and described in OpenAPI."""
+"""The requests and replies of the HTTP edge: decoded, checked and described in OpenAPI."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from quiver.edge.http import text_forms
 from quiver.edge.http.problems import Problem
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import RECEIVE_MAX, SubscriptionSettings
@@ -24,7 +25,7 @@ _LONG_S = 12 * 3600
 Name = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9_.\-]{1,200}$",
+        pattern=text_forms.NAME,
         description="1 to 200 letters, digits, '.', '_' or '-'.",
         examples=["emails"],
     ),
@@ -32,16 +33,14 @@ Name = Annotated[
 TopicPattern = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9_.*\-]{1,200}$",
+        pattern=text_forms.TOPIC_PATTERN,
         description="A topic's name, or a pattern with '*'.",
         examples=["orders"],
     ),
 ]
-SizeText = Annotated[str, Meta(pattern=r"^[0-9]{1,9} ?([KMGT]i?)?B?$", examples=["10GB"])]
+SizeText = Annotated[str, Meta(pattern=text_forms.SIZE, examples=["10GB"])]
 Seconds = Annotated[float, Meta(ge=0, le=_YEAR_S)]
-DurationText = Annotated[
-    str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?(us|ms|s|m|h|d|w)?$", examples=["1h"])
-]
+DurationText = Annotated[str, Meta(pattern=text_forms.DURATION, examples=["1h"])]
 Delay = Annotated[
     Seconds | DurationText, Meta(description="Seconds, or text such as '1h'.", examples=[3600])
 ]
@@ -50,11 +49,11 @@ Rest = Annotated[
     Meta(description="Seconds, or text such as '5m'.", examples=[300]),
 ]
 MessageIdText = Annotated[
-    str, Meta(pattern="^[0-9a-v]{32}$", examples=["0pg4v6qg9e2g00000400000000000000"])
+    str, Meta(pattern=text_forms.MESSAGE_ID, examples=["0pg4v6qg9e2g00000400000000000000"])
 ]
 Receipt = Annotated[str, Meta(min_length=1, max_length=100, examples=["AAAAAAAAAAAAAAAAAAAA.17"])]
 Priority = Annotated[
-    int, Meta(ge=0, le=9, description="0 to 9, higher first; 4 if left out.", examples=[5])
+    int, Meta(ge=0, le=9, description="0 to 9; 9 is delivered first. Default: 4.", examples=[5])
 ]
 Key = Annotated[
     str,
@@ -68,7 +67,7 @@ Consumer = Annotated[
     str,
     Meta(
         max_length=200,
-        description="Who receives: members of a group (ordering 'partition') name themselves.",
+        description="The consumer's name. Required for a group (ordering 'partition').",
     ),
 ]
 DedupId = Annotated[
@@ -76,7 +75,7 @@ DedupId = Annotated[
     Meta(
         min_length=1,
         max_length=DEDUP_ID_MAX,
-        description="Repeats of it within the topic's window are stored once.",
+        description="A message with the same id within the topic's `dedup_window` is not stored again.",
     ),
 ]
 
@@ -85,12 +84,12 @@ DedupId = Annotated[
 
 
 class NewMessage(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A message to store. ``message`` is any JSON value, kept as the bytes that were sent."""
+    """A message to publish. ``message`` is any JSON value; its bytes are stored as sent."""
 
     message: Annotated[Raw, Meta(description="Any JSON value.", examples=[{"order": 7}])]
     encoding: Annotated[
         Literal["json", "base64"],
-        Meta(description="With 'base64', `message` is text, and the payload the bytes in it."),
+        Meta(description="With 'base64', `message` is base64 text and its bytes are the payload."),
     ] = "json"
     key: Key | None = None
     headers: Annotated[dict[str, str], Meta(max_length=100)] | None = None
@@ -98,11 +97,14 @@ class NewMessage(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults
     delay: Delay | None = None
     ttl: (
         Annotated[
-            Seconds | DurationText, Meta(description="After how long nobody wants it any more.")
+            Seconds | DurationText,
+            Meta(description="Time until the message expires: seconds, or text such as '1h'."),
         ]
         | None
     ) = None
-    event_time: Annotated[datetime, Meta(description="When it happened.", tz=True)] | None = None
+    event_time: (
+        Annotated[datetime, Meta(description="When the event happened.", tz=True)] | None
+    ) = None
     dedup_id: DedupId | None = None
     partition: Annotated[int, Meta(ge=0, le=65_535)] | None = None
 
@@ -111,7 +113,7 @@ Messages = Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
-    """A message to store that has nothing beside its payload."""
+    """A message to publish with only a payload."""
 
     message: Raw
 
@@ -120,7 +122,7 @@ PlainMessages = Annotated[list[PlainMessage], Meta(min_length=1, max_length=BATC
 
 
 class RawQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a message may have beside a body that is not JSON."""
+    """Options of a message whose body is not JSON."""
 
     key: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
@@ -130,18 +132,18 @@ class RawQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Stored(Struct, kw_only=True, omit_defaults=True):
-    """A message that is stored, and where."""
+    """A stored message and its position."""
 
     id: str | None = None
     topic: str
     partition: int
     offset: int | None = None
     duplicate: bool = False
-    """It had been stored before; nothing was stored now."""
+    """The message was stored before and was not stored again."""
 
 
 class Result(Struct, kw_only=True, omit_defaults=True):
-    """What became of one message of a list: where it is stored, or the error."""
+    """The result for one message of a list: its position, or the error."""
 
     id: str | None = None
     topic: str | UnsetType = UNSET
@@ -152,13 +154,13 @@ class Result(Struct, kw_only=True, omit_defaults=True):
 
 
 class Results(Struct, kw_only=True):
-    """What became of each message, in the order given."""
+    """The result for each message, in the order given."""
 
     results: list[Result]
 
 
 class ArrowResult(Struct, kw_only=True):
-    """What became of the rows of an Arrow stream."""
+    """The number of rows of an Arrow stream that were stored."""
 
     stored: int
 
@@ -168,16 +170,20 @@ class ArrowResult(Struct, kw_only=True):
 
 class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     batch_size: Annotated[
-        int, Meta(ge=1, le=RECEIVE_MAX, description="How many messages at most.")
+        int, Meta(ge=1, le=RECEIVE_MAX, description="Most messages to return.")
     ] = 10
     wait: Annotated[
         float,
-        Meta(ge=0, le=WAIT_S_MAX, description="Seconds to wait while there is nothing."),
+        Meta(ge=0, le=WAIT_S_MAX, description="Seconds to wait for a message if there is none."),
     ] = 0.0
     visibility: (
         Annotated[
             float,
-            Meta(ge=0, le=_LONG_S, description="Seconds until it comes back if it is not deleted."),
+            Meta(
+                ge=0,
+                le=_LONG_S,
+                description="Seconds that a received message is hidden from other consumers.",
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -190,13 +196,13 @@ class StreamQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeliveredMessage(Struct, kw_only=True, omit_defaults=True):
-    """One delivery of a message."""
+    """A received message."""
 
     id: str
     body: Any
     """The JSON value that was sent; text where ``encoding`` is ``base64``."""
     receipt_handle: str
-    """What deletes, returns or extends this delivery."""
+    """Acknowledges, returns or extends this delivery."""
     encoding: Literal["base64"] | UnsetType = UNSET
     key: str | None = None
     key_encoding: Literal["base64"] | UnsetType = UNSET
@@ -225,15 +231,17 @@ class Ack(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Nack(Ack, kw_only=True, forbid_unknown_fields=True):
     delay: (
-        Annotated[Rest, Meta(description="How long it rests; the back-off if left out.")] | None
+        Annotated[Rest, Meta(description="Time until the next delivery. Default: the back-off.")]
+        | None
     ) = None
-    error: Annotated[str, Meta(max_length=4000, description="Kept with a dead letter.")] | None = (
-        None
-    )
+    error: (
+        Annotated[str, Meta(max_length=4000, description="Error text, stored with a dead letter.")]
+        | None
+    ) = None
 
 
 class Extend(Ack, kw_only=True, forbid_unknown_fields=True):
-    visibility: Annotated[Rest, Meta(description="How long to hold them from now on.")]
+    visibility: Annotated[Rest, Meta(description="The new lease time, from now.")]
 
 
 class Settled(Struct, kw_only=True):
@@ -242,18 +250,19 @@ class Settled(Struct, kw_only=True):
 
 class PeekQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     batch_size: Annotated[
-        int, Meta(ge=1, le=RECEIVE_MAX, description="How many messages at most.")
+        int, Meta(ge=1, le=RECEIVE_MAX, description="Most messages to return.")
     ] = 10
     state: (
         Annotated[
-            Literal["ready", "delayed", "leased"], Meta(description="Only those in this state.")
+            Literal["ready", "delayed", "leased"],
+            Meta(description="Return only messages in this state."),
         ]
         | UnsetType
     ) = UNSET
 
 
 class SeenMessage(Struct, kw_only=True, omit_defaults=True):
-    """A stored message that was looked at and not received."""
+    """A stored message, not received."""
 
     id: str
     body: Any
@@ -276,11 +285,11 @@ class Seen(Struct, kw_only=True):
 
 
 class BrowseQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without ``offset`` and ``time``, the newest messages."""
+    """Without ``offset`` and ``time``, the newest messages are returned."""
 
     partition: Annotated[int, Meta(ge=0, le=65_535)] | UnsetType = UNSET
     offset: (
-        Annotated[int, Meta(ge=0, le=2**53, description="The first one, in each partition.")]
+        Annotated[int, Meta(ge=0, le=2**53, description="First offset, in each partition.")]
         | UnsetType
     ) = UNSET
     time: (
@@ -288,20 +297,21 @@ class BrowseQuery(Struct, kw_only=True, forbid_unknown_fields=True):
             str,
             Meta(
                 max_length=100,
-                description="Stored at this moment or later; or so long ago, such as '-1h'.",
+                description="Return messages stored at or after this time, or within a time such as '-1h'.",
                 examples=["-1h", "2026-01-01T00:00:00Z"],
             ),
         ]
         | UnsetType
     ) = UNSET
     key: (
-        Annotated[str, Meta(max_length=1000, description="Only those of this key.")] | UnsetType
+        Annotated[str, Meta(max_length=1000, description="Return only messages with this key.")]
+        | UnsetType
     ) = UNSET
-    batch_size: Annotated[int, Meta(ge=1, le=1000, description="How many messages at most.")] = 50
+    batch_size: Annotated[int, Meta(ge=1, le=1000, description="Most messages to return.")] = 50
 
 
 class DeadLetter(Struct, kw_only=True):
-    """Where a dead letter came from, and why."""
+    """The origin of a dead letter, and its error."""
 
     origin_topic: str
     origin_partition: int | None = None
@@ -315,7 +325,7 @@ class DeadLetter(Struct, kw_only=True):
 
 
 class BrowsedMessage(Struct, kw_only=True, omit_defaults=True):
-    """A message that is stored."""
+    """A stored message."""
 
     id: str
     body: Any
@@ -340,15 +350,15 @@ class BrowsedMessage(Struct, kw_only=True, omit_defaults=True):
 
 class Browsed(Struct, kw_only=True):
     messages: list[BrowsedMessage]
-    """The newest first if no place was given, else in order of time."""
+    """Newest first; with ``offset`` or ``time``, oldest first."""
     examined: int
-    """How many messages were looked at."""
+    """Number of messages that were searched."""
     complete: bool
-    """Whether all was looked at that was asked for: a look has bounds."""
+    """False if the search stopped at its limits and there may be more."""
 
 
 class SubscriptionState(Struct, kw_only=True, omit_defaults=True):
-    """Where a message stands with one subscription."""
+    """The state of a message in one subscription."""
 
     subscription: str
     state: str
@@ -358,7 +368,7 @@ class SubscriptionState(Struct, kw_only=True, omit_defaults=True):
 
 
 class MessageState(Struct, kw_only=True):
-    """A message by its id; ``message`` is null if retention has removed it."""
+    """A message and its states; ``message`` is null if retention has deleted it."""
 
     topic: str
     partition: int
@@ -374,7 +384,7 @@ class SeekPlace(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Seek(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where to begin again: ``to``, or a place in each of some partitions."""
+    """The new position: ``to`` for all partitions, or ``places`` for single ones."""
 
     to: (
         Annotated[int, Meta(ge=0, le=2**53, description="An offset in every partition.")]
@@ -382,7 +392,7 @@ class Seek(Struct, kw_only=True, forbid_unknown_fields=True):
             str,
             Meta(
                 max_length=100,
-                description="'earliest', 'latest', a time ago such as '-1h', or a moment.",
+                description="'earliest', 'latest', a time ago such as '-1h', or a timestamp.",
                 examples=["-1h", "2026-01-01T00:00:00Z"],
             ),
         ]
@@ -396,19 +406,17 @@ class PurgeOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RedriveOptions(Struct, kw_only=True, forbid_unknown_fields=True):
-    to: (
-        Annotated[Name, Meta(description="A topic to send them to, instead of their own.")] | None
-    ) = None
+    to: Annotated[Name, Meta(description="Send the messages to this topic instead.")] | None = None
     filter: Annotated[str, Meta(max_length=10_000)] | None = None
-    dry_run: Annotated[bool, Meta(description="Only count them.")] = False
-    rate: Annotated[float, Meta(gt=0, le=1e9, description="So many a second at most.")] | None = (
+    dry_run: Annotated[bool, Meta(description="Only count the messages.")] = False
+    rate: Annotated[float, Meta(gt=0, le=1e9, description="Most messages per second.")] | None = (
         None
     )
     max_messages: Annotated[int, Meta(ge=1, le=10**12)] | None = None
 
 
 class Count(Struct, kw_only=True):
-    """How many messages that was."""
+    """The number of messages."""
 
     messages: int
 
@@ -428,9 +436,11 @@ def _fields_of(
 
 
 class PushFields(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An HTTP endpoint that messages are posted to; a 2xx answer acknowledges them."""
+    """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them."""
 
-    url: Annotated[str, Meta(max_length=2000, pattern="^https?://", examples=["https://a.example"])]
+    url: Annotated[
+        str, Meta(max_length=2000, pattern=text_forms.URL, examples=["https://a.example"])
+    ]
     secret: Name | UnsetType | None = UNSET
     batch: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     concurrency: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
@@ -438,7 +448,7 @@ class PushFields(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _name_of(struct: type[Struct], field: str) -> str:
-    """Groups of settings are named with their struct, as ``Retention.age``."""
+    """Settings in a group are named with their struct, as ``Retention.age``."""
     is_group = struct not in (TopicSettings, SubscriptionSettings)
     return f"{struct.__name__}.{field}" if is_group else field
 
@@ -466,11 +476,11 @@ _BOUNDS: dict[str, Any] = {
     "Backoff.max": Rest,
     "Backoff.factor": Annotated[float, Meta(ge=1, le=100)],
 }
-"""Bounds that the settings check themselves, said once more where a schema can tell them."""
+"""The bounds of settings, repeated for the schema."""
 
 
 def _partial_type(of_type: Any, name: str) -> Any:
-    """A group of settings may be given in part."""
+    """The type of a setting in a request; a group of settings may be partial."""
     if name in _BOUNDS:
         return _BOUNDS[name]
     if isinstance(of_type, type) and issubclass(of_type, Struct):
@@ -489,7 +499,7 @@ def partial_of(
     without: frozenset[str] = frozenset(),
     extra: tuple[tuple[str, Any, Any], ...] = (),
 ) -> type[Struct]:
-    """A struct with the fields of others, any of which may be left out."""
+    """A struct with the fields of others, all optional."""
     return msgspec.defstruct(
         name,
         [*_fields_of(*structs, without=without), *extra],
@@ -544,9 +554,9 @@ class SubscriptionView(Struct, kw_only=True):
     dead: int | None = None
     unseen: int | None = None
     members: dict[str, list[str]] | None = None
-    """Of a group: each member, and the partitions that it reads."""
+    """Members of the consumer group, with the partitions that each reads."""
     consumers: list[str] | None = None
-    """Who holds messages or waits for some; of many, some."""
+    """Consumers that hold or wait for messages; not all if there are many."""
 
 
 class SubscriptionList(Struct, kw_only=True):
@@ -580,6 +590,6 @@ class ClusterView(Struct, kw_only=True):
 
 class AlertsView(Struct, kw_only=True):
     firing: list[AlertInfo]
-    """The worst first, then the newest."""
+    """By severity, then newest first."""
     recent: list[AlertInfo]
-    """Those that cleared lately, the newest first."""
+    """Recently cleared alerts, newest first."""

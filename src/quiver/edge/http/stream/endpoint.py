@@ -122,7 +122,8 @@ def _chosen(offered: list[str]) -> str | None:
         if protocol in offered:
             return protocol
     raise NotAcceptable(
-        f"the subprotocols are {JSON_PROTOCOL} and {ARROW_PROTOCOL}", field="Sec-WebSocket-Protocol"
+        f"the subprotocol must be {JSON_PROTOCOL} or {ARROW_PROTOCOL}",
+        field="Sec-WebSocket-Protocol",
     )
 
 
@@ -135,7 +136,7 @@ _STREAM = Operation(
     path="/subscriptions/{name}/stream",
     id="stream",
     handler=_stream,
-    summary="Messages as they come.",
+    summary="Stream messages over a WebSocket.",
     tag="subscriptions",
 )
 
@@ -203,7 +204,7 @@ class _Stream:
         error = ended.exception()
         if isinstance(error, SocketGone):
             return
-        code, reason = FAILED, "the node failed; its log says why"
+        code, reason = FAILED, "the node failed; see its log"
         if error is None:
             code, reason = ended.result()
         elif isinstance(error, QuiverError):
