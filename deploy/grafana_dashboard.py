@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quiver.metrics.definitions import GROUPS, Definition, Kind
+from quiver.metrics.definitions import GROUPS, Definition, MetricKind
 
 _WIDTH, _HEIGHT, _COLUMNS = 8, 7, 3
 _UNITS = {"seconds": "s", "bytes": "bytes"}
@@ -67,9 +67,9 @@ def expressions(one: Definition) -> list[tuple[str, str]]:
     """What is drawn of a figure, and how the lines are called."""
     by = ", ".join(("instance", *one.labels))
     legend = " ".join(f"{{{{{label}}}}}" for label in one.labels or ("instance",))
-    if one.kind is Kind.COUNTER:
+    if one.kind is MetricKind.COUNTER:
         return [(f"sum by ({by}) (rate({one.name}[1m]))", legend)]
-    if one.kind is Kind.GAUGE:
+    if one.kind is MetricKind.GAUGE:
         return [(f"sum by ({by}) ({one.name})", legend)]
     return [
         (
@@ -84,6 +84,6 @@ def _unit(one: Definition) -> str:
     """In Grafana's words; of a counter, what its rate is in."""
     words = one.name.removesuffix("_total").split("_")
     unit = _UNITS.get(words[-1], "short")
-    if one.kind is Kind.COUNTER:
+    if one.kind is MetricKind.COUNTER:
         return "Bps" if unit == "bytes" else "ops"
     return unit

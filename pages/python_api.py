@@ -7,10 +7,9 @@ import enum
 import inspect
 import itertools
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, is_typeddict
 
 import msgspec
 
@@ -21,59 +20,54 @@ _PAGE = """\
 # Python
 
 Everything public is in `import quiver`; made from the code itself (`make pages`). Durations are seconds or
-text such as `"30s"`, sizes are bytes or text such as `"10MB"`. Errors are in `quiver.errors`, listed in
-[errors](errors.md). The command line has [its own page](commands.md), and so has [Spark](spark.md).
+text such as `"30s"` (`quiver.Duration`), sizes are bytes or text such as `"10MB"` (`quiver.Size`). A
+`quiver.Position` is an offset, `"earliest"`, `"latest"`, a duration such as `"-1h"`, or a datetime. The
+command line has [its own page](commands.md), and so has [Spark](spark.md).
+"""
+_ERRORS = """
+# What calls raise
+
+Every error is a `quiver.QuiverError` with `code`, `message`, `details` and `retryable`; see
+[errors](errors.md). All of them are in `quiver.errors`. Those that a call of a client can raise are also in
+`quiver`:
+
 """
 FUNCTIONS = ("open", "open_async", "idempotent")
 PAIRS = {"Client": "AsyncClient", "Producer": "AsyncProducer", "Reader": "AsyncReader"}
 """What waits, and what is awaited. They have the same methods, so each is described once."""
-_INNER = {"end", "forget", "cluster", "full", "send_encoded", "chunks", "promise", "place"}
+INNER = {
+    "end",
+    "forget",
+    "cluster",
+    "full",
+    "send_encoded",
+    "chunks",
+    "promise",
+    "place",
+    "settler",
+}
 """What the parts of the client library say to each other."""
 _SEE = re.compile(r"; see `(?P<name>Async\w+)(\.(?P<method>\w+))?`")
 _ASYNC = re.compile(r"\bAsync(Producer|Reader|Iterator)\b")
-_NAME = re.compile(r"\b[A-Z]\w+\b")
 
 
 def reference_page() -> str:
-    given = [getattr(quiver, name) for name in quiver.__all__ if name not in ("errors",)]
-    described = [one for one in given if inspect.isclass(one)]
-    classes = [one for one in described if one.__name__ not in PAIRS.values()]
+    public = [getattr(quiver, name) for name in quiver.__all__]
+    classes = [one for one in public if inspect.isclass(one) and one.__name__ not in PAIRS.values()]
+    errors = [one for one in classes if issubclass(one, quiver.QuiverError)]
     first = [one for one in classes if one.__name__ in PAIRS]
-    values = [one for one in classes if one not in first]
-    others = [one for one in _returned(first) if one not in described]
+    others = [one for one in classes if one not in first and one not in errors]
     return "".join(
         [
             _PAGE,
             *(_function(getattr(quiver, name), f"quiver.{name}") for name in FUNCTIONS),
-            *(_class(one, f"quiver.{one.__name__}") for one in (*first, *values)),
-            "\n# What calls answer with\n",
-            *(_class(one, one.__name__) for one in others),
+            *(_class(one, f"quiver.{one.__name__}") for one in first),
+            "\n# What calls take and return\n",
+            *(_class(one, f"quiver.{one.__name__}") for one in others),
+            _ERRORS,
+            textwrap.fill(", ".join(f"`{one.__name__}`" for one in errors), 110) + ".\n",
         ]
     )
-
-
-def _returned(classes: list[type]) -> list[type]:
-    """Classes of Quiver that methods of these give, and that those have as fields, by name."""
-    waiting = [
-        (str(inspect.signature(method).return_annotation), inspect.unwrap(method).__module__)
-        for one in classes
-        for _, method in _methods(one)
-    ]
-    found: set[type] = set()
-    while waiting:
-        annotation, module = waiting.pop()
-        for name in _NAME.findall(annotation):
-            value = getattr(sys.modules[module], name, None)
-            if not inspect.isclass(value) or value in found or not _is_value(value):
-                continue
-            found.add(value)
-            waiting += [(str(type_), home) for type_, home in _fields(value).values()]
-    return sorted(found - set(classes), key=lambda one: one.__name__)
-
-
-def _is_value(one: type) -> bool:
-    is_ours = one.__module__.startswith("quiver.") and one.__name__ not in PAIRS.values()
-    return is_ours and issubclass(one, msgspec.Struct | enum.Enum)
 
 
 # ------------------------------------------------------------------ one of them
@@ -108,6 +102,12 @@ def _values(one: type) -> list[str]:
     if issubclass(one, enum.Enum):
         rows = [f"| `{each.value}` | {docs.get(each.name, '')} |" for each in one]
         return ["| value | |", "| --- | --- |", *rows, ""]
+    if is_typeddict(one):
+        rows = [
+            f"| `{name}` | `{_cell(type_)}` | {docs.get(name, '')} |"
+            for name, (type_, _) in _fields(one).items()
+        ]
+        return ["| field | type | |", "| --- | --- | --- |", *rows, ""]
     if not issubclass(one, msgspec.Struct):
         return []
     annotations = _fields(one)
@@ -129,10 +129,10 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 def _fields(one: type) -> dict[str, tuple[str, str]]:
     """What is public of a value: by name, the type as it is written, and in which module."""
     return {
-        name: (str(annotation), base.__module__)
+        name: (getattr(annotation, "__forward_arg__", str(annotation)), base.__module__)
         for base in reversed(one.__mro__)
         for name, annotation in inspect.get_annotations(base).items()
-        if not name.startswith("_") and name not in _INNER and base not in (Request, Reply)
+        if not name.startswith("_") and name not in INNER and base not in (Request, Reply)
     }
 
 
@@ -160,14 +160,14 @@ def _assigned(statement: ast.stmt) -> str | None:
 
 def _properties(one: type) -> Iterator[tuple[str, str]]:
     for name, value in inspect.getmembers(one, lambda member: isinstance(member, property)):
-        if not name.startswith("_") and name not in _INNER:
+        if not name.startswith("_") and name not in INNER:
             yield name, " ".join(_words(value).split())
 
 
 def _methods(one: type) -> Iterator[tuple[str, Any]]:
     """Public methods with a docstring, in the order of their names."""
     for name, value in inspect.getmembers(one, inspect.isfunction):
-        if not name.startswith("_") and name not in _INNER and value.__doc__:
+        if not name.startswith("_") and name not in INNER and value.__doc__:
             yield name, value
 
 

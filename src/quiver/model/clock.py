@@ -14,6 +14,8 @@ from quiver.model.ids import Microseconds
 
 
 class Clock(Protocol):
+    """Where Quiver gets the time from."""
+
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back. For durations and deadlines."""
 
@@ -25,6 +27,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """The operating system's time."""
+
     def monotonic(self) -> float:
         return time.monotonic()
 

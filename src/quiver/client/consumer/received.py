@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import attrgetter
@@ -53,10 +54,11 @@ class ReceivedMessage(Message, frozen=True, gc=False):
 
     @property
     def receipt(self) -> str:
+        """Names this delivery; with it the message can be settled."""
         return receipt(self.lease, self.offset)
 
     @property
-    def deadline(self) -> Any:
+    def deadline(self) -> datetime:
         """When the lease ends unless it is extended."""
         return datetime_of(self.deadline_us)
 

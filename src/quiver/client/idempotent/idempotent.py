@@ -97,9 +97,11 @@ class Idempotent:
         return message.id
 
     def is_handled(self, message: Message) -> bool:
+        """Whether the message was handled before."""
         return self.store.has(_scope(message), self.key_of(message))
 
     def begin(self, message: Message) -> HandledTransaction | None:
+        """A transaction that remembers the message, or ``None`` if it was handled before."""
         now_us = self._clock.time_us()
         return self.store.begin(
             _scope(message), self.key_of(message), now_us, now_us - self._keep_us
@@ -125,6 +127,7 @@ class Idempotent:
         return handle_async if inspect.iscoroutinefunction(handler) else handle
 
     def close(self) -> None:
+        """Close the store."""
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -44,22 +44,29 @@ class HandledTransaction(Protocol):
     def connection(self) -> Any:
         """Where the handler writes what shall be there if and only if the message is remembered."""
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Store what the handler wrote, and that the message was handled. Ends the transaction."""
 
-    def roll_back(self) -> None: ...
+    def roll_back(self) -> None:
+        """Drop both. Ends the transaction."""
 
 
 class HandledStore(Protocol):
     """What ``quiver.idempotent`` needs of a store. Its methods are called from several threads."""
 
-    def has(self, scope: str, key: str) -> bool: ...
+    def has(self, scope: str, key: str) -> bool:
+        """Whether the message was handled before."""
 
     def begin(
         self, scope: str, key: str, now_us: int, forget_before_us: int
     ) -> HandledTransaction | None:
-        """A transaction that remembers the message, or ``None`` if it is remembered already."""
+        """A transaction that remembers the message, or ``None`` if it is remembered already.
 
-    def close(self) -> None: ...
+        Messages that were handled before ``forget_before_us`` may be forgotten.
+        """
+
+    def close(self) -> None:
+        """Let go of files and connections."""
 
 
 class SqliteStore:

@@ -228,6 +228,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
     place: int
 
     def done(self) -> bool:
+        """Whether the message is stored or has failed."""
         return self.promise.is_done()
 
     def result(self, timeout: float | None = None) -> Published:

@@ -41,6 +41,7 @@ class TableDelivery:
         self._parts.append((promise, numbers))
 
     def done(self) -> bool:
+        """Whether all rows are stored or have failed."""
         return all(promise.is_done() for promise, _ in self._parts)
 
     def result(self, timeout: float | None = None) -> list[Published]:
@@ -50,6 +51,7 @@ class TableDelivery:
         return self._published()
 
     async def wait(self) -> list[Published]:
+        """Where each row is stored, as ``await`` gives it."""
         await self._settled()
         return self._published()
 
