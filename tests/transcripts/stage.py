@@ -281,7 +281,9 @@ class Stage:
                 uncounted = "" if record.counted else ", not counted"
                 return f"returned {offsets}, due {_clock(record.due)}{uncounted}"
             case DeadLetterPending():
-                return f"dead_letter_pending {offsets}" + (f": {record.error}" if record.error else "")
+                return f"dead_letter_pending {offsets}" + (
+                    f": {record.error}" if record.error else ""
+                )
             case DeadLettered():
                 return f"dead-lettered {offsets}"
             case Finished():
