@@ -11,7 +11,7 @@ from quiver.errors import InvalidSetting
 from quiver.model.topic import checked_name, readable_name, within
 from quiver.model.units import seconds
 
-VISIBILITY_S_MAX = 12 * 3600.0
+VISIBILITY_S_MAX = 12 * 3600
 RECEIVE_MAX = 10_000
 _FAIRNESS = re.compile(r"key|headers\.[A-Za-z0-9_.-]{1,200}")
 _URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?(/[!-~]*)?")

@@ -10,7 +10,8 @@ import msgspec
 from quiver.edge.http.operation import Operation
 from quiver.edge.http.problems import PROBLEM, RETRY_AFTER_S, Problem, problem_of, status_of
 from quiver.edge.http.schemas.examples import EXAMPLES
-from quiver.edge.http.schemas.structs import MessageIdText, Messages, Name, Receipt
+from quiver.edge.http.schemas.messages import Messages
+from quiver.edge.http.schemas.values import MessageIdText, Name, Receipt
 from quiver.errors import (
     AccessRefused,
     HeadersTooLarge,

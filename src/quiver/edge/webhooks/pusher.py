@@ -16,7 +16,7 @@ from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.edge.http.edge import encode
 from quiver.edge.http.routes.receive import delivered
-from quiver.edge.http.schemas.structs import Delivered
+from quiver.edge.http.schemas.deliveries import Delivered
 from quiver.edge.webhooks.pace import Pace
 from quiver.edge.webhooks.signature import HEADER, sign
 from quiver.errors import QuiverError

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from quiver.edge.http.problems import STATUSES, invalid, problem_of, status_of
-from quiver.edge.http.schemas.structs import NewMessage, SubscriptionFields, TopicFields
+from quiver.edge.http.schemas.messages import NewMessage
+from quiver.edge.http.schemas.subscriptions import SubscriptionFields
+from quiver.edge.http.schemas.topics import TopicFields
 from quiver.errors import (
     DiskFull,
     QuiverError,

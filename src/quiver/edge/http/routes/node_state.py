@@ -5,7 +5,7 @@ from __future__ import annotations
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
-from quiver.edge.http.schemas.structs import ClusterView, Health
+from quiver.edge.http.schemas.node import ClusterView, Health
 from quiver.errors import PermissionDenied, ShuttingDown
 
 _OK = encode(Health())

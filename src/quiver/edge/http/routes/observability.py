@@ -5,7 +5,7 @@ from __future__ import annotations
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
-from quiver.edge.http.schemas.structs import AlertsView
+from quiver.edge.http.schemas.node import AlertsView
 from quiver.errors import PermissionDenied
 from quiver.metrics.exposition import CONTENT_TYPE
 

@@ -26,9 +26,8 @@ from quiver.edge.http.json_text import (
 )
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.problems import problem_of
-from quiver.edge.http.schemas.structs import (
+from quiver.edge.http.schemas.messages import (
     ArrowResult,
-    DedupId,
     Messages,
     NewMessage,
     PlainMessages,
@@ -37,6 +36,7 @@ from quiver.edge.http.schemas.structs import (
     Results,
     Stored,
 )
+from quiver.edge.http.schemas.values import DedupId
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
 from quiver.model.message_ids import message_ids
 

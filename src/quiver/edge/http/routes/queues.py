@@ -22,12 +22,12 @@ from quiver.edge.http.routes.topics import (
     PUBLISH_REPLIES,
     given,
 )
-from quiver.edge.http.schemas.structs import (
+from quiver.edge.http.schemas.deliveries import ReceiveQuery
+from quiver.edge.http.schemas.messages import RawQuery
+from quiver.edge.http.schemas.subscriptions import (
     QueueChanges,
     QueueFields,
     QueueList,
-    RawQuery,
-    ReceiveQuery,
     SubscriptionView,
 )
 from quiver.errors import (

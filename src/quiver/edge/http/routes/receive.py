@@ -21,16 +21,9 @@ from quiver.edge.http.call import Call, ClientGone
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
 from quiver.edge.http.operation import ARROW, JSON, Reply
-from quiver.edge.http.schemas.structs import (
-    Ack,
-    Delivered,
-    DeliveredMessage,
-    Extend,
-    Nack,
-    ReceiveQuery,
-    SeenMessage,
-    Settled,
-)
+from quiver.edge.http.schemas.browse import SeenMessage
+from quiver.edge.http.schemas.deliveries import Delivered, DeliveredMessage, ReceiveQuery
+from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Settled
 from quiver.errors import (
     InvalidRequest,
     MalformedBody,

@@ -13,16 +13,8 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.routes.receive import seen
 from quiver.edge.http.routes.topics import BODY_ERRORS
-from quiver.edge.http.schemas.structs import (
-    Count,
-    MessageState,
-    PeekQuery,
-    PurgeOptions,
-    RedriveOptions,
-    Seek,
-    Seen,
-    SubscriptionState,
-)
+from quiver.edge.http.schemas.browse import MessageState, PeekQuery, Seen, SubscriptionState
+from quiver.edge.http.schemas.subscription_admin import Count, PurgeOptions, RedriveOptions, Seek
 from quiver.errors import (
     InvalidFilter,
     InvalidRequest,

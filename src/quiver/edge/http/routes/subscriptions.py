@@ -12,12 +12,9 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
 from quiver.edge.http.routes import receive
 from quiver.edge.http.routes.topics import BODY_ERRORS, given
-from quiver.edge.http.schemas.structs import (
-    Ack,
-    Extend,
-    Nack,
-    ReceiveQuery,
-    Settled,
+from quiver.edge.http.schemas.deliveries import ReceiveQuery
+from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Settled
+from quiver.edge.http.schemas.subscriptions import (
     SubscriptionChanges,
     SubscriptionFields,
     SubscriptionList,

@@ -10,18 +10,15 @@ from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ANYTHING, ARROW, JSON, Operation, Reply
 from quiver.edge.http.routes.publish import publish
-from quiver.edge.http.schemas.structs import (
+from quiver.edge.http.schemas.messages import (
     ArrowResult,
     Messages,
     NewMessage,
-    PartitionView,
     RawQuery,
     Results,
     Stored,
-    TopicFields,
-    TopicList,
-    TopicView,
 )
+from quiver.edge.http.schemas.topics import PartitionView, TopicFields, TopicList, TopicView
 from quiver.errors import (
     BodyTimeout,
     BodyTooLarge,

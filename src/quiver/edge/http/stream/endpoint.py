@@ -26,7 +26,7 @@ from quiver.edge.http.edge import Edge, encode, send_problem
 from quiver.edge.http.operation import Operation, Reply
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.routes.receive import delivered, settled
-from quiver.edge.http.schemas.structs import StreamQuery
+from quiver.edge.http.schemas.deliveries import StreamQuery
 from quiver.edge.http.stream.credit import StreamCredit
 from quiver.edge.http.stream.frames import (
     ARROW_PROTOCOL,

@@ -14,7 +14,9 @@ from msgspec import Meta, Struct
 
 from quiver.edge.http.json_text import decode
 from quiver.edge.http.problems import Problem
-from quiver.edge.http.schemas.structs import RECEIPTS_MAX, DeliveredMessage, Receipt, Rest
+from quiver.edge.http.schemas.deliveries import DeliveredMessage
+from quiver.edge.http.schemas.settlements import RECEIPTS_MAX
+from quiver.edge.http.schemas.values import Receipt, Rest
 from quiver.edge.http.stream.credit import CREDIT_MAX
 
 JSON_PROTOCOL = "quiver.json.v1"

@@ -1,0 +1,49 @@
+"""Queues and subscriptions over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from quiver.edge.http.schemas.settings import partial_of
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+
+_NO_TOPICS = frozenset({"topics"})
+QueueFields = partial_of("QueueFields", TopicSettings, SubscriptionSettings, without=_NO_TOPICS)
+QueueChanges = partial_of("QueueChanges", SubscriptionSettings, without=_NO_TOPICS)
+SubscriptionFields = partial_of(
+    "SubscriptionFields",
+    SubscriptionSettings,
+    extra=(
+        ("start", Literal["latest", "earliest"] | UnsetType, UNSET),
+        ("start_time", Annotated[datetime, Meta(tz=True)] | UnsetType, UNSET),
+    ),
+)
+SubscriptionChanges = partial_of("SubscriptionChanges", SubscriptionSettings)
+
+
+class SubscriptionView(Struct, kw_only=True):
+    name: str
+    created: datetime
+    is_queue: bool
+    settings: SubscriptionSettings
+    ready: int | None = None
+    delayed: int | None = None
+    leased: int | None = None
+    dead: int | None = None
+    unseen: int | None = None
+    members: dict[str, list[str]] | None = None
+    """Members of the consumer group, with the partitions that each reads."""
+    consumers: list[str] | None = None
+    """Consumers that hold or wait for messages; not all if there are many."""
+
+
+class SubscriptionList(Struct, kw_only=True):
+    subscriptions: list[SubscriptionView]
+
+
+class QueueList(Struct, kw_only=True):
+    queues: list[SubscriptionView]

@@ -1,0 +1,31 @@
+"""Topics over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from quiver.edge.http.schemas.settings import partial_of
+from quiver.model.topic import TopicSettings
+
+TopicFields = partial_of("TopicFields", TopicSettings)
+
+
+class PartitionView(Struct, kw_only=True):
+    index: int
+    leader: str | None = None
+    start_offset: int | None = None
+    next_offset: int | None = None
+    bytes: int | None = None
+
+
+class TopicView(Struct, kw_only=True):
+    name: str
+    created: datetime
+    settings: TopicSettings
+    partitions: list[PartitionView]
+
+
+class TopicList(Struct, kw_only=True):
+    topics: list[TopicView]
