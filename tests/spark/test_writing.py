@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
+import quiver
 from quiver.client import OutgoingMessage
+from tests.serving import eventually
 from tests.spark.test_reading import random_messages
 
 
@@ -37,6 +39,19 @@ def note_what_others_left(client) -> None:
 def left_behind(client) -> list[str]:
     """Staging topics that the test has made and that are still there."""
     return sorted(staging_topics(client) - _of_others)
+
+
+def wait_for_staged_rows(url: str, before: set[str]) -> None:
+    """Wait until another task has staged its rows, in a topic that was not there before."""
+
+    def is_staged() -> bool:
+        new = staging_topics(client) - before
+        return any(
+            one.next_offset for name in new for one in client.describe_topic(name).partitions
+        )
+
+    with quiver.Client(url) as client:
+        eventually(is_staged, "the other task's rows are staged")
 
 
 def save(frame, node, topic: str) -> None:
@@ -134,14 +149,22 @@ def test_rows_of_a_failed_attempt_are_never_published(client, spark, node, topic
 
 
 def test_a_job_that_fails_for_good_publishes_nothing(client, spark, node, topic) -> None:
+    """The task that fails waits for the other one.
+
+    Spark does not wait for tasks that still run when a job fails. One that stages its rows only then
+    makes a staging topic that nobody removes.
+    """
+    url, before = node.url, staging_topics(client)
+
     @udf("string", useArrow=False)
     def fail(number: int) -> str:
         if number == 999:
+            wait_for_staged_rows(url, before)
             raise RuntimeError("made to fail at the end")
         return str(number)
 
     with pytest.raises(PySparkException, match="made to fail at the end"):
-        save(spark.range(1000).select(fail("id").alias("value")), node, topic)
+        save(spark.range(1000, numPartitions=2).select(fail("id").alias("value")), node, topic)
     assert list(client.read(topic).messages()) == []
     assert left_behind(client) == []
 
