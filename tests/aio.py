@@ -29,3 +29,9 @@ def async_test(
         run(test(*args, **kwargs))
 
     return wrapper
+
+
+async def turns(count: int = 50) -> None:
+    """Let everybody who can go on do so: so many turns of the event loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -84,7 +84,7 @@ async def test_after_the_shutdown_nothing_that_was_refused_is_stored(tmp_path: P
         disk.shut()
         for request_id in range(1, 11):
             _publish(session, request_id)
-        await asyncio.sleep(0.01)
+        await until(lambda: disk.waiting > 0)
         session.drain()
         disk.open()
         assert heard.codes() == ["shutting_down"] * 10
@@ -107,7 +107,7 @@ async def test_what_draining_did_not_see_the_end_of_is_answered_too(tmp_path: Pa
         session.give_up()
         assert heard.ids == [1, 2]
         disk.open()
-        await asyncio.sleep(0.05)
+        await until(lambda: not session._tasks and not disk.waiting)
         assert heard.ids == [1, 2]
 
 
@@ -125,7 +125,6 @@ def test_nothing_is_sent_after_the_client_is_gone(turns: int, tmp_path: Path) ->
             session.close()
             before = list(heard.ids)
             await until(lambda: not session._tasks, 5)
-            await asyncio.sleep(0.02)
             assert heard.ids == before
 
     check()

@@ -170,10 +170,11 @@ async def test_an_etcd_that_is_away_for_a_while_is_unavailable_and_then_back(
     server.start()
     try:
         async with opened(server.endpoint) as store:
-            start = await store.commit([], [Put("a", b"1")])
+            start = await store.commit([], [Put("a", b"0")])
             async with aclosing(store.watch("", start)) as watch:
+                await store.commit([], [Put("a", b"1")])
+                await anext(watch)  # it has begun
                 waiting = asyncio.create_task(anext(watch))
-                await asyncio.sleep(0.05)
                 server.stop()
                 with pytest.raises(MetadataUnavailable):
                     await store.get("a")

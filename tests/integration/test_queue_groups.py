@@ -12,9 +12,8 @@ import quiver
 from quiver.client import AsyncClient
 from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.testing.clock import ManualClock
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.integration.queue_node import clocked
-from tests.unit.broker.broker_doubles import turns
 
 
 async def group(q: AsyncClient, partitions: int = 4, **settings: object) -> None:

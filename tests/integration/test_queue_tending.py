@@ -20,9 +20,9 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.testing.clock import ManualClock
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.integration.queue_node import clocked
-from tests.unit.broker.broker_doubles import turns, until
+from tests.unit.broker.broker_doubles import until
 
 
 def payloads(q: quiver.Client, subscription: str) -> list[bytes]:

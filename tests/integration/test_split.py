@@ -16,9 +16,10 @@ from quiver.errors import InvalidRequest, PartitionNotFound, QuiverError, TopicN
 from quiver.model.clock import SystemClock
 from quiver.model.key_hash import KeyRouter
 from quiver.testing.clock import ManualClock
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.integration.client_node import ProcessNode
 from tests.integration.queue_node import clocked
+from tests.unit.broker.broker_doubles import until
 
 KEYS = [f"key-{number}" for number in range(16)]
 
@@ -179,7 +180,7 @@ async def test_whoever_waits_is_served_when_the_child_s_turn_comes(tmp_path: Pat
         await client.publish("orders", b"after", key=moved[0])
         (first,) = await received(client, "billing")
         waiting = asyncio.create_task(client.receive("billing", wait=20))
-        await asyncio.sleep(0.05)
+        await turns()
         assert not waiting.done()
         await first.ack()
         (second,) = await waiting
@@ -343,9 +344,18 @@ class Traffic:
             if some:
                 await self._client.ack(subscription, some)
 
+    async def goes_on(self, count: int = 200) -> None:
+        """Wait until so many more were sent."""
+        goal = self._sent_count + count
+        await until(lambda: self._sent_count >= goal)
+
+    @property
+    def _sent_count(self) -> int:
+        return sum(map(len, self.sent.values()))
+
     @property
     def missing(self) -> int:
-        return sum(map(len, self.sent.values())) - sum(map(len, self.got.values()))
+        return self._sent_count - sum(map(len, self.got.values()))
 
 
 @pytest.mark.parametrize("ordering", ["key", "partition"])
@@ -364,9 +374,9 @@ async def test_splits_under_load_lose_double_and_reorder_nothing(
             for number in range(2):
                 group.create_task(traffic.consume("billing", f"c{number}"))
             for index in (0, 1, 0, 2):
-                await asyncio.sleep(0.2)
+                await traffic.goes_on()
                 await client.split_partition("orders", index)
-            await asyncio.sleep(0.2)
+            await traffic.goes_on()
             traffic.is_over = True
         assert await stored(client, "orders") == traffic.sent
         assert traffic.got == traffic.sent
@@ -389,7 +399,7 @@ async def test_a_node_that_is_killed_in_the_middle_has_split_or_has_not(
                 for number in range(2):
                     group.create_task(traffic.produce(f"p{number}", number))
                 for kill in range(1, 3):
-                    await asyncio.sleep(0.1)
+                    await traffic.goes_on()
                     count = len((await client.describe_topic("orders")).partitions)
                     splitting = asyncio.create_task(
                         client.split_partition("orders", chance.randrange(count))

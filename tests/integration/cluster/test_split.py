@@ -38,6 +38,15 @@ class Publishing:
         except BaseException as error:
             self._error = error
 
+    def goes_on(self, count: int = 100) -> None:
+        """Wait until so many more were sent."""
+        goal = self._sent_count + count
+        waited(lambda: self._sent_count >= goal or not self._thread.is_alive(), "it is publishing")
+
+    @property
+    def _sent_count(self) -> int:
+        return sum(len(self.sent.get(key, ())) for key in KEYS)
+
     def __enter__(self) -> Publishing:
         self._thread.start()
         return self
@@ -152,7 +161,7 @@ def test_a_leader_that_is_killed_in_the_middle_of_a_split(three: Cluster, delay_
     client.create_topic(topic)
     client.create_subscription(f"{topic}-read", topics=[topic], ordering="key")
     with Publishing(three, topic) as publishing:
-        time.sleep(0.3)
+        publishing.goes_on()
         victim = three.leader(topic)
         outcome: list[object] = []
 
@@ -168,8 +177,8 @@ def test_a_leader_that_is_killed_in_the_middle_of_a_split(three: Cluster, delay_
         time.sleep(delay_s)
         three.kill(victim)
         splitting.join(60)
-        time.sleep(0.5)
         assert outcome
+        publishing.goes_on()
     count = len(client.describe_topic(topic).partitions)
     assert count == 2, f"split asked for once: {count} partitions, {outcome}"
     assert stored(client, topic) == publishing.sent
@@ -183,11 +192,11 @@ def test_splits_under_load_with_leaders_that_move(three: Cluster) -> None:
     client.create_subscription("busy-read", topics=[topic], ordering="key")
     with Publishing(three, topic) as publishing:
         for index in (0, 1, 2):
-            time.sleep(0.2)
+            publishing.goes_on()
             child = client.split_partition(topic, index)
             client.transfer_lead(topic, index)
             client.transfer_lead(topic, child.index)
-        time.sleep(0.3)
+        publishing.goes_on()
     assert len(client.describe_topic(topic).partitions) == 5
     assert stored(client, topic) == publishing.sent
     total = sum(map(len, publishing.sent.values()))

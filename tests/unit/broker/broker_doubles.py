@@ -93,12 +93,6 @@ async def until(reached: Callable[[], bool], seconds_max: float = 50.0) -> None:
         await asyncio.sleep(0.0005)
 
 
-async def turns(count: int = 50) -> None:
-    """Let everybody who can go on do so."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 def stamp(producer: int, sequence: int, epoch: int = 0) -> ProducerStamp:
     return ProducerStamp(ProducerId(producer), ProducerEpoch(epoch), Sequence(sequence))
 

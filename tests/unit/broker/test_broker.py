@@ -30,7 +30,7 @@ from quiver.model.builder import encode_record_batch
 from quiver.model.topic import Acks, Compression, Durability, Retention, TopicSettings
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.broker.broker_doubles import (
     Gate,
     batch_of,
@@ -39,7 +39,6 @@ from tests.unit.broker.broker_doubles import (
     payloads,
     publish,
     stamp,
-    turns,
     until,
 )
 

@@ -28,16 +28,8 @@ from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 from quiver.model.topic import Durability, TopicSettings
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
-from tests.aio import async_test, run
-from tests.unit.broker.broker_doubles import (
-    Gate,
-    batch_of,
-    open_broker,
-    payloads,
-    publish,
-    turns,
-    until,
-)
+from tests.aio import async_test, run, turns
+from tests.unit.broker.broker_doubles import Gate, batch_of, open_broker, payloads, publish, until
 from tests.unit.log.small_logs import effort
 
 FOLDER = "/data/topic@1/0"

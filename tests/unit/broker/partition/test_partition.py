@@ -18,8 +18,8 @@ from quiver.model.ids import ProducerId
 from quiver.model.topic import Durability
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
-from tests.aio import async_test
-from tests.unit.broker.broker_doubles import Gate, batch_of, stamp, turns
+from tests.aio import async_test, turns
+from tests.unit.broker.broker_doubles import Gate, batch_of, stamp
 
 FOLDER = "/data/topic@1/0"
 

@@ -22,7 +22,7 @@ from quiver.model.batch import UnstoredBatch
 from quiver.model.topic import TopicSettings
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.broker.broker_doubles import (
     Gate,
     batch_of,
@@ -30,7 +30,6 @@ from tests.unit.broker.broker_doubles import (
     open_broker,
     payloads,
     stamp,
-    turns,
     until,
 )
 

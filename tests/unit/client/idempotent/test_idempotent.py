@@ -21,6 +21,7 @@ from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.idempotent.idempotent import Idempotent, Work
 from quiver.errors import InvalidRequest, InvalidSetting, Unavailable
 from quiver.testing.clock import ManualClock
+from tests.aio import turns
 from tests.paths import REPOSITORY
 
 
@@ -253,7 +254,7 @@ class TestAsync:
             async with once(message(0)) as work:
                 await work.begin()
                 waiting = asyncio.create_task(handle(message(1)))
-                await asyncio.sleep(0.01)
+                await turns()  # it waits for the store
                 waiting.cancel()
                 await asyncio.wait([waiting])
             await handle(message(1))

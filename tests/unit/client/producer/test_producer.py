@@ -25,7 +25,7 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.key_hash import KeyRouter
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.client.scripted_node import Fate, HastyClock, ScriptedDialer, ScriptedNode, until
 
 
@@ -67,7 +67,7 @@ class TestBatching:
             producer = await client.producer("orders", linger="60s")
             node.open.clear()
             first = await producer.send(b"first")
-            await asyncio.sleep(0.01)
+            await until(lambda: node.count(protocol.Publish) == 1)
             rest = [await producer.send(payload) for payload in numbered(50)]
             node.open.set()
             await first
@@ -80,7 +80,7 @@ class TestBatching:
             producer = await client.producer("orders", linger="0s")
             node.open.clear()
             await producer.send(b"first")
-            await asyncio.sleep(0.01)
+            await until(lambda: node.count(protocol.Publish) == 1)
             await producer.send(b"second")
             await until(lambda: node.count(protocol.Publish) == 2)
 
@@ -103,7 +103,8 @@ class TestBatching:
             node.open.clear()
             for payload in numbered(20):
                 await producer.send(payload)
-            await asyncio.sleep(0.01)
+            await until(lambda: node.count(protocol.Publish) >= IN_FLIGHT_MAX)
+            await turns()
             assert node.count(protocol.Publish) == IN_FLIGHT_MAX
             node.open.set()
             await producer.flush()
@@ -346,7 +347,7 @@ class TestBackPressure:
             for _ in range(9):
                 await producer.send(bytes(84))
             blocked = asyncio.create_task(producer.send(bytes(200)))
-            await asyncio.sleep(0.01)
+            await turns()
             assert not blocked.done()
             node.open.set()
             await (await blocked)

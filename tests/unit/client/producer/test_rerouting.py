@@ -13,7 +13,7 @@ from quiver import protocol
 from quiver.errors import Overloaded
 from quiver.model.key_hash import KeyRouter
 from quiver.model.topic import Acks
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.client.producer.test_producer import numbered, scripted
 from tests.unit.client.scripted_node import Fate, ScriptedNode
 
@@ -168,7 +168,7 @@ async def test_the_rows_of_a_table_are_routed_by_the_layout_of_the_moment() -> N
         payloads = numbered(len(keys))
         table = pa.table({"key": [key.encode() for key in keys], "payload": payloads})
         sending = asyncio.create_task(producer.send_arrow(table))
-        await asyncio.sleep(0.01)
+        await turns()
         assert not sending.done()  # it waits for room
         node.split("orders", 0)
         node.open.set()

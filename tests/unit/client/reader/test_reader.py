@@ -18,7 +18,7 @@ from quiver.client.reader.columns import SCHEMA, batches_of
 from quiver.client.reader.range import Mark, mark_of
 from quiver.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from quiver.model.message import Message, datetime_of
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.client.scripted_node import NOW_US, HastyClock, ScriptedDialer, ScriptedNode, until
 
 
@@ -314,7 +314,7 @@ class TestFollowing:
                     await producer.send(bytes(1_000_000))
             reader = client.read("orders")
             await anext(reader)
-            await asyncio.sleep(0.05)
+            await turns()
             assert node.count(protocol.Fetch) <= 4
             await reader.close()
 

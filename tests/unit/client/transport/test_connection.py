@@ -25,7 +25,7 @@ from quiver.errors import (
     UnsupportedProtocol,
 )
 from quiver.model.batch import Bytes
-from tests.aio import async_test
+from tests.aio import async_test, turns
 from tests.unit.client.transport.framed_server import Visitor, framed_server
 
 
@@ -337,7 +337,7 @@ class TestEndings:
                 await asyncio.sleep(0)
                 assert len(futures) < 100, "the bound is felt"
             draining = asyncio.create_task(channel.drain())
-            await asyncio.sleep(0.01)
+            await turns()
             assert not draining.done()
             may_read.set()
             await draining

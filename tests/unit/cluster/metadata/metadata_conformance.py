@@ -438,9 +438,11 @@ class MetadataConformance(ABC):
     async def test_closing_ends_watches_and_refuses_calls(self) -> None:
         async with self.opened() as store:
             start = (await store.list("")).revision
-            waiting = asyncio.create_task(anext(store.watch("", start), None))
+            watch = store.watch("", start)
+            await store.commit([], [Put("a", b"")])
+            await anext(watch)  # it has begun
+            waiting = asyncio.create_task(anext(watch, None))
             lease = await store.grant(self.lease_seconds)
-            await asyncio.sleep(0.01)
             await store.close()
             await store.close()
             assert await waiting is None
