@@ -54,7 +54,7 @@ async def test_a_node_that_nobody_trusted_signed_is_not_talked_to(tmp_path: Path
         running(tmp_path, security=authority.node()) as run,
         AsyncClient(url(run), tls=other.trusting(), token="qv_secret") as client,
     ):
-        with pytest.raises(Unauthenticated, match="cannot trust"):
+        with pytest.raises(Unauthenticated, match="cannot be trusted"):
             await client.list_topics()
 
 
@@ -67,7 +67,7 @@ async def test_a_node_of_another_name_is_not_talked_to(tmp_path: Path) -> None:
         running(tmp_path, security=security) as run,
         AsyncClient(url(run), tls=authority.trusting()) as client,
     ):
-        with pytest.raises(Unauthenticated, match="cannot trust"):
+        with pytest.raises(Unauthenticated, match="cannot be trusted"):
             await client.list_topics()
 
 

@@ -208,7 +208,7 @@ def test_without_a_token_it_says_where_the_first_one_is(
     told = Commands(node.url, capsys)(*words(path), *CALLS[path].split())
     assert (told.code, told.out) == (ExitCode.FAILED, "")
     error, hint = told.err.splitlines()
-    assert "asks for a token" in error
+    assert "requires a token" in error
     assert hint.startswith("hint: set QUIVER_TOKEN")
 
 

@@ -175,7 +175,7 @@ class TestQueue:
             (["--backoff-min", "11m"], "backoff.max must not be below"),
             (["--filter", "prio = 1"], "no such column"),
             (["--push-batch", "5"], "need --push-url"),
-            (["--push-url", "ftp://127.0.0.1/"], "push.url is a URL"),
+            (["--push-url", "ftp://127.0.0.1/"], "push.url must be a URL"),
             (["--push-url", "none", "--push-batch", "5"], "leave the other --push flags out"),
             (["--visibility", "1s", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
         ],

@@ -20,7 +20,7 @@ def test_the_first_token_is_in_a_private_file_and_makes_others(
         quiver = Commands(node.url, capsys)
         refused = quiver("topic", "list")
         assert (refused.code, refused.out) == (ExitCode.FAILED, "")
-        assert "asks for a token" in refused.err
+        assert "requires a token" in refused.err
         file = node.data / "admin.token"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         monkeypatch.setenv("QUIVER_TOKEN", file.read_text().strip())
@@ -71,7 +71,7 @@ def test_tokens_of_a_node_that_is_down_are_made_in_its_folder(
     [
         (["create", "x"], "at least one --grant"),
         (["create", "x", "--grant", "write:a"], "not a grant"),
-        (["create", "x y", "--grant", "publish:a"], "not a name for a token"),
+        (["create", "x y", "--grant", "publish:a"], "is not a token name"),
         (["create", "x", "--grant", "publish:a", "--expires", "soon"], "not a duration"),
         (["create", "x", "--grant", "publish:a", "--expires", "0s"], "1 s to 100 years"),
         (["revoke", "0123456789abcdef"], "there is no token"),

@@ -66,7 +66,7 @@ def test_a_topic_that_is_there_already(quiver: Commands) -> None:
 def test_a_name_that_no_topic_may_have_is_wrong_usage(quiver: Commands) -> None:
     told = quiver("topic", "create", "a/b")
     assert told.code == 2
-    assert told.err.startswith("error: not a topic name: 'a/b'")
+    assert told.err.startswith("error: 'a/b' is not a topic name")
 
 
 def test_topics_are_listed_by_name(quiver: Commands) -> None:

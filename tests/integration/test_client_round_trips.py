@@ -72,7 +72,7 @@ class TestTopics:
         node.stop()
         with (
             quiver.Client(node.url, timeout="60s") as client,
-            pytest.raises(errors.ConnectionLost, match="is a node running there"),
+            pytest.raises(errors.ConnectionLost, match="check that a node runs there"),
         ):
             client.list_topics()
 

@@ -76,7 +76,7 @@ def test_retries_and_restarts_keep_the_tenant(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["tenant", "headers.", "headers.a b", "payload", ""])
 def test_a_fairness_key_that_is_none_is_refused(quiver_broker: quiver.Client, wrong: str) -> None:
-    with pytest.raises(InvalidSetting, match="fairness is 'key' or 'headers"):
+    with pytest.raises(InvalidSetting, match="fairness must be 'key' or 'headers"):
         quiver_broker.create_queue("jobs", fairness=wrong)
 
 

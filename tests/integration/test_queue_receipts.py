@@ -90,7 +90,7 @@ def test_a_lease_cannot_settle_messages_that_it_does_not_hold(q: quiver.Client) 
 def test_the_good_ones_of_a_call_are_settled_beside_stale_ones(q: quiver.Client) -> None:
     first, second, third = q.receive("jobs")
     first.nack(delay="1h")
-    with pytest.raises(StaleReceipt, match="the others of this call are settled"):
+    with pytest.raises(StaleReceipt, match="the rest of this call is settled"):
         q.ack("jobs", [first, second, third])
     info = q.describe_subscription("jobs")
     assert (info.leased, info.ready, info.delayed) == (0, 0, 1)

@@ -525,7 +525,7 @@ class Broker:
             return None
         address = self.storage.leader(record, index)
         if address is None:
-            raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+            raise NotLeader(f"partition {index} of {topic!r} has no leader now")
         return address
 
     def list_subscriptions(self) -> list[SubscriptionInfo]:
@@ -628,7 +628,7 @@ class Broker:
     ) -> bool:
         """Wait until the partition can be read from ``offset`` on; whether it can."""
         if offset < 0 or wait_s < 0:
-            raise InvalidRequest("offset and wait are not negative")
+            raise InvalidRequest("offset and wait must not be negative")
         log = await self._readable(self._catalog.get(topic), index, any_replica=any_replica)
         if offset > log.next_offset and not isinstance(log, FollowerLog):
             return False  # an error, which ``fetch`` explains; no use to wait for it
@@ -639,7 +639,7 @@ class Broker:
     ) -> Read:
         """Entries from ``offset`` on; none if there are none yet."""
         if offset < 0 or bytes_max < 0:
-            raise InvalidRequest("offset and bytes_max are not negative")
+            raise InvalidRequest("offset and bytes_max must not be negative")
         record = self._catalog.get(topic)
         log = await self._readable(record, index, any_replica=any_replica)
         try:
@@ -661,7 +661,7 @@ class Broker:
         if at == "latest":
             return log.next_offset
         raise InvalidRequest(
-            f"an offset is 'earliest', 'latest' or a time, not {at[:80] if at else at!r}"
+            f"at must be 'earliest', 'latest' or a time, not {at[:80] if at else at!r}"
         )
 
     # ------------------------------------------------------------------ maintenance
@@ -695,7 +695,9 @@ class Broker:
 
 def _require_users_own(topic: str) -> None:
     if is_internal(topic):
-        raise InvalidRequest(f"{topic!r} is Quiver's own: it can be read, and not written")
+        raise InvalidRequest(
+            f"{topic!r} is an internal topic of Quiver: it can be read but not written"
+        )
 
 
 def _with_extent(

@@ -291,7 +291,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         """
         self._check_open()
         if read_from not in ("leader", "nearest"):
-            raise InvalidRequest(f"read_from is 'leader' or 'nearest', not {read_from[:80]!r}")
+            raise InvalidRequest(f"read_from must be 'leader' or 'nearest', not {read_from[:80]!r}")
         request = ReadRequest(
             topic=topic,
             partition=partition,

@@ -75,8 +75,8 @@ class NodeSession:
         entry = await self._store.get(key)
         if entry is not None and decode(entry.value, NodeRecord).disk != record.disk:
             raise InvalidSetting(
-                f"another node is called {record.id!r}: give this one another name, or wait "
-                f"{lease.ttl_seconds} s if its data folder was replaced"
+                f"another node is named {record.id!r}: choose another name, or wait "
+                f"{lease.ttl_seconds} s if you replaced this node's data folder"
             )
         expected = Expect(key, entry.revision if entry is not None else 0)
         self.revision = await self._store.commit([expected], [Put(key, encode(record), lease.id)])

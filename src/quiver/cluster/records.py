@@ -140,4 +140,4 @@ def decode(value: bytes, kind: type[Record]) -> Record:
     try:
         return msgspec.json.decode(value, type=kind)
     except msgspec.DecodeError as error:
-        raise MetadataError(f"a record in the metadata store is not understood: {error}") from error
+        raise MetadataError(f"a record in the metadata store is not valid: {error}") from error

@@ -29,10 +29,10 @@ def parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(
-            f"not an address: {text[:80]!r}; write it as '127.0.0.1:7401', '[::1]:7401' "
-            "or, for every interface, '0.0.0.0:7401'"
+            f"{text[:80]!r} is not an address; write it as '127.0.0.1:7401', '[::1]:7401' "
+            "or, for all interfaces, '0.0.0.0:7401'"
         )
     port = int(match[3])
     if port > PORT_MAX:
-        raise InvalidSetting(f"not an address: {text[:80]!r}; a port is at most {PORT_MAX:,}")
+        raise InvalidSetting(f"{text[:80]!r} is not an address: a port is at most {PORT_MAX:,}")
     return Address(match[1] or match[2], port)

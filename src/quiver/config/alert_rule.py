@@ -90,7 +90,7 @@ class AlertRule(Struct, frozen=True, kw_only=True):
         check_fields(self)
         if self.watch == "error_rate" and self.limit > 1:
             raise InvalidSetting(
-                f"limit of an error_rate is a share from 0 to 1, not {self.limit:g}"
+                f"limit of error_rate must be a share from 0 to 1, not {self.limit:g}"
             )
 
     @property

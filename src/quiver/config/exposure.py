@@ -36,6 +36,6 @@ def require_safe(config: NodeConfig) -> None:
     if open_to_all and not security.authentication and not security.insecure:
         where = ", ".join(f"{name} ({getattr(config, name)})" for name in open_to_all)
         raise InvalidSetting(
-            f"{where} can be reached from other machines, and everybody there could do everything: "
-            "ask for tokens with --authentication (docs/howto/secure.md), or say --insecure"
+            f"{where} can be reached from other machines without authentication: require tokens "
+            "with --authentication (docs/howto/secure.md), or allow it with --insecure"
         )

@@ -67,5 +67,5 @@ def _setting(key: str, known: dict[str, Setting]) -> Setting:
     if key in known:
         return known[key]
     near = difflib.get_close_matches(key, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
-    raise InvalidSetting(f"there is no {key!r}{hint}")
+    hint = f"; did you mean {near[0]}?" if near else f"; the settings are {', '.join(known)}"
+    raise InvalidSetting(f"there is no setting {key!r}{hint}")

@@ -61,7 +61,9 @@ class Security(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_fields(self)
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise InvalidSetting("security.tls_certificate and security.tls_key go together")
+            raise InvalidSetting(
+                "security.tls_certificate and security.tls_key need each other: set both"
+            )
         for name in ("tls_ca", "tls_client_ca"):
             if getattr(self, name) and not self.tls_certificate:
                 raise InvalidSetting(f"security.{name} needs security.tls_certificate")

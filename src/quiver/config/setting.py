@@ -94,7 +94,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         if self.meta.min_length is not None and len(value) < self.meta.min_length:
             raise InvalidSetting(f"{self.name} must not be empty")
         if self.meta.max_length is not None and len(value) > self.meta.max_length:
-            raise InvalidSetting(f"{self.name} has at most {self.meta.max_length:,} characters")
+            raise InvalidSetting(
+                f"{self.name} may have {self.meta.max_length:,} characters at most"
+            )
         least, most = self.meta.ge, self.meta.le
         if least is not None and most is not None and not least <= value <= most:
             raise InvalidSetting(

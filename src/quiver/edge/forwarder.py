@@ -22,9 +22,9 @@ class Forwarder:
 
     def __init__(self, config: NodeConfig) -> None:
         if not config.upstream:
-            raise InvalidSetting("a forwarder needs upstream: the nodes that it forwards to")
+            raise InvalidSetting("a forwarder needs upstream, the URL of its nodes")
         if config.http is None:
-            raise InvalidSetting("a forwarder needs http: it serves nothing else")
+            raise InvalidSetting("a forwarder needs http, the only protocol that it serves")
         self.config = config
         self.address = config.http
         self._clock = SystemClock()

@@ -53,7 +53,9 @@ def bearer_token(authorization: str | None) -> str | None:
         return None
     scheme, _, token = authorization.strip().partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("authorize with a token, as in 'Authorization: Bearer qv_…'")
+        raise Unauthenticated(
+            "the Authorization header is not valid; write it as 'Authorization: Bearer qv_…'"
+        )
     return token.strip()
 
 

@@ -122,7 +122,9 @@ class Session:
         self, request: protocol.AnyRequest, body: memoryview, header_bytes: int = 0
     ) -> None:
         if request.id in self._unanswered:
-            raise ProtocolError(f"request {request.id} is still unanswered")
+            raise ProtocolError(
+                f"the id {request.id} is used by a request that is not answered yet"
+            )
         self._services.metrics.requests_of(request.__struct_config__.tag).inc()
         now, size = self._services.clock.monotonic(), header_bytes + len(body) + _REQUEST_OVERHEAD
         waiting = _Waiting(request.id, now, now + _timeout_s(request), size)
@@ -461,4 +463,4 @@ def _explained(error: BaseException) -> QuiverError:
     if isinstance(error, QuiverError):
         return error
     logger.error("request failed unexpectedly", exc_info=error)
-    return Unavailable("the node could not carry this out; its log says why")
+    return Unavailable("the node failed to handle the request; see its log")

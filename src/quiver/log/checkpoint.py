@@ -46,8 +46,8 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         return None
     if version != _VERSION:
         raise UnsupportedFormat(
-            f"the checkpoint has format version {version}; this Quiver reads version {_VERSION}: "
-            "open it with a newer one",
+            f"the checkpoint has format version {version} and this Quiver reads version {_VERSION}: "
+            "use a newer Quiver",
             version=version,
         )
     if len(data) != _HEAD.size + _BODY.size + 4:

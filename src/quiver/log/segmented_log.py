@@ -220,7 +220,7 @@ class SegmentedLog:
         self._staged = []
         self._failure = LogFailed(
             f"{self.folder} could not be written: {getattr(error, 'strerror', None) or error}; "
-            "it takes no appends until it is opened again",
+            "it accepts no appends until it is opened again",
             folder=self.folder,
             errno=getattr(error, "errno", None),
         )
@@ -356,7 +356,7 @@ class SegmentedLog:
             gone = offset < self.start_offset
             raise OffsetOutOfRange(
                 f"offset {offset:,} is {'no longer' if gone else 'not yet'} in the log: "
-                f"the first still there is {self.start_offset:,}, the next will be "
+                f"the first offset is {self.start_offset:,}, the next will be "
                 f"{self.next_offset:,}",
                 first_offset=self.start_offset,
                 next_offset=self.next_offset,

@@ -39,7 +39,7 @@ def encode_payload(payload: Any) -> bytes:
         return payload.encode() if isinstance(payload, str) else _encode_json(payload)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         what = "UTF-8" if isinstance(payload, str) else "JSON"
-        raise InvalidRequest(f"the payload cannot be written as {what}: {error}") from error
+        raise InvalidRequest(f"the payload cannot be encoded as {what}: {error}") from error
 
 
 class BatchBuilder:
@@ -120,7 +120,7 @@ def encode_record_batch(
             f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {batch.num_rows:,}"
         )
     if batch.column("payload").null_count:
-        raise InvalidBatch("a payload may be empty, not null")
+        raise InvalidBatch("a payload is null; it may be empty, but not null")
     columns, arrays = 0, []
     for field in COLUMNS:
         if (
@@ -162,12 +162,12 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 def _size_of(name: str, value: Any) -> int:
     if name not in COLUMN_BIT:
-        raise InvalidBatch(f"a message has no {name}")
+        raise InvalidBatch(f"a message lacks {name}")
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, Mapping):
         try:
             return sum(len(header) + len(text) + 8 for header, text in value.items())
         except TypeError as error:
-            raise InvalidBatch(f"{name} have names and values that are text") from error
+            raise InvalidBatch(f"{name} must map text to text") from error
     return 8

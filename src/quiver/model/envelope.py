@@ -101,9 +101,9 @@ def open_batch(data: Bytes) -> UnstoredBatch:
     if not 0 < count <= BATCH_COUNT_MAX:
         raise InvalidBatch(f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {count:,}")
     if columns & ~ALL_COLUMNS or not columns & PAYLOAD:
-        raise InvalidBatch(f"the batch names columns this version does not know: {columns:#x}")
+        raise InvalidBatch(f"the batch has columns that this version does not know: {columns:#x}")
     if flags:
-        raise InvalidBatch(f"the batch has flags this version does not know: {flags:#x}")
+        raise InvalidBatch(f"the batch has flags that this version does not know: {flags:#x}")
     if crc32c(body, crc32c(head[_SUM.size :])) != checksum:
         raise InvalidBatch("the batch does not match its checksum")
     return UnstoredBatch(
@@ -190,8 +190,8 @@ def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
         raise BadEntry("the leader's part does not match its checksum")
     if version != FORMAT_VERSION:
         raise UnsupportedFormat(
-            f"an entry has format version {version}; this Quiver reads version {FORMAT_VERSION}: "
-            "open it with a newer one",
+            f"an entry has format version {version} and this Quiver reads version {FORMAT_VERSION}: "
+            "use a newer Quiver",
             version=version,
         )
     return fields

@@ -78,7 +78,7 @@ def check_batch(batch: UnstoredBatch, message_bytes_max: int) -> BatchFacts:
 def open_message(batch: UnstoredBatch) -> OpenedBatch:
     """Look at what a batch says of itself; nothing is decompressed."""
     if batch.producer_id < 0 or batch.sequence < 0:
-        raise InvalidBatch("a producer's id and sequence are not negative")
+        raise InvalidBatch("a producer's id and sequence must not be negative")
     try:
         message = pa.ipc.read_message(batch.body)
         return OpenedBatch(batch, message, *_sizes(message, batch.columns))
@@ -109,7 +109,7 @@ def _not_arrow(error: Exception) -> InvalidBatch:
 
 def _check_values(rows: pa.RecordBatch, columns: int) -> None:
     if rows.column("payload").null_count:
-        raise InvalidBatch("a payload may be empty, not null")
+        raise InvalidBatch("a payload is null; it may be empty, but not null")
     for name, (least, most, what) in _BOUNDS.items():
         if columns & COLUMN_BIT[name] and not _all_within(rows.column(name), least, most):
             raise InvalidBatch(f"{name} must be {what}")
@@ -117,7 +117,7 @@ def _check_values(rows: pa.RecordBatch, columns: int) -> None:
         if columns & COLUMN_BIT[name]:
             longest = pc.max(pc.binary_length(rows.column(name))).as_py()
             if longest is not None and longest > most:
-                raise InvalidBatch(f"{name} has at most {most:,} bytes, not {longest:,}")
+                raise InvalidBatch(f"{name} has {longest:,} bytes; {most:,} are allowed")
 
 
 def _all_within(column: pa.Array, least: int, most: int) -> bool:
@@ -137,7 +137,7 @@ def _check_message_sizes(rows: pa.RecordBatch, message_bytes_max: int) -> None:
     largest = pc.max(sizes).as_py()
     if largest > message_bytes_max:
         raise MessageTooLarge(
-            f"a message has {largest:,} bytes; this topic takes at most {message_bytes_max:,}",
+            f"a message has {largest:,} bytes; this topic allows {message_bytes_max:,}",
             size=largest,
             limit=message_bytes_max,
         )
@@ -194,7 +194,7 @@ def _total(message: pa.Message, table: _RecordBatchTable, buffers: list[tuple[in
         total += _declared(body, position, length) if table.is_compressed else length
         if total > BATCH_BYTES_MAX:
             raise InvalidBatch(
-                f"the batch unpacks to more than the {BATCH_BYTES_MAX:,} bytes allowed"
+                f"the decompressed batch has more than the {BATCH_BYTES_MAX:,} bytes allowed"
             )
     return total
 

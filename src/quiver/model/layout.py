@@ -37,7 +37,7 @@ def middle_of(first_hashes: Sequence[int], index: int) -> int:
     """The first hash of the upper half of a partition's range."""
     first, end = range_of(first_hashes, index)
     if end - first < 2:
-        raise InvalidRequest(f"partition {index} has a single key hash and cannot be split")
+        raise InvalidRequest(f"partition {index} holds only one key hash and cannot be split")
     return (first + end) // 2
 
 

@@ -86,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
             return msgspec.json.decode(self.payload, type=type)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidRequest(
-                f"the payload of message {self.id} is not the JSON expected: {error}"
+                f"the payload of message {self.id} is not the expected JSON: {error}"
             ) from error
 
     def text(self) -> str:

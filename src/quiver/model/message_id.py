@@ -36,9 +36,9 @@ def parse_message_id(text: str) -> MessageId:
     try:
         packed = base64.b32hexdecode(text.encode("ascii").upper())
     except ValueError as error:
-        raise InvalidRequest(f"not a message id: {text[:80]!r}") from error
+        raise InvalidRequest(f"{text[:80]!r} is not a message id") from error
     if len(packed) != 20:
-        raise InvalidRequest(f"not a message id: {text[:80]!r}")
+        raise InvalidRequest(f"{text[:80]!r} is not a message id")
     topic, partition = struct.unpack(">IH", packed[7:13])
     return MessageId(
         append_time=Microseconds(int.from_bytes(packed[:7], "big")),

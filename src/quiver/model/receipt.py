@@ -114,7 +114,7 @@ def _table(column: pa.Array) -> Characters | None:
 
 def _many_leases_in(column: pa.Array) -> dict[bytes, BitMap64]:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise InvalidReceipt(f"receipts are text, not {column.type}")
+        raise InvalidReceipt(f"receipts must be text, not {column.type}")
     longest = pc.max(pc.binary_length(column)).as_py()
     if column.null_count or (longest or 0) > _LENGTH_MAX:
         raise InvalidReceipt("some of these are not receipts")
@@ -146,5 +146,5 @@ def _lease(prefix: bytes) -> bytes:
     except ValueError:
         lease = b""
     if len(lease) != LEASE_BYTES or f"{lease_text(lease)}." != text:
-        raise InvalidReceipt(f"not a receipt: {text!r}")
+        raise InvalidReceipt(f"{text!r} is not a receipt")
     return lease

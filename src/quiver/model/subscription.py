@@ -86,7 +86,7 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
             checked_name(self.secret, "secret")
         if len(self.url) > 2000 or not _URL.fullmatch(self.url):
             raise InvalidSetting(
-                "push.url is a URL such as 'https://hooks.example.com/quiver', without a password",
+                "push.url must be a URL such as 'https://hooks.example.com/quiver', without a password",
                 setting="push.url",
             )
 
@@ -133,7 +133,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
         within("session_timeout", float(self.session_timeout), 3, 300)
         within("max_deliveries", self.max_deliveries, 0, 10_000)
         if not 1 <= len(self.topics) <= 1000:
-            raise InvalidSetting("a subscription has 1 to 1,000 topics", setting="topics")
+            raise InvalidSetting("topics must name 1 to 1,000 topics", setting="topics")
         if self.filter is not None:
             from quiver.model.filter import parse_filter  # noqa: PLC0415 - it loads pyarrow
 
@@ -142,12 +142,12 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
             checked_name(self.dead_letter, "topic")
         if self.fairness is not None and not _FAIRNESS.fullmatch(self.fairness):
             raise InvalidSetting(
-                f"fairness is 'key' or 'headers.NAME', not {self.fairness[:80]!r}",
+                f"fairness must be 'key' or 'headers.NAME', not {self.fairness[:80]!r}",
                 setting="fairness",
             )
         if self.fairness is not None and self.ordering is not Ordering.NONE:
             raise InvalidSetting(
-                f"fairness changes the order, and ordering {self.ordering.value!r} keeps it: "
+                f"fairness changes the order and ordering {self.ordering.value!r} keeps it: "
                 "choose one of them",
                 setting="fairness",
             )
@@ -155,7 +155,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
             if "*" not in topic:
                 readable_name(topic, "topic")
             elif not _PATTERN.fullmatch(topic):
-                raise InvalidSetting(f"not a topic pattern: {topic[:80]!r}", setting="topics")
+                raise InvalidSetting(f"{topic[:80]!r} is not a topic pattern", setting="topics")
 
     def _choose(self, name: str, choices: type[StrEnum]) -> None:
         """Take a choice by its name too: ``"key"`` compares equal to it, but is not it."""
@@ -163,7 +163,8 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, choices(getattr(self, name)))
         except ValueError:
             raise InvalidSetting(
-                f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}", setting=name
+                f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}",
+                setting=name,
             ) from None
 
     @property

@@ -132,7 +132,7 @@ def topic_name(name: str) -> TopicName:
 def checked_name(name: str, what: str) -> str:
     """Check the name of a topic or subscription: it is used in paths and addresses."""
     if is_internal(readable_name(name, what)):
-        raise InvalidSetting(f"{_shown(name)}: names that begin with '__' are Quiver's own")
+        raise InvalidSetting(f"{_shown(name)} is reserved: names that begin with '__' are internal")
     return name
 
 
@@ -145,7 +145,7 @@ def readable_name(name: str, what: str) -> str:
     """Check the name of something that need not be the user's own."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
         raise InvalidSetting(
-            f"not a {what} name: {_shown(name)}; use 1 to 200 letters, digits, '.', '_' or '-'",
+            f"{_shown(name)} is not a {what} name; use 1 to 200 letters, digits, '.', '_' or '-'",
             setting="name",
         )
     return name

@@ -1,6 +1,6 @@
-"""Durations and sizes as people write them: ``"30s"``, ``"1h30m"``, ``"-7d"``, ``"256MiB"``, ``"1KB"``.
+"""Durations and sizes as text: ``"30s"``, ``"1h30m"``, ``"-7d"``, ``"256MiB"``, ``"1KB"``.
 
-Numbers without a unit are seconds and bytes. Errors are ``InvalidSetting`` with the text in question.
+Numbers without a unit are seconds or bytes. Errors are ``InvalidSetting``.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _finite(number: float, given: Duration) -> float:
     return number
 
 
-_EXAMPLES = {"duration": "'30s', '5m' or '7d'", "size": "'10MB' or '256MiB'"}
+_EXAMPLES = {"duration": "'30s', '1h30m' or '7d'", "size": "'10MB' or '256MiB'"}
 
 
 def _not(what: str, given: object) -> InvalidSetting:
     text = repr(given[:80] if isinstance(given, str) else given)
-    return InvalidSetting(f"not a {what}: {text[:90]}; write it as {_EXAMPLES[what]}")
+    return InvalidSetting(f"{text[:90]} is not a {what}; write it as {_EXAMPLES[what]}")

@@ -26,6 +26,8 @@ HEADER_BYTES_MAX = 1 << 20
 """The largest header of a request. A reply's may fill its frame: there may be many topics to list."""
 
 _PREFIX = struct.Struct("<II")
+_HTTP = b"HTTP/"
+"""How an answer of HTTP begins. Read as a size, it is larger than any frame."""
 _RECEIVE_BYTES = 256 << 10
 _SMALL_FRAME = 16 << 10
 _TRUSTED_BYTES = 64 << 10
@@ -130,14 +132,19 @@ class FrameAssembler:
             return None
         size, header_size = _PREFIX.unpack_from(self._shared, self._begin)
         if size + 4 > self.frame_bytes_max:
+            if self._shared[self._begin : self._begin + len(_HTTP)] == _HTTP:
+                raise ProtocolError(
+                    "the other side speaks HTTP, not the native protocol", protocol="http"
+                )
             raise ProtocolError(
-                f"a frame of {size:,} bytes is over the {self.frame_bytes_max:,} allowed"
+                f"a frame has {size + 4:,} bytes, more than the {self.frame_bytes_max:,} allowed"
             )
         if size < 4 or header_size > size - 4:
-            raise ProtocolError("a frame's header does not fit into it")
+            raise ProtocolError("the header of a frame is larger than the frame")
         if header_size > self._header_bytes_max:
             raise ProtocolError(
-                f"a header of {header_size:,} bytes is over the {self._header_bytes_max:,} allowed"
+                f"a header has {header_size:,} bytes, more than the {self._header_bytes_max:,} "
+                "allowed"
             )
         return int(size + 4)
 

@@ -59,7 +59,7 @@ def offsets_from_json(setting: str, value: str | Mapping[str, Any]) -> Offsets:
         }
     except (msgspec.MsgspecError, AttributeError, TypeError, ValueError) as error:
         raise InvalidSetting(
-            f'{setting} is "earliest", "latest" or JSON such as {{"topic": {{"0": 17}}}}, '
+            f'{setting} must be "earliest", "latest" or JSON such as {{"topic": {{"0": 17}}}}, '
             f"not {str(value)[:200]!r}",
             setting=setting,
         ) from error

@@ -110,7 +110,7 @@ def state_options(given: Mapping[str, str]) -> StateOptions | None:
     if view == "messages":
         return None
     if view != "state":
-        raise InvalidSetting(f"view is messages or state, not {view!r}", setting="view")
+        raise InvalidSetting(f"view must be messages or state, not {view!r}", setting="view")
     options = _known(given, {*_NODES, "subscription", "columns", "view"})
     if "subscription" not in options:
         raise InvalidSetting("view=state needs the option subscription")
@@ -123,7 +123,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = _known(given, _WRITING)
     compression = options.get("compression")
     if compression not in (None, "none", "lz4", "zstd"):
-        raise InvalidSetting(f"compression is none, lz4 or zstd, not {compression!r}")
+        raise InvalidSetting(f"compression must be none, lz4 or zstd, not {compression!r}")
     return WriteOptions(
         nodes=_nodes(options),
         topic=options.get("topic"),
@@ -135,7 +135,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 def _job(options: Mapping[str, str]) -> tuple[str, int] | None:
     name, version = options.get("txnappid"), options.get("txnversion")
     if (name is None) != (version is None) or (version is not None and not version.isdigit()):
-        raise InvalidSetting("txnAppId and txnVersion, a number from 0 on, are given together")
+        raise InvalidSetting("txnAppId needs txnVersion, a number from 0, and the other way round")
     return None if name is None or version is None else (checked_name(name, "job"), int(version))
 
 
@@ -166,9 +166,7 @@ def _topics(options: Mapping[str, str]) -> TopicChoice:
         if options.get(name) is not None
     ]
     if len(chosen) != 1:
-        raise InvalidSetting(
-            "say what to read with one of the options topic, subscribe, subscribePattern and assign"
-        )
+        raise InvalidSetting("give one of the options topic, subscribe, subscribePattern or assign")
     value = options[chosen[0]]
     if chosen[0] == "subscribepattern":
         try:
@@ -189,7 +187,7 @@ def _assigned(value: str) -> TopicChoice:
         given = msgspec.json.decode(value, type=dict[str, list[int]])
     except msgspec.MsgspecError as error:
         raise InvalidSetting(
-            f'assign is JSON such as {{"orders": [0, 1]}}, not {value!r}'
+            f'assign must be JSON such as {{"orders": [0, 1]}}, not {value!r}'
         ) from error
     places = tuple((topic, partition) for topic, some in given.items() for partition in some)
     return TopicChoice(names=tuple(given), partitions=places)
@@ -217,7 +215,7 @@ def _time_us(setting: str, text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidSetting(
-            f"{setting} is milliseconds since 1970 or a time such as 2026-01-01T00:00, not {text!r}",
+            f"{setting} must be milliseconds since 1970 or a time such as 2026-01-01T00:00, not {text!r}",
             setting=setting,
         ) from error
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
@@ -229,7 +227,7 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise InvalidSetting(f"{name} is a number from 1 on, not {text!r}", setting=name)
+        raise InvalidSetting(f"{name} must be 1 or more, not {text!r}", setting=name)
     return int(text)
 
 
@@ -243,5 +241,5 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise InvalidSetting(f"{name} is true or false, not {text!r}", setting=name)
+        raise InvalidSetting(f"{name} must be true or false, not {text!r}", setting=name)
     return text.lower() == "true"

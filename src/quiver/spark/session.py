@@ -80,7 +80,7 @@ def require_java() -> None:
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     hint = f"Spark needs Java {JAVA_LEAST} or newer: install openjdk-{JAVA_LEAST}-jre-headless"
     if java is None:
-        raise InvalidSetting(f"there is no java on the PATH. {hint}, or set JAVA_HOME")
+        raise InvalidSetting(f"java is not on the PATH. {hint}, or set JAVA_HOME")
     try:
         told = subprocess.run(  # noqa: S603 - the java that Spark itself would start
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True

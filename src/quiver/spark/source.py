@@ -51,12 +51,14 @@ class QuiverDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         if state_options(self.options) is not None:
-            raise InvalidSetting("view=state is read with spark.read: it is of one moment")
+            raise InvalidSetting(
+                "view=state is a snapshot: read it with spark.read, not with readStream"
+            )
         return StreamReader(read_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
-            raise InvalidSetting('a topic is only ever added to: write with mode("append")')
+            raise InvalidSetting('a topic can only be appended to: write with mode("append")')
         return BatchWriter(write_options(self.options), schema)
 
     def streamWriter(  # noqa: N802

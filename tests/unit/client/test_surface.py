@@ -240,11 +240,11 @@ class TestMessage:
 
     def test_a_payload_that_is_something_else_is_told(self) -> None:
         broken = Message("orders", 0, 0, 0, 1, b"\xff{")
-        with pytest.raises(InvalidRequest, match="not the JSON expected"):
+        with pytest.raises(InvalidRequest, match="not the expected JSON"):
             broken.json()
         with pytest.raises(InvalidRequest, match="not UTF-8"):
             broken.text()
-        with pytest.raises(InvalidRequest, match="not the JSON expected"):
+        with pytest.raises(InvalidRequest, match="not the expected JSON"):
             self.MESSAGE.json(type=list)
 
     def test_messages_do_not_share_their_headers(self) -> None:

@@ -64,17 +64,17 @@ def test_rules_are_tables_with_limits_in_the_units_people_use(tmp_path: Path) ->
         ('watch = "depth"\nlimit = true', "quiver.toml:3: alerts.rules.a: limit must be a number"),
         (
             'watch = "error_rate"\nlimit = 5',
-            "quiver.toml:1: alerts.rules.a: limit of an error_rate",
+            "quiver.toml:1: alerts.rules.a: limit of error_rate must be a share",
         ),
         (
             'watch = "depth"\nlimit = 1\nlimti = 2',
-            "quiver.toml:4: alerts.rules.a: there is no 'limti'",
+            "quiver.toml:4: alerts.rules.a: there is no setting 'limti'",
         ),
         ('watch = "depth"\nlimit = 1\non = "a b"', "quiver.toml:4: alerts.rules.a: on cannot be"),
         ('watch = "depth"\nlimit = 1\nfor_s = "x"', "quiver.toml:4: alerts.rules.a: for_s"),
         (
             'watch = "depth"\nlimit = 1\nname = "b"',
-            "quiver.toml:4: alerts.rules.a: there is no 'name'",
+            "quiver.toml:4: alerts.rules.a: there is no setting 'name'",
         ),
     ],
 )

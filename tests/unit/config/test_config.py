@@ -209,11 +209,11 @@ class TestMistakes:
             ),
             (
                 '[limits]\nfree_bytes_min = "lots"',
-                "limits.free_bytes_min: not a size: 'lots'; write it as '10MB' or '256MiB'",
+                "limits.free_bytes_min: 'lots' is not a size; write it as '10MB' or '256MiB'",
             ),
             (
                 '[limits]\nidle_timeout_s = "soon"',
-                "limits.idle_timeout_s: not a duration: 'soon'; write it as '30s', '5m' or '7d'",
+                "limits.idle_timeout_s: 'soon' is not a duration; write it as '30s', '1h30m' or '7d'",
             ),
         ],
     )
@@ -228,7 +228,7 @@ class TestMistakes:
             ("LIMITS_CONNECTIONS_MAX", "0", "between 1 and 1,000,000, not 0"),
             ("LIMITS_REQUEST_BYTES_MAX", "1KiB", "between 1 MiB and 1 GiB, not 1 KiB"),
             ("LIMITS_IDLE_TIMEOUT_S", "-1m", "between 1 s and 86,400 s, not -60 s"),
-            ("LIMITS_IDLE_TIMEOUT_S", "nan", "not a duration: 'nan'"),
+            ("LIMITS_IDLE_TIMEOUT_S", "nan", "'nan' is not a duration"),
             ("LOGGING_FORMAT", "xml", "one of auto, pretty, json, not 'xml'"),
             ("NAME", "a b", "name cannot be 'a b'"),
             ("NAME", "a\n", "name cannot be 'a\\n'"),
@@ -245,7 +245,9 @@ class TestMistakes:
 
     def test_an_address_that_cannot_be_parsed(self) -> None:
         (mistake,) = mistakes_of(environment={"QUIVER_NATIVE": "localhost"})
-        assert mistake.startswith("QUIVER_NATIVE: native: not an address: 'localhost'; write it as")
+        assert mistake.startswith(
+            "QUIVER_NATIVE: native: 'localhost' is not an address; write it as"
+        )
 
     def test_a_misspelt_variable_of_a_section(self) -> None:
         assert mistakes_of(environment={"QUIVER_LIMITS_REQUEST_MAX": "3"}) == [
@@ -388,7 +390,10 @@ class TestQuotasOfPrincipals:
         ("text", "mistake"),
         [
             ("principals = 1", "quiver.toml:2: quotas of principals are tables"),
-            ("principals.a.topics = 1", "quotas.principals.a: there is no 'topics'; did you mean"),
+            (
+                "principals.a.topics = 1",
+                "quotas.principals.a: there is no setting 'topics'; did you mean",
+            ),
             ("principals.a.topics_max = -1", "quotas.principals.a: topics_max must be between"),
         ],
     )

@@ -100,10 +100,10 @@ def test_what_is_known_of_a_partition_s_past() -> None:
 
 
 def test_a_single_hash_cannot_be_split() -> None:
-    with pytest.raises(InvalidRequest, match="single key hash"):
+    with pytest.raises(InvalidRequest, match="only one key hash"):
         middle_of([0, 1], 0)
 
 
 def test_there_is_an_end_to_splitting() -> None:
-    with pytest.raises(InvalidRequest, match="no room"):
+    with pytest.raises(InvalidRequest, match="the most allowed"):
         topic(PARTITIONS_MAX).with_split(0, Offset(0))

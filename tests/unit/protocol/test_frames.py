@@ -103,7 +103,7 @@ def test_a_prefix_that_makes_no_sense_is_refused(size: int, header_size: int) ->
 def test_a_frame_of_exactly_the_allowed_size_is_taken() -> None:
     data = b"".join(frame(b"h", [b"b" * 1000]))
     assert len(_feed(FrameAssembler(len(data)), data, [4096])) == 1
-    with pytest.raises(ProtocolError, match="over the"):
+    with pytest.raises(ProtocolError, match="more than the"):
         _feed(FrameAssembler(len(data) - 1), data, [4096])
 
 

@@ -47,7 +47,7 @@ class TokenSigner:
     def verify(self, data: bytes) -> LeaseToken:
         fields, signature = data[: _FIELDS.size], data[_FIELDS.size :]
         if len(data) != LEASE_BYTES or not hmac.compare_digest(self._signature(fields), signature):
-            raise InvalidReceipt("this is not a receipt that Quiver gave out")
+            raise InvalidReceipt("the receipt is not valid")
         return LeaseToken(*_FIELDS.unpack(fields))
 
     def _signature(self, fields: bytes) -> bytes:

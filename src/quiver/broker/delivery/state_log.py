@@ -171,7 +171,7 @@ class DeliveryStateLog:
         self._newest = batch.stored
         if self._is_sealed:
             # Whoever still works on this state knows what the log does not, or not what came later.
-            batch.stored.set_exception(LogClosed(f"the state of {self._folder} is closed"))
+            batch.stored.set_exception(LogClosed(f"the delivery state in {self._folder} is closed"))
             return
         body = encode_entries(batch.entries)
         try:

@@ -119,7 +119,9 @@ class GroupMachine:
         if is_new:
             checked_name(member_id, "member")
             if len(self._interests) >= MEMBERS_MAX:
-                raise Overloaded(f"a group has at most {MEMBERS_MAX:,} members: end some first")
+                raise Overloaded(
+                    f"the group already has {MEMBERS_MAX:,} members, the most allowed: stop some first"
+                )
         changes: list[Change] = [MemberJoined(member_id)] if is_new else []
         must_share = is_new or self._interests[member_id] != interests
         self._interests[member_id] = interests

@@ -362,7 +362,7 @@ class Partition:
         if self.log.failure is not None:
             raise unavailable(self.log.failure)
         if not await self.log.wait_beyond(Offset(offset - 1), _SETTLE_S):
-            raise NotEnoughReplicas("what was published last is not on enough replicas yet")
+            raise NotEnoughReplicas("the last publish is not on enough replicas yet")
         try:
             await self._snapshots.save(handover_name(offset), lambda: encode_handover(handover))
         except OSError as error:
@@ -479,5 +479,5 @@ def _unopened(folder: str, error: OSError) -> PartitionUnavailable | DiskFull:
 def unavailable(error: LogFailed | LogClosed) -> PartitionUnavailable | DiskFull:
     """What a client is told of a log that takes no appends."""
     if error.details.get("errno") in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull("the disk is full: publishing resumes by itself when there is space again")
+        return DiskFull("the node's disk is full: publishing resumes by itself when there is space")
     return PartitionUnavailable(error.message)

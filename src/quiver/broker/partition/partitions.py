@@ -125,7 +125,7 @@ class Partitions:
         self._open[place] = partition
         if self.storage.mends_itself and partition.log.failure is not None:
             self._lose(place)
-            raise NotLeader(f"this node does not lead partition {index} of {record.name!r} now")
+            raise NotLeader(f"this node is not the leader of partition {index} of {record.name!r}")
         return partition
 
     def _lose(self, place: Place) -> None:

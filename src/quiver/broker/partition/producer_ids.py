@@ -70,7 +70,7 @@ class ProducerIds:
             return ProducerIdentity(await self._fresh_id(), ProducerEpoch(0))
         if not _NAME.fullmatch(name):
             raise InvalidSetting(
-                f"not a producer name: {name[:80]!r}; "
+                f"{name[:80]!r} is not a producer name; "
                 "use 1 to 200 letters, digits, '.', '_', ':', '@', '/' or '-'"
             )
         return await self._open_named(name)
@@ -95,7 +95,7 @@ class ProducerIds:
             self.revision = max(self.revision, revision)
             self.note(identity)
             return identity
-        raise MetadataConflict(f"producer {name!r} is being opened by many at once")
+        raise MetadataConflict(f"too many clients open producer {name!r} at once; try again")
 
     async def _fresh_id(self) -> ProducerId:
         async with self._turn:

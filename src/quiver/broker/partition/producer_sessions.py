@@ -65,7 +65,7 @@ class ProducerSessions:
         session = self._sessions.get(batch.producer_id)
         if session is not None and batch.producer_epoch < session.epoch:
             raise ProducerFenced(
-                "another producer of the same name has taken over; this one must stop",
+                "another producer has opened the same name; stop this one",
                 epoch=session.epoch,
             )
         current = session is not None and batch.producer_epoch == session.epoch
@@ -74,15 +74,14 @@ class ProducerSessions:
             return None
         if batch.sequence > expected:
             raise SequenceGap(
-                f"the producer's batch at sequence {expected:,} is missing; "
-                f"the one at {batch.sequence:,} came before it",
+                f"the batch at sequence {expected:,} is missing; {batch.sequence:,} came instead",
                 expected=expected,
             )
         assert session is not None, "a session that expects more than 0 exists"
         if batch.sequence + batch.count > expected:
             raise ProducerError(
-                f"the batch at sequence {batch.sequence:,} repeats messages and adds others; "
-                f"the producer's next is {expected:,}",
+                f"the batch at sequence {batch.sequence:,} mixes old and new messages; the next "
+                f"sequence is {expected:,}",
                 expected=expected,
             )
         for stored in session.recent:

@@ -160,7 +160,8 @@ class ReplicatedStorage:
         replicas = settings.replicas or min(REPLICAS, nodes)
         if not nodes or replicas > nodes:
             raise NotEnoughReplicas(
-                f"{replicas} replicas need as many nodes, and there are {nodes} now"
+                f"{replicas} replicas need {replicas} nodes and the cluster has {nodes}: add nodes or "
+                "ask for fewer replicas"
             )
         return replicas
 
@@ -223,7 +224,8 @@ class ReplicatedStorage:
         replicas = placed[child]
         if len(replicas) < parent.min_in_sync:
             raise NotEnoughReplicas(
-                f"{parent.min_in_sync} replicas must be in sync, and there are {len(replicas)} nodes"
+                f"{parent.min_in_sync} replicas must be in sync and only {len(replicas)} nodes are "
+                "available: try again when more nodes are up"
             )
         first = new_partition(
             replicas,
@@ -307,7 +309,7 @@ class ReplicatedStorage:
     def _not_leader(self, record: TopicRecord, index: int) -> NotLeader:
         leader = self.leader(record, index)
         return NotLeader(
-            f"this node does not lead partition {index} of {record.name!r}", leader=leader
+            f"this node is not the leader of partition {index} of {record.name!r}", leader=leader
         )
 
 
@@ -315,7 +317,7 @@ def _min_in_sync(settings: TopicSettings, replicas: int) -> int:
     wanted = settings.min_in_sync or replicas // 2 + 1
     if wanted > replicas:
         raise InvalidSetting(
-            f"min_in_sync is {wanted}, and there are to be {replicas} replicas",
+            f"min_in_sync ({wanted}) must not be above replicas ({replicas})",
             setting="min_in_sync",
         )
     return wanted

@@ -56,7 +56,7 @@ class PartitionSplitter:
         if layout < record.layout and layout < record.changed_in(index):
             return StaleLayout(layout=record.layout)
         if (record.number, index) in self._held:
-            return StaleLayout("the partition is being split: try again in a moment")
+            return StaleLayout("the partition is being split; try again")
         return None
 
     async def split(self, topic: str, index: int, layout: int) -> tuple[TopicRecord, Split, bool]:
@@ -86,7 +86,7 @@ class PartitionSplitter:
         partition = await self._partitions.get(record, index)
         term = self._partitions.storage.term(record, index)
         if partition.failure is not None:
-            raise NotLeader(f"this node does not lead partition {index} of {record.name!r} now")
+            raise NotLeader(f"this node is not the leader of partition {index} of {record.name!r}")
         offset = await partition.export_handover()
 
         async def also(old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put | None]]:

@@ -24,7 +24,7 @@ _READ_BYTES = 4 << 20
 async def copy_entries(broker: Broker, request: Copy) -> Copied:
     """Returns when all of them are acknowledged; what is under way has the log's own bound."""
     if not 0 < len(request.offsets) <= COPIED_ENTRIES_MAX:
-        raise InvalidRequest(f"a copy is of 1 to {COPIED_ENTRIES_MAX:,} entries")
+        raise InvalidRequest(f"one request copies 1 to {COPIED_ENTRIES_MAX:,} entries")
     await broker.partition(request.topic, request.partition)  # before anything is read for it
     sequence, size = request.sequence, 0
     underway: list[asyncio.Future[Placed]] = []
@@ -75,7 +75,8 @@ async def _entries(broker: Broker, request: Copy) -> AsyncIterator[StoredBatch]:
         )
         if read.topic_number != request.from_number:
             raise TopicNotFound(
-                f"topic {request.from_topic!r} was deleted and made anew", topic=request.from_topic
+                f"topic {request.from_topic!r} was deleted and created again",
+                topic=request.from_topic,
             )
         if not read.entries or read.entries[0].base_offset != offset:
             raise OffsetOutOfRange(

@@ -104,7 +104,7 @@ class SubscriptionCatalog:
             for setting in _FIXED:
                 if getattr(settings, setting) != getattr(record.settings, setting):
                     raise InvalidSetting(
-                        f"the {setting} of a subscription cannot be changed: make a new one",
+                        f"{setting} cannot be changed: create a new subscription",
                         setting=setting,
                     )
             checked_name(dead_letter_topic(name, settings), "dead-letter topic")

@@ -115,7 +115,7 @@ class SubscriptionDirectory:
         subscription = await self.get(record.name)
         if subscription.version is None:
             raise NotLeader(
-                f"partitions of {record.name!r} are being taken up: their depth is unknown"
+                f"partitions of {record.name!r} are opening, so their depth is unknown; try again"
             )
         depth = subscription.depth
         return msgspec.structs.replace(
@@ -292,7 +292,7 @@ class SubscriptionDirectory:
         subscription = await self.get(name)
         delivery = subscription.deliveries.get((self._topics.get(topic).number, index))
         if delivery is None or not delivery.is_open:
-            raise NotLeader(f"this node does not lead partition {index} of {topic!r}")
+            raise NotLeader(f"this node is not the leader of partition {index} of {topic!r}")
         await delivery.state.catch_up(delivery.machine, 1)
         may_lack = self._partitions.storage.may_lack(self._topics.get(topic))
         return delivery.is_open and delivery.has_passed(offset, may_lack=may_lack)
@@ -362,7 +362,7 @@ class SubscriptionDirectory:
         missing = self._places(self._catalog.get(name)) - self._leaders(name).keys()
         if missing:
             topic, index = min(missing)
-            raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+            raise NotLeader(f"partition {index} of {topic!r} has no leader now")
 
     def leaders(self, name: str) -> list[str | None]:
         """The nodes that lead partitions of a subscription, each once; ``None``: this one."""
@@ -391,7 +391,7 @@ class SubscriptionDirectory:
             return None
         address = storage.leader(topics[0], 0)
         if address is None:
-            raise NotLeader(f"nobody leads partition 0 of {topics[0].name!r} now")
+            raise NotLeader(f"partition 0 of {topics[0].name!r} has no leader now")
         return address
 
     def coordinates(self, name: str) -> bool:
@@ -409,7 +409,7 @@ class SubscriptionDirectory:
             return None
         address = self._partitions.storage.leader(topic, token.partition)
         if address is None:
-            raise NotLeader(f"nobody leads partition {token.partition} of {topic.name!r} now")
+            raise NotLeader(f"partition {token.partition} of {topic.name!r} has no leader now")
         return address
 
     def named_in(self, lease: bytes) -> str:
@@ -567,7 +567,7 @@ def _of(subscription: Subscription) -> Iterable[PartitionDelivery]:
 def _within(first: Offset, offset: int, end: Offset) -> Offset:
     if not first <= offset <= end:
         raise OffsetOutOfRange(
-            f"offset {offset:,} is not among {first:,} to {end:,}",
+            f"offset {offset:,} is not between {first:,} and {end:,}",
             first_offset=first,
             next_offset=end,
         )

@@ -65,9 +65,7 @@ class Redrive:
     ) -> Redriven:
         """Send up to ``limit`` dead letters, durably; none if none is left."""
         if not 1 <= limit <= STEP_MAX:
-            raise InvalidRequest(
-                f"a step of a redrive is 1 to {STEP_MAX:,} messages, not {limit:,}"
-            )
+            raise InvalidRequest(f"a redrive step takes 1 to {STEP_MAX:,} messages, not {limit:,}")
         sent: Counter[str] = Counter()
         for delivery in letters.deliveries.values():
             await delivery.state.catch_up_to(delivery.machine, delivery.state.data.next_offset)
@@ -132,7 +130,9 @@ def _topics_of(rows: pa.RecordBatch, to: str | None) -> list[str]:
     if to is not None:
         return [to] * len(rows)
     if "origin_topic" not in rows.schema.names or rows.column("origin_topic").null_count:
-        raise InvalidRequest("some of these are no dead letters: say which topic they shall go to")
+        raise InvalidRequest(
+            "some of these messages are not dead letters: name the topic to send them to"
+        )
     topics: list[str] = rows.column("origin_topic").to_pylist()
     return topics
 

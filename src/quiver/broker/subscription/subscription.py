@@ -140,7 +140,7 @@ class Subscription:
         ``partitions``: what it reads, if the group's coordinator has said so.
         """
         if not 1 <= limit <= RECEIVE_MAX:
-            raise InvalidRequest(f"a receive asks for 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
+            raise InvalidRequest(f"a receive takes 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
         visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
         if self.membership is not None and partitions is None:
             self.membership.seen(consumer)
@@ -182,7 +182,9 @@ class Subscription:
         if self._has_ready(consumer, partitions):
             return  # since the caller looked
         if len(self._waiters) >= WAITERS_MAX:
-            raise Overloaded(f"{WAITERS_MAX:,} receives wait on {self.record.name!r} already")
+            raise Overloaded(
+                f"{WAITERS_MAX:,} receives already wait on {self.record.name!r}, the most allowed"
+            )
         waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer, partitions)
         self._waiters.append(waiter)
         pause = min(seconds, self._until_next_event())
@@ -411,10 +413,10 @@ class Subscription:
     ) -> tuple[Settlement, LeaseToken, PartitionDelivery | None]:
         token = self._signer.verify(settlement.token)
         if token.subscription != self.record.number:
-            raise InvalidReceipt(f"the receipt is not of {self.record.name!r}")
+            raise InvalidReceipt(f"the receipt does not belong to {self.record.name!r}")
         delivery = self.deliveries.get((token.topic, token.partition))
         if delivery is None and self._reads(token.topic, token.partition):
-            raise NotLeader("another node settles this receipt, or this one in a moment")
+            raise NotLeader("the leader of the receipt's partition is changing; try again")
         return settlement, token, delivery
 
     def token(self, portion: Portion) -> bytes:
@@ -444,5 +446,5 @@ def _wake(waiter: _Waiter) -> bool:
 
 def _visibility_us(seconds: float) -> int:
     if not 0 <= seconds <= VISIBILITY_S_MAX:
-        raise InvalidRequest(f"a visibility is 0 s to 12 h, not {seconds:,} s")
+        raise InvalidRequest(f"a visibility must be 0 s to 12 h, not {seconds:,} s")
     return round(seconds * 1_000_000)

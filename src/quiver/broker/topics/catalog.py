@@ -59,7 +59,9 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The topic once a partition has given half of its range to a new one."""
         child = len(self.first_hashes)
         if child >= PARTITIONS_MAX:
-            raise InvalidRequest(f"topic {self.name!r} has {child:,} partitions: there is no room")
+            raise InvalidRequest(
+                f"topic {self.name!r} already has {child:,} partitions, the most allowed"
+            )
         split = Split(parent=index, child=child, offset=offset, layout=self.layout + 1)
         return msgspec.structs.replace(
             self,
@@ -123,7 +125,7 @@ class TopicCatalog:
             settings = changed_settings(record.settings, changes)
             if settings.partitions != record.settings.partitions:
                 raise InvalidSetting(
-                    "the number of partitions of a topic cannot be set anew: split one instead",
+                    "partitions cannot be changed: split a partition instead",
                     setting="partitions",
                 )
             return msgspec.structs.replace(record, settings=settings)

@@ -278,7 +278,7 @@ def _require_known(kind: type[msgspec.Struct], changes: dict[str, Any], group: s
         first = repr(min(str(name) for name in unknown)[:80])
         known = ", ".join(kind.__struct_fields__)
         raise InvalidSetting(
-            f"{group}has no setting {first}; there are {known}"
+            f"{group}has no setting {first}; its settings are {known}"
             if group
             else f"there is no setting {first}; the settings are {known}"
         )

@@ -30,14 +30,16 @@ def choice(kind: type[E], name: str, value: str | None) -> E | None:
         return kind(value)
     except ValueError:
         words = ", ".join(repr(member.value) for member in kind)
-        raise InvalidSetting(f"{name} is one of {words}, not {value!r}", setting=name) from None
+        raise InvalidSetting(
+            f"{name} must be one of {words}, not {value!r}", setting=name
+        ) from None
 
 
 def duration_s(name: str, duration: Duration, least_s: float, most_s: float) -> float:
     value = seconds(duration)
     if not least_s <= value <= most_s:
         raise InvalidSetting(
-            f"{name} is from {least_s:g} s to {most_s:g} s, not {duration!r}", setting=name
+            f"{name} must be {least_s:g} s to {most_s:g} s, not {duration!r}", setting=name
         )
     return value
 
@@ -45,7 +47,7 @@ def duration_s(name: str, duration: Duration, least_s: float, most_s: float) -> 
 def bounded_size(name: str, size: Size, least: int, most: int) -> int:
     value = size_bytes(size)
     if not least <= value <= most:
-        raise InvalidSetting(f"{name} is from {least:,} to {most:,}, not {size!r}", setting=name)
+        raise InvalidSetting(f"{name} must be {least:,} to {most:,}, not {size!r}", setting=name)
     return value
 
 
@@ -62,7 +64,7 @@ def producer_settings(
     send_timeout_s: float,
 ) -> ProducerSettings:
     if name is not None and not isinstance(name, str):
-        raise InvalidSetting(f"a producer's name is text, not {name!r}", setting="name")
+        raise InvalidSetting(f"name must be text, not {name!r}", setting="name")
     return ProducerSettings(
         acks=choice(Acks, "acks", acks),
         name=name,

@@ -122,7 +122,7 @@ class SubscriptionAdminApi:
         were sent so far.
         """
         if rate is not None and rate <= 0:
-            raise InvalidRequest(f"a rate is above 0, not {rate}")
+            raise InvalidRequest(f"rate must be above 0, not {rate}")
         request = Redrive(subscription=subscription, to=to, filter=filter, dry_run=dry_run)
         if dry_run:
             return (await self._redrive(request)).count

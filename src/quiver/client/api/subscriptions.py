@@ -301,8 +301,8 @@ class SubscriptionsApi:
         stale = expect(Settled, reply).stale
         if stale:
             raise StaleReceipt(
-                "some leases had ended before they were settled: the messages may be with another "
-                "consumer; the others of this call are settled",
+                "some leases had ended: other consumers may have these messages; the rest of this call "
+                "is settled",
                 stale=[[one.lease, one.offsets] for one in stale],
             )
 

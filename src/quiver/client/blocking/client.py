@@ -167,7 +167,9 @@ class Client(Wrapper[AsyncClient]):
 
     def _wrapped(self) -> AsyncClient:
         if self._inner is None:
-            raise InvalidRequest("a broker inside a process cannot be used after a fork of it")
+            raise InvalidRequest(
+                "an embedded broker cannot be used after a fork: open it in the child process"
+            )
         return self._inner
 
     def _made(self, dialer: Dialer | None) -> AsyncClient:

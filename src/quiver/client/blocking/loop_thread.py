@@ -84,12 +84,12 @@ class LoopThread:
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the loop and wait for its result."""
         if threading.current_thread() is self._thread:
-            raise InvalidRequest("this would wait for itself: a callback must not block the loop")
+            raise InvalidRequest("a callback must not block: call this from another thread")
         future = self._start(make)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ConnectionLost("the client was closed in the meantime") from None
+            raise ConnectionLost("the client was closed meanwhile") from None
         except BaseException:
             # The one who waited is gone, as after Ctrl-C: so is the reason to go on.
             future.cancel()

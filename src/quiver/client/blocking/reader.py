@@ -79,7 +79,9 @@ class Reader(Wrapper[AsyncReader]):
 
     def _wrapped(self) -> AsyncReader:
         if self._inner is None:
-            raise InvalidRequest("this reader is of another process: after a fork, read anew")
+            raise InvalidRequest(
+                "this reader belongs to the parent process: create a new one after a fork"
+            )
         return self._inner
 
     def _loop_thread(self) -> LoopThread:

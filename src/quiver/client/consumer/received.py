@@ -82,7 +82,7 @@ def settlements(what: Any) -> list[Settlement]:
         what = [what]
     if isinstance(what, pa.RecordBatch | pa.Table):
         if "receipt" not in what.schema.names:
-            raise InvalidRequest("a batch is settled by its column of receipts, and has none")
+            raise InvalidRequest("the batch has no column 'receipt', which settles it")
         leases = leases_in(what.column("receipt"))
     elif isinstance(what, pa.Array | pa.ChunkedArray):
         leases = leases_in(what)
@@ -93,7 +93,7 @@ def settlements(what: Any) -> list[Settlement]:
         else:
             for message in given:
                 if not isinstance(message, ReceivedMessage):
-                    raise InvalidRequest("settle received messages, receipts or a received batch")
+                    raise InvalidRequest("give received messages, receipts or a received batch")
                 leases.setdefault(message.lease, BitMap64()).add(message.offset)
     return [Settlement(lease, offsets.serialize()) for lease, offsets in leases.items()]
 

@@ -160,7 +160,7 @@ class Work:
 
     def _began(self) -> HandledTransaction | None:
         if not self.is_new:
-            raise InvalidRequest("this message was handled before: work only if work.is_new")
+            raise InvalidRequest("this message was handled before: check work.is_new first")
         return self._transaction or self._once.begin(self._message)
 
     def _connection(self, transaction: HandledTransaction | None) -> Any:

@@ -75,7 +75,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         if self._path in {"", ":memory:"}:
-            raise InvalidSetting("handled messages are kept in a file: give its path")
+            raise InvalidSetting("give the path of the file that stores the handled messages")
         self._lock = Lock()
         self._process = os.getpid()
         self._idle: list[sqlite3.Connection] = []
@@ -88,7 +88,8 @@ class SqliteStore:
         except (sqlite3.Error, Unavailable) as error:
             self.close()
             raise InvalidSetting(
-                f"handled messages cannot be kept in {self._path}: {error}", setting="store"
+                f"{self._path} cannot store handled messages: {error}; give another path",
+                setting="store",
             ) from error
 
     def has(self, scope: str, key: str) -> bool:
@@ -170,7 +171,7 @@ class SqliteTransaction:
     def commit(self) -> None:
         if not self.connection.in_transaction:
             self._store.release(self.connection)
-            raise InvalidRequest("a handler must leave it to Quiver to commit or roll back")
+            raise InvalidRequest("a handler must not commit or roll back: Quiver does it")
         try:
             with _refusals():
                 self.connection.execute("COMMIT")
@@ -195,4 +196,4 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise Unavailable(f"the store of handled messages: {error}") from error
+        raise Unavailable(f"the store of handled messages failed: {error}") from error

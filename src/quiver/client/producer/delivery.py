@@ -163,12 +163,14 @@ class BatchPromise:
         if self.is_done():
             return
         if self.keeper is not None and _running_loop() is self.keeper:
-            raise InvalidRequest("waiting here would stop the loop that sends: await it instead")
+            raise InvalidRequest(
+                "waiting here would block the event loop that sends: await the delivery instead"
+            )
         done = threading.Event()
         self.on_done(done.set)
         if not done.wait(timeout_s):
             raise RequestTimeout(
-                f"not acknowledged within {timeout_s:g} s; it is still under way", topic=self.topic
+                f"not confirmed within {timeout_s:g} s; it may still be stored", topic=self.topic
             )
 
     def future(self) -> asyncio.Future[None]:

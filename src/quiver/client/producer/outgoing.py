@@ -98,7 +98,7 @@ def checked_key(key: str | bytes | None) -> bytes | None:
         return _utf8("a key", key)
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key)
-    raise InvalidRequest(f"a key is text or bytes, not {_kind(key)}")
+    raise InvalidRequest(f"key must be text or bytes, not {_kind(key)}")
 
 
 def checked_payload(payload: Any) -> bytes:
@@ -111,7 +111,7 @@ def checked_columns(options: MessageOptions, now_us: int) -> tuple[dict[str, Any
     unknown = options.keys() - set(_OPTIONS)
     if unknown:
         known = ", ".join(_OPTIONS)
-        raise TypeError(f"a message has no {min(unknown)!r}; beside payload and key it has {known}")
+        raise TypeError(f"a message has no option {min(unknown)!r}; its options are {known}")
     columns: dict[str, Any] = {}
     size = 0
     headers = options.get("headers")
@@ -139,13 +139,11 @@ def columns_size(columns: dict[str, Any]) -> int:
 
 def _checked_headers(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
     if not isinstance(headers, Mapping):
-        raise InvalidRequest(f"headers are a mapping of text to text, not {_kind(headers)}")
+        raise InvalidRequest(f"headers must map text to text, not {_kind(headers)}")
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidRequest(
-                f"headers are a mapping of text to text; {name!r} has {_kind(value)}"
-            )
+            raise InvalidRequest(f"headers must map text to text; {name!r} is {_kind(value)}")
         size += len(_utf8("a header", name)) + len(_utf8("a header", value))
     return list(headers.items()), size
 
@@ -153,9 +151,7 @@ def _checked_headers(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]],
 def _checked_priority(priority: Any) -> int:
     if _is_int(priority) and PRIORITY_MIN <= priority <= PRIORITY_MAX:
         return int(priority)
-    raise InvalidRequest(
-        f"a priority is a number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r}"
-    )
+    raise InvalidRequest(f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r}")
 
 
 def _checked_event_time(moment: Any) -> int:
@@ -164,31 +160,31 @@ def _checked_event_time(moment: Any) -> int:
     if _is_int(moment) and TIME_MIN <= moment <= TIME_MAX:
         return int(moment)
     raise InvalidRequest(
-        "an event time is a datetime, or microseconds since 1970 in the years 1 to 9999, "
+        "event_time must be a datetime, or microseconds since 1970 in the years 1 to 9999, "
         f"not {moment!r}"
     )
 
 
 def _checked_dedup_id(dedup_id: Any) -> str:
     if not isinstance(dedup_id, str):
-        raise InvalidRequest(f"a dedup id is text, not {_kind(dedup_id)}")
+        raise InvalidRequest(f"dedup_id must be text, not {_kind(dedup_id)}")
     size = len(_utf8("a dedup id", dedup_id))
     if size > DEDUP_ID_MAX:
-        raise InvalidRequest(f"a dedup id has at most {DEDUP_ID_MAX} bytes, not {size:,}")
+        raise InvalidRequest(f"dedup_id may have {DEDUP_ID_MAX} bytes, not {size:,}")
     return dedup_id
 
 
 def _checked_sequence(sequence: Any) -> int:
     if _is_int(sequence) and 0 <= sequence < _INT64:
         return int(sequence)
-    raise InvalidRequest(f"a sequence is a number from 0 to 2**63 - 1, not {sequence!r}")
+    raise InvalidRequest(f"sequence must be 0 to 2**63 - 1, not {sequence!r}")
 
 
 def _checked_duration(option: str, duration: Duration) -> int:
     duration_us = microseconds(duration)
     if not 0 <= duration_us <= _DURATION_US_MAX[option]:
         days = _DURATION_US_MAX[option] // _DAY_US
-        raise InvalidRequest(f"{option} is from 0 s to {days:,} days, not {duration!r}")
+        raise InvalidRequest(f"{option} must be 0 s to {days:,} days, not {duration!r}")
     return duration_us
 
 
@@ -212,7 +208,7 @@ def _utf8(what: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{what} must be text that UTF-8 can hold: {error}") from error
+        raise InvalidRequest(f"{what} must be valid UTF-8 text: {error}") from error
 
 
 def _kind(value: Any) -> str:

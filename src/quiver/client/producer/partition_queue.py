@@ -170,7 +170,7 @@ class PartitionQueue:
         self.unacknowledged = kept
         for batch in expired:
             batch.last_error = batch.last_error or RequestTimeout(
-                "no node took the message in time"
+                "no node accepted the message in time"
             )
         return expired
 

@@ -261,7 +261,7 @@ class PartitionQueueDriver:
 
     def _lose(self, batch: PendingBatch) -> None:
         error = batch.failure or batch.last_error
-        self._owner.lost(batch, error or ConnectionLost("no node took the message in time"))
+        self._owner.lost(batch, error or ConnectionLost("no node accepted the message in time"))
 
 
 def _error_of(answer: asyncio.Future[Answer]) -> QuiverError | None:

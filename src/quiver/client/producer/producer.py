@@ -61,9 +61,7 @@ class AsyncProducer:
         on_close: Callable[[AsyncProducer], None] = lambda _: None,
     ) -> None:
         if settings.name is not None and settings.acks is Acks.NONE:
-            raise InvalidRequest(
-                "a producer with a name needs acknowledgements: acks is not 'none'"
-            )
+            raise InvalidRequest("a named producer needs confirmations: use acks other than 'none'")
         self.topic = topic
         self.settings = settings
         self._cluster = cluster
@@ -107,7 +105,7 @@ class AsyncProducer:
         )
         if settings.name is not None and sender.acks is Acks.NONE:
             raise InvalidRequest(
-                f"topic {self.topic!r} has acks 'none': give acks='quorum' or more"
+                f"topic {self.topic!r} has acks 'none': give acks='quorum' or 'all'"
             )
         await sender.open()
         self._sender, self._validator = sender, MessageValidator(sender, self._clock)
@@ -183,7 +181,7 @@ class AsyncProducer:
         self._closed = True
         if self._sender is not None:
             self._sender.stop(
-                ConnectionLost("the producer was closed before this was acknowledged"),
+                ConnectionLost("the producer was closed before the message was confirmed"),
                 refusal=InvalidRequest("the producer is closed"),
             )
             await self._sender.join()
@@ -220,7 +218,7 @@ class AsyncProducer:
         settings = self.settings
         return Overloaded(
             f"the producer's buffer of {settings.limits.buffer_bytes:,} bytes stayed full for "
-            f"{settings.send_timeout_s:g} s"
+            f"{settings.send_timeout_s:g} s; send more slowly or raise buffer_bytes"
         )
 
     # ------------------------------------------------------------------ with, and await

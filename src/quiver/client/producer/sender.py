@@ -127,7 +127,7 @@ class Sender:
                 await self.accumulator.finished(unfinished)
         except TimeoutError as error:
             raise RequestTimeout(
-                f"not everything was acknowledged within {timeout_s:g} s; it is still under way"
+                f"some messages were not confirmed within {timeout_s:g} s; they may still be stored"
             ) from error
         self._raise_unseen_failure()
 
@@ -190,7 +190,7 @@ class Sender:
             self.stop(
                 ProducerError(
                     f"producer {self.name!r} stopped after a batch failed ({error.message}); "
-                    "open it again and send from there"
+                    "open it again and continue from there"
                 )
             )
 

@@ -85,9 +85,11 @@ def checked_table(data: pa.RecordBatch | pa.Table) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if not isinstance(data, pa.Table):
-        raise InvalidRequest(f"not a table of messages: {type(data).__name__}")
+        raise InvalidRequest(
+            f"{type(data).__name__} is not a table; give a pyarrow Table or RecordBatch"
+        )
     if "payload" not in data.schema.names:
-        raise InvalidBatch("not a table of messages: it has no column 'payload'")
+        raise InvalidBatch("the table has no column 'payload'")
     return data
 
 

@@ -98,9 +98,9 @@ class TableSender:
         if numbers is None:
             return None
         if self._sender.name is None:
-            raise InvalidRequest("a sequence needs a producer with a name: producer(…, name='…')")
+            raise InvalidRequest("a sequence needs a named producer: producer(…, name='…')")
         if any(number is None for number in numbers):
-            raise InvalidRequest("either every row has a sequence or none")
+            raise InvalidRequest("some rows have no sequence: give all rows one, or none")
         return self._validator.take_numbers(numbers, places)  # type: ignore[arg-type]
 
     def _fresh(

@@ -127,13 +127,12 @@ class MessageValidator:
     ) -> Delivery:
         """A message that carries the user's number: a rerun finds those that are stored already."""
         if self._sender.name is None:
-            raise InvalidRequest("a sequence needs a producer with a name: producer(…, name='…')")
+            raise InvalidRequest("a sequence needs a named producer: producer(…, name='…')")
         sequence: int = columns["sequence"]
         with self._sequence_turn:
             if sequence <= self._last_sequence:
                 raise InvalidRequest(
-                    f"sequences grow from message to message: {sequence} came after "
-                    f"{self._last_sequence}"
+                    f"sequences must increase: {sequence} came after {self._last_sequence}"
                 )
             if sequence <= self._stored_before.get(partition, -1):
                 delivery = self.already_stored(partition)
@@ -155,9 +154,7 @@ class MessageValidator:
             last = self._last_sequence
             for sequence in sequences:
                 if sequence <= last:
-                    raise InvalidRequest(
-                        f"sequences grow from message to message: {sequence} came after {last}"
-                    )
+                    raise InvalidRequest(f"sequences must increase: {sequence} came after {last}")
                 last = sequence
             self._last_sequence = last
         before = self._stored_before
@@ -178,7 +175,7 @@ class MessageValidator:
     def check_partition(self, partition: Any) -> None:
         """``PartitionNotFound`` if the topic has no such partition."""
         if not is_partition(partition):
-            raise InvalidRequest(f"a partition is a number from 0 on, not {partition!r}")
+            raise InvalidRequest(f"partition must be 0 or more, not {partition!r}")
         known = self._sender.routing.partitions
         if partition not in known:
             raise PartitionNotFound(
@@ -193,7 +190,7 @@ class MessageValidator:
         self._sender.refresh_soon()
         return MessageTooLarge(
             f"the message has {size:,} bytes with key and headers; topic {self._sender.topic!r} "
-            f"takes at most {self._message_bytes_max:,}",
+            f"allows {self._message_bytes_max:,}",
             size=size,
             limit=self._message_bytes_max,
         )

@@ -39,7 +39,7 @@ def schema_with(columns: Sequence[str] | None) -> pa.Schema:
     if columns is None:
         return SCHEMA
     if isinstance(columns, str) or not columns:
-        raise InvalidRequest(f"columns are a list of names, not {columns!r}")
+        raise InvalidRequest(f"columns must be a list of names, not {columns!r}")
     unknown = [name for name in columns if name not in SCHEMA.names]
     if unknown or len(set(columns)) < len(columns):
         what = f"no column {unknown[0]!r}" if unknown else "each column once"

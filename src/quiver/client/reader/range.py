@@ -40,10 +40,10 @@ EARLIEST, LATEST = Mark(at="earliest"), Mark(at="latest")
 def mark_of(position: Position, now_us: int) -> Mark:
     """Understand a position; ``InvalidRequest`` if it is none of the forms."""
     if isinstance(position, bool):
-        raise InvalidRequest(f"not a position: {position!r}; it is {_FORMS}")
+        raise InvalidRequest(f"{position!r} is not a position; it is {_FORMS}")
     if isinstance(position, int):
         if position < 0:
-            raise InvalidRequest(f"an offset is from 0 on, not {position}")
+            raise InvalidRequest(f"an offset must be 0 or more, not {position}")
         return Mark(offset=position)
     if isinstance(position, datetime):
         return Mark(time_us=max(0, time_us_of(position)))
@@ -58,7 +58,7 @@ def _ago(duration: str | timedelta, now_us: int) -> int:
     try:
         duration_us = microseconds(duration)
     except InvalidRequest as error:
-        raise InvalidRequest(f"not a position: {duration!r}; it is {_FORMS}") from error
+        raise InvalidRequest(f"{duration!r} is not a position; it is {_FORMS}") from error
     if duration_us > 0:
-        raise InvalidRequest(f"{duration!r} is not in the past: write it as '-{duration}'")
+        raise InvalidRequest(f"{duration!r} is not in the past; write it as '-{duration}'")
     return max(0, now_us + duration_us)

@@ -182,7 +182,7 @@ class ReadAhead:
         fetched = expect(Fetched, answer)
         if fetched.topic_number != self._topic_number:
             raise TopicNotFound(
-                f"topic {self._topic!r} was deleted and made anew while it was read",
+                f"topic {self._topic!r} was deleted and created again while it was read",
                 topic=self._topic,
             )
         self._learn(fetched.layout)
@@ -194,7 +194,7 @@ class ReadAhead:
             if not self._follow:
                 raise OffsetOutOfRange(
                     f"partition {partition} of topic {self._topic!r} ends at offset "
-                    f"{fetched.next_offset}, before the end asked for ({span.end})",
+                    f"{fetched.next_offset}, before the requested end {span.end}",
                     start_offset=fetched.start_offset,
                     next_offset=fetched.next_offset,
                 )

@@ -43,9 +43,9 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.end is not None:
             mark_of(self.end, 0)
         if self.follow and self.end is not None and not isinstance(self.end, int):
-            raise InvalidRequest("a reader that follows ends at an offset, or not at all")
+            raise InvalidRequest("a reader that follows needs an offset as its end, or no end")
         if self.partition is not None and not is_partition(self.partition):
-            raise InvalidRequest(f"a partition is a number from 0 on, not {self.partition!r}")
+            raise InvalidRequest(f"partition must be 0 or more, not {self.partition!r}")
         schema_with(self.columns)
 
 

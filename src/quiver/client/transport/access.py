@@ -57,7 +57,9 @@ def access_of(
     if token is not None:
         token = token.strip()
         if len(token) > _TOKEN_CHARS_MAX or not token.isascii() or not token.isprintable():
-            raise InvalidSetting("the token is not one that Quiver gave out", setting="token")
+            raise InvalidSetting(
+                "the token is not valid: a token begins with 'qv_'", setting="token"
+            )
     if tls is None and is_secure:
         tls = Tls(
             ca=environment.get("QUIVER_CA_FILE") or None,

@@ -1,7 +1,7 @@
-"""Where to begin: the nodes named in a URL such as ``quiver://host:port,host2:port2``.
+"""The nodes in a URL such as ``quiver://host:port,host2:port2``.
 
-Any one of them is enough to learn of the others; ``quivers://`` is the same over TLS. Hosts may be
-names, IPv4 addresses, or IPv6 addresses in brackets; a port that is left out is 7401.
+One reachable node is enough to find the others. ``quivers://`` uses TLS. A host is a name, an IPv4
+address, or an IPv6 address in brackets. The default port is 7401.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PORT_MAX = 65_535
 def addresses_in(url: str) -> list[str]:
     """The nodes of a URL as ``host:port``, in their order and each once."""
     if not isinstance(url, str) or not url.startswith((SCHEME, SECURE_SCHEME)):
-        raise InvalidSetting(f"not a Quiver URL: {url!r}; write it as {DEFAULT_URL!r}")
+        raise InvalidSetting(f"{url!r} is not a Quiver URL; write it as {DEFAULT_URL!r}")
     nodes = url.partition("://")[2].removesuffix("/").split(",")
     return list(dict.fromkeys(_address(node.strip(), url) for node in nodes))
 
@@ -35,12 +35,12 @@ def _address(node: str, url: str) -> str:
     match = _NODE.fullmatch(node)
     if match is None:
         raise InvalidSetting(
-            f"not a Quiver URL: {url!r}; {node!r} is not a host or host:port "
+            f"{url!r} is not a Quiver URL: {node!r} is not a host or host:port "
             f"(as in {DEFAULT_URL!r})"
         )
     port = DEFAULT_PORT if match[2] is None else int(match[2])
     if not 0 < port <= _PORT_MAX:
-        raise InvalidSetting(f"not a Quiver URL: {url!r}; a port is from 1 to {_PORT_MAX:,}")
+        raise InvalidSetting(f"{url!r} is not a Quiver URL: a port is 1 to {_PORT_MAX:,}")
     return f"{match[1]}:{port}"
 
 
@@ -48,5 +48,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The parts of ``host:port``, as a socket wants them."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise InvalidSetting(f"not an address: {address!r}; write it as '127.0.0.1:{DEFAULT_PORT}'")
+        raise InvalidSetting(
+            f"{address!r} is not an address; write it as '127.0.0.1:{DEFAULT_PORT}'"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)

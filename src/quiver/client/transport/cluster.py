@@ -53,7 +53,9 @@ class TopicLayout:
                 [PartitionIndex(partition.index) for partition in ordered],
             )
         except (AssertionError, IndexError) as error:
-            raise ProtocolError(f"topic {info.name!r} was described without all ranges") from error
+            raise ProtocolError(
+                f"the description of topic {info.name!r} lacks key ranges"
+            ) from error
         self._replicas = {partition.index: partition.in_sync for partition in info.partitions}
         self._leaders = {partition.index: partition.leader for partition in info.partitions}
         self.asked = asked

@@ -178,14 +178,14 @@ class Connection(asyncio.BufferedProtocol):
         size = sum(map(len, buffers))
         if size > self._frame_bytes_max:
             return MessageTooLarge(
-                f"a request of {size:,} bytes is over the {self._frame_bytes_max:,} that "
-                f"{self.address} takes",
+                f"the request has {size:,} bytes, more than the {self._frame_bytes_max:,} that "
+                f"{self.address} accepts",
                 size=size,
                 limit=self._frame_bytes_max,
             )
         if len(self._waiting) >= WAITING_MAX:
             return Overloaded(
-                f"{WAITING_MAX:,} requests wait already for {self.address} to answer others"
+                f"{WAITING_MAX:,} requests already wait for {self.address}, the most allowed"
             )
         return None
 
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         reason = f": {exc}" if exc is not None else ""
         self._fail(
             ConnectionLost(
-                f"the connection to {self.address} broke before the answer came{reason}; "
+                f"the connection to {self.address} was lost before the answer{reason}; "
                 "the request may have been carried out"
             )
         )
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply.id == 0 and isinstance(reply, Failed):
                 if reply.code == Unauthenticated.code:
                     raise Unauthenticated(reply.message)
-                raise ProtocolError(f"{self.address} ends the conversation: {reply.message}")
+                raise ProtocolError(f"{self.address} closed the connection: {reply.message}")
             self._return_unread(reply)
             return
         if not call.future.done():

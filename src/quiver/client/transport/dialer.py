@@ -1,4 +1,4 @@
-"""Opens connections to nodes over TCP or TLS, and says in one sentence why one could not be opened."""
+"""Opens connections to nodes over TCP or TLS. Errors say what failed and what to check."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import ssl
 
 from quiver.client.transport.access import Access
-from quiver.client.transport.addresses import host_and_port
+from quiver.client.transport.addresses import DEFAULT_PORT, host_and_port
 from quiver.client.transport.channel import Channel
 from quiver.client.transport.connection import Connection
-from quiver.errors import ConnectionLost, ProtocolError, Unauthenticated
+from quiver.errors import ConnectionLost, ProtocolError, QuiverError, Unauthenticated
 
 CONNECT_TIMEOUT_S = 10.0
 """For the connection itself, and again for the greeting."""
@@ -29,12 +29,21 @@ class SocketDialer:
         except BaseException as error:
             await connection.close()
             if isinstance(error, ConnectionLost) or type(error) is ProtocolError:
-                hint = "" if self._context else ", and does it not ask for TLS (quivers://)"
-                raise type(error)(
-                    f"{address} did not welcome us: {error}; is it Quiver's native port{hint}?"
-                ) from error
+                raise type(error)(self._explained(address, error)) from error
             raise
         return connection
+
+    def _explained(self, address: str, error: QuiverError) -> str:
+        if error.details.get("protocol") == "http":
+            return (
+                f"{address} answers with HTTP: this is Quiver's HTTP port; use the native port, "
+                f"{DEFAULT_PORT} by default"
+            )
+        hint = "" if self._context else " and that it does not require TLS (quivers://)"
+        return (
+            f"{address} did not answer as a Quiver node: {error}; check that it is the native "
+            f"port{hint}"
+        )
 
     async def _connect(self, address: str) -> Connection:
         host, port = host_and_port(address)
@@ -50,18 +59,18 @@ class SocketDialer:
             ) from error
         except ssl.SSLCertVerificationError as error:
             raise Unauthenticated(
-                f"cannot trust {address}: {error.verify_message or error}; "
-                "name who signs its certificate with QUIVER_CA_FILE"
+                f"the certificate of {address} cannot be trusted: {error.verify_message or error}; "
+                "give the CA that signed it with QUIVER_CA_FILE"
             ) from error
         except ssl.SSLError as error:
             raise ConnectionLost(
-                f"cannot speak TLS with {address}: {error.reason or error}; does it have TLS?"
+                f"cannot connect to {address} with TLS: {error.reason or error}; check that it uses TLS"
             ) from error
         except OSError as error:
             raise ConnectionLost(
-                f"cannot connect to {address}: {error.strerror or error}; is a node running there?"
+                f"cannot connect to {address}: {error.strerror or error}; check that a node runs there"
             ) from error
         return connection
 
     async def close(self) -> None:
-        """Nothing is kept beside the connections."""
+        """There is nothing to close."""

@@ -74,7 +74,7 @@ class ClusterAdministration:
             return
         state = self._view.state
         if node not in known_nodes(state):
-            raise NodeNotFound(f"there is no node {node[:100]!r}", node=node[:100])
+            raise NodeNotFound(f"there is no node named {node[:100]!r}", node=node[:100])
         _require_room_without(NodeId(node), state)
         await self._store.commit([], [Put(key, encode(DrainingRecord()))])
 
@@ -117,17 +117,21 @@ class ClusterAdministration:
     def _require_homes(self, nodes: tuple[NodeId, ...]) -> None:
         """``InvalidRequest`` unless these are live nodes that hold replicas, each named once."""
         if not nodes:
-            raise InvalidRequest("name at least one node to hold the partition")
+            raise InvalidRequest("name at least one node for the partition")
         if len(set(nodes)) < len(nodes):
-            raise InvalidRequest("name each node once: a node holds one replica of a partition")
+            raise InvalidRequest(
+                "a node is named twice: each node holds one replica of a partition"
+            )
         for node in nodes:
             record = self._view.state.nodes.get(node)
             if record is None:
-                raise NodeNotFound(f"there is no live node {node[:100]!r}", node=node[:100])
+                raise NodeNotFound(
+                    f"there is no running node named {node[:100]!r}", node=node[:100]
+                )
             if record.role == "forwarder":
-                raise InvalidRequest(f"{node} is a forwarder: it holds nothing")
+                raise InvalidRequest(f"{node} is a forwarder, which stores nothing")
             if node in self._view.state.draining:
-                raise InvalidRequest(f"{node} is being decommissioned: it takes nothing more")
+                raise InvalidRequest(f"{node} is being decommissioned")
 
 
 # ---------------------------------------------------------------------- pure
@@ -143,11 +147,13 @@ def with_leader(
     others = {one: session for one, session in alive.items() if one != record.leader}
     if node is not None and (node not in record.in_sync or node not in alive):
         in_sync = ", ".join(record.in_sync)
-        raise InvalidRequest(f"{node} is not in sync and cannot lead; in sync are {in_sync}")
+        raise InvalidRequest(
+            f"{node} is not in sync, so it cannot become leader; in sync are {in_sync}"
+        )
     if node is None:
         best = elected(msgspec.structs.replace(record, allow_data_loss=False), others)
         if best is None:
-            raise PartitionUnavailable("no other replica is in sync: nobody else can lead")
+            raise PartitionUnavailable("no other replica is in sync, so the leader cannot move")
         node = best.leader
     successor = elected(_preferring(record, node), alive)
     assert successor is not None, "the first of the replicas lives and is in sync"
@@ -171,8 +177,8 @@ def _require_room_without(node: NodeId, state: ClusterState) -> None:
         if node in record.replicas and len(record.target or record.replicas) > len(left):
             topic, _, index = place_of(partition)
             raise InvalidRequest(
-                f"{topic}/{index} has {len(record.replicas)} replicas, and without {node} there are "
-                f"{len(left)} nodes: add a node first, or give the topic fewer replicas"
+                f"{topic}/{index} has {len(record.replicas)} replicas and without {node} there are "
+                f"only {len(left)} nodes: add a node first, or give the topic fewer replicas"
             )
 
 

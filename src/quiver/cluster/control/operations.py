@@ -37,10 +37,10 @@ def sites_of(state: ClusterState) -> list[Site]:
 def pinned_to(record: PartitionRecord, target: tuple[NodeId, ...]) -> PartitionRecord:
     """Move to these nodes, and stay there; the first is to lead."""
     if not target or len(set(target)) != len(target):
-        raise InvalidRequest(f"a partition is moved to one node or more, each once: {target}")
+        raise InvalidRequest(f"name one or more nodes, each once: {target}")
     if len(target) < record.min_in_sync:
         raise InvalidRequest(
-            f"{len(target)} replicas are fewer than the {record.min_in_sync} that must be in sync"
+            f"{len(target)} nodes are fewer than the {record.min_in_sync} replicas that must be in sync"
         )
     placed = msgspec.structs.replace(record, pinned=True, wanted=len(target))
     if set(target) == set(record.replicas):

@@ -134,8 +134,8 @@ class Database:
             revision, compacted = self._revisions()
             if position < compacted:
                 raise WatchCompacted(
-                    f"changes up to revision {compacted:,} are forgotten and a watch from "
-                    f"{position:,} needs them: list again and watch from the listing's revision",
+                    f"changes up to revision {compacted:,} are compacted and a watch from "
+                    f"{position:,} needs them: list again and watch from there",
                     compacted_revision=compacted,
                 )
             rows = self._connection.execute(
@@ -160,13 +160,13 @@ class Database:
         if application != _APPLICATION_ID and (application or version or tables):
             raise MetadataError(
                 f"{self._path} is an SQLite database, but not a Quiver metadata store: "
-                "give another path",
+                "choose another path",
                 path=self._path,
             )
         if version > SCHEMA_VERSION:
             raise UnsupportedFormat(
-                f"{self._path} has schema version {version}; this Quiver reads up to version "
-                f"{SCHEMA_VERSION}: open it with a newer one",
+                f"{self._path} has schema version {version} and this Quiver reads up to version "
+                f"{SCHEMA_VERSION}: use a newer Quiver",
                 path=self._path,
                 version=version,
             )
@@ -182,7 +182,7 @@ class Database:
         if mode != "wal":
             raise MetadataError(
                 f"{self._path} is on a file system without write-ahead logs (mode {mode}): "
-                "keep it on a local disk",
+                "move it to a local disk",
                 path=self._path,
             )
 
@@ -224,7 +224,7 @@ class Database:
         if revision != expect.revision:
             raise MetadataConflict(
                 f"{expect.key!r} is at revision {revision:,}, not {expect.revision:,}: "
-                "read it again and decide anew",
+                "read it again and retry",
                 key=expect.key,
                 expected=expect.revision,
                 revision=revision,
@@ -314,14 +314,14 @@ def translate(path: str, error: sqlite3.Error) -> MetadataError | FolderInUse:
     if primary in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         # Trying again is safe even after a failed sync: the next commit writes its pages anew.
         return MetadataUnavailable(
-            f"{path} could not be read or written ({error}): see that its disk has room and works",
+            f"{path} cannot be read or written ({error}): check that its disk works and has space",
             path=path,
         )
-    return MetadataError(f"{path} could not be used: {error}", path=path)
+    return MetadataError(f"{path} cannot be used: {error}", path=path)
 
 
 def _corrupted(path: str, finding: str) -> MetadataError:
     return MetadataError(
-        f"{path} is corrupted ({finding}): restore it from a backup, or move it away to begin anew",
+        f"{path} is corrupted ({finding}): restore it from a backup, or move it away to start empty",
         path=path,
     )

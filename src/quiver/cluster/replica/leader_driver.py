@@ -176,7 +176,7 @@ class LeaderDriver:
         """``NotLeader`` unless this node knows that it leads."""
         self.machine.lease_until = self._proven_until()
         if self.is_over or not self.machine.is_proven(self._clock.monotonic()):
-            raise NotLeader(f"this node cannot prove that it leads {self._partition}")
+            raise NotLeader(f"this node may no longer be the leader of {self._partition}")
 
     def watermark(self, log: int = 0) -> Offset:
         """How far readers may read."""

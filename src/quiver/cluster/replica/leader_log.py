@@ -68,7 +68,7 @@ class LeaderLog:
     @property
     def failure(self) -> LogFailed | None:
         if self._leading.is_over:
-            return LogFailed("this node does not lead the partition any more")
+            return LogFailed("this node is no longer the leader of the partition")
         return self._log.failure
 
     @property
@@ -100,7 +100,7 @@ class LeaderLog:
     async def wait_settled(self, timeout_s: float) -> None:
         """Wait until everything that was submitted is committed."""
         if not await self.wait_beyond(Offset(self.staged_offset - 1), timeout_s):
-            raise NotEnoughReplicas("what was changed last is not on enough replicas yet")
+            raise NotEnoughReplicas("the last change is not on enough replicas yet")
 
     # ------------------------------------------------------------------ appending
 

@@ -126,7 +126,7 @@ class Replica:
         leading = self._leading
         if leading is None or leading.is_over:
             leader = self.record.leader if self.record is not None else None
-            raise NotLeader(f"this node does not lead {self.partition}", leader=leader)
+            raise NotLeader(f"this node is not the leader of {self.partition}", leader=leader)
         return leading
 
     @property

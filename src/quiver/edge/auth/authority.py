@@ -63,7 +63,7 @@ class Authority:
         """
         if self._tokens is None or not self._is_required:
             raise InvalidRequest(
-                "this node asks nobody for a token: turn on security.authentication first"
+                "this node does not use tokens: turn on security.authentication first"
             )
         return self._tokens
 
@@ -109,9 +109,9 @@ class Authority:
                     return self._admins[name]
             principal = self._tokens.by_certificate(names)
             if principal is None:
-                raise Unauthenticated("no principal has a name of the client certificate")
+                raise Unauthenticated("no principal matches a name in the client certificate")
             return principal
-        raise Unauthenticated("this node asks for a token; give one as token= or QUIVER_TOKEN")
+        raise Unauthenticated("this node requires a token; give one as token= or QUIVER_TOKEN")
 
     def check(self, principal: Principal, request: protocol.AnyRequest, address: str = "") -> None:
         """Let the request pass, or raise ``Unauthenticated`` or ``PermissionDenied``."""
@@ -126,7 +126,7 @@ class Authority:
             for need in required(request, self._is_queue):
                 if not principal.may(need):
                     raise PermissionDenied(
-                        f"{principal.name} has no grant of {need}",
+                        f"{principal.name} has no grant for {need}",
                         permission=list(need.permissions),
                         kind=need.kind.value,
                         resource=need.name[:200],

@@ -102,14 +102,14 @@ def parse_grant(text: str) -> Grant:
         return Grant(Permission(permission), ResourceKind(kind[0]) if kind else None, pattern)
     except ValueError:
         raise InvalidSetting(
-            f"not a grant: {str(text)[:80]!r}; write it as 'publish:orders.*' or "
-            "'consume:queue:emails': publish, consume or admin, then topic, queue, subscription or "
-            "cluster if only that kind is meant, then a name in which * stands for any characters",
+            f"{str(text)[:80]!r} is not a grant; write it as 'publish:orders.*' or "
+            "'consume:queue:emails': publish, consume or admin, then optionally topic, queue, "
+            "subscription or cluster, then a name in which * matches any characters",
             setting="grants",
         ) from None
 
 
 def parse_grants(texts: list[str]) -> tuple[Grant, ...]:
     if not 1 <= len(texts) <= GRANTS_MAX:
-        raise InvalidSetting(f"1 to {GRANTS_MAX} grants are given, not {len(texts):,}")
+        raise InvalidSetting(f"give 1 to {GRANTS_MAX} grants, not {len(texts):,}")
     return tuple(dict.fromkeys(map(parse_grant, texts)))

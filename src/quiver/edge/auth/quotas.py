@@ -83,7 +83,7 @@ class Usage:
         most = self.quotas.topics_max
         if most and topics >= most:
             raise QuotaExceeded(
-                f"you have {topics:,} topics and queues of {most:,}: delete one first",
+                f"you have {topics:,} of {most:,} topics and queues: delete one first",
                 quota="topics",
             )
 
@@ -138,7 +138,7 @@ def _bucket(rate: int, now: float) -> TokenBucket | None:
 def _exceeded(quota: str, retry_after_s: float) -> QuotaExceeded:
     seconds = round(retry_after_s, 3)
     return QuotaExceeded(
-        f"the quota of {quota.replace('_', ' ')} is used up; try again in {seconds:g} s",
+        f"the quota {quota} is used up; try again in {seconds:g} s",
         quota=quota,
         retry_after_s=seconds,
     )

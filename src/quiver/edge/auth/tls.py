@@ -99,7 +99,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 def _no_password() -> str:
     """Asked for if the key is encrypted: nobody is there to type it."""
-    raise ValueError("the key is encrypted; a node needs one that is not")
+    raise ValueError("the key is encrypted; use one without a password")
 
 
 def _reason(error: Exception) -> str:

@@ -176,13 +176,13 @@ class TokenStore:
         """A token that counts once it is kept."""
         if not _NAME.fullmatch(name):
             raise InvalidSetting(
-                f"not a name for a token: {name[:80]!r}; "
+                f"{name[:80]!r} is not a token name; "
                 "use 1 to 100 letters, digits, '.', '_', ':', '@', '/' or '-'",
                 setting="name",
             )
         parsed = parse_grants(grants)
         if expires_s is not None and not 1 <= expires_s <= EXPIRES_S_MAX:
-            raise InvalidSetting("a token expires after 1 s to 100 years", setting="expires_s")
+            raise InvalidSetting("a token must expire after 1 s to 100 years", setting="expires_s")
         now_us, token_id = self._clock.time_us(), secrets.token_hex(ID_BYTES)
         secret = secrets.token_bytes(SECRET_BYTES)
         record = TokenRecord(
@@ -225,7 +225,7 @@ class TokenStore:
         while True:
             entry = await self._store.get(TOKENS + token_id) if _is_id(token_id) else None
             if entry is None:
-                raise TokenNotFound(f"there is no token {token_id[:80]!r}")
+                raise TokenNotFound(f"there is no token with id {token_id[:80]!r}")
             record = _decoder.decode(entry.value)
             if record.revoked_us is None:
                 record = msgspec.structs.replace(record, revoked_us=self._clock.time_us())
@@ -250,7 +250,9 @@ class TokenStore:
                 await self._store.commit([], [Delete(TOKENS + record.id)])
                 self._forget(record.id)
         if len(self._records) >= TOKENS_MAX:
-            raise QuotaExceeded(f"there are {TOKENS_MAX:,} tokens: revoke some", quota="tokens")
+            raise QuotaExceeded(
+                f"there are {TOKENS_MAX:,} tokens, the most allowed: revoke some", quota="tokens"
+            )
 
     # ------------------------------------------------------------------ staying up to date
 

@@ -150,7 +150,11 @@ class GuardedConnection(HttpToolsProtocol):
         if certificate:
             self.app_state = {**self.app_state, "certificate": certificate}
         if len(self.connections) > self._connections_max:
-            self._refuse(Overloaded(f"{self._connections_max:,} clients are connected already"))
+            self._refuse(
+                Overloaded(
+                    f"{self._connections_max:,} clients are already connected, the most allowed"
+                )
+            )
             return
         self._expect_head()
 
@@ -183,7 +187,11 @@ class GuardedConnection(HttpToolsProtocol):
             elif self._head_bytes and self._head_timer is None:
                 self._expect_head()  # most heads come in one piece and need no timer
         if len(self.pipeline) > PIPELINE_MAX:
-            self._refuse(Overloaded(f"at most {PIPELINE_MAX} requests wait on one connection"))
+            self._refuse(
+                Overloaded(
+                    f"{PIPELINE_MAX} requests already wait on this connection, the most allowed"
+                )
+            )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -223,7 +231,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(
-            f"request line and headers have at most {self._header_bytes_max:,} bytes"
+            f"the request line and headers may have {self._header_bytes_max:,} bytes"
         )
 
     # ------------------------------------------------------------------ endings

@@ -55,7 +55,7 @@ def is_too_deep(text: bytes) -> bool:
 
 
 def too_deep() -> InvalidRequest:
-    return InvalidRequest(f"JSON is nested at most {DEPTH_MAX} deep", field="message")
+    return InvalidRequest(f"JSON may be nested {DEPTH_MAX} levels deep", field="message")
 
 
 def _depth(text: bytes) -> int:

@@ -33,7 +33,7 @@ class FailedLogins:
         bucket = self._wrong.get(address)
         if bucket is not None and (debt_s := bucket.debt_s(now)):
             raise QuotaExceeded(
-                "too many wrong tokens came from this address",
+                "too many wrong tokens came from this address; try again later",
                 quota="wrong_tokens",
                 retry_after_s=round(debt_s, 3),
             )

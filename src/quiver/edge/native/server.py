@@ -157,7 +157,9 @@ class NativeConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._server.is_full:
-            self._refuse(Overloaded("the node has as many connections as it allows"))
+            self._refuse(
+                Overloaded("the node has as many connections as it allows; try again later")
+            )
             return
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._server.opened(self)
@@ -195,7 +197,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._refuse(error)
         except Exception as error:
             logger.error("connection failed unexpectedly", exc_info=error)
-            self._refuse(Unavailable("the node could not go on with this connection"))
+            self._refuse(Unavailable("the connection failed in the node; see its log"))
 
     # ------------------------------------------------------------------ requests and replies
 
@@ -208,7 +210,9 @@ class NativeConnection(asyncio.BufferedProtocol):
         begin = len(self._preface)
         self._preface += self._preface_buffer[begin : begin + count]
         if not PREFACE.startswith(bytes(self._preface)):
-            raise ProtocolError("this port speaks Quiver's native protocol, and that was not it")
+            raise ProtocolError(
+                "this is Quiver's native port, and the bytes are not the native protocol"
+            )
 
     def _take_frames(self, count: int) -> None:
         """Take what came, until that is enough to do: the rest is taken when there is less."""

@@ -142,7 +142,7 @@ class PeerBroker:
             address = self._leader_of(topic, index)
             try:
                 if address is None:
-                    raise NotLeader(f"nobody leads partition {index} of {topic!r} now")
+                    raise NotLeader(f"partition {index} of {topic!r} has no leader now")
                 return await ask(address)
             except QuiverError as error:
                 may_pass = error.retryable or isinstance(error, TopicNotFound)

@@ -42,7 +42,7 @@ class AlertWebhook:
             logger.info("alert webhook failed", rule=alert.rule, reason=problem)
             if pause_s is not None:
                 await self._clock.sleep(pause_s)
-        raise Unavailable(f"the alert webhook did not take it: {problem}")
+        raise Unavailable(f"the alert webhook refused it: {problem}")
 
     async def _post(self, body: bytes) -> str | None:
         """What went wrong, if anything. Alerts are rare: each has a connection of its own."""

@@ -39,7 +39,7 @@ class GuardedResolver(AbstractResolver):
         found = await self._resolver.resolve(host, port, family)
         allowed = [one for one in found if self._targets.may_reach(one["host"])]
         if not allowed:
-            raise OSError(f"{host} is at no address that webhooks may reach")
+            raise OSError(f"web.webhook_targets does not allow the address of {host}")
         return allowed
 
     async def close(self) -> None:

@@ -104,7 +104,7 @@ class Pushers:
                     return secret
         except OSError:
             pass
-        raise InvalidSetting(f"there is no secret {name!r} in web.webhook_secrets")
+        raise InvalidSetting(f"there is no secret {name!r} in the folder web.webhook_secrets")
 
     async def _end(self, names: list[str]) -> None:
         tasks = [self._running.pop(name)[1] for name in names]

@@ -38,7 +38,7 @@ class Targets:
             is_listed = any(fnmatch.fnmatchcase(host, pattern) for pattern in self._patterns)
         if not is_listed:
             raise InvalidSetting(
-                f"webhooks of this node may not go to {host[:200]!r}: see web.webhook_targets",
+                f"web.webhook_targets does not allow webhooks to {host[:200]!r}",
                 setting="push.url",
             )
 

@@ -74,7 +74,7 @@ def _given(text: str) -> StructType:
         return StructType.fromJson(_json(text)) if text.lstrip().startswith("{") else _ddl(text)
     except Exception as error:
         raise InvalidSetting(
-            f"not a schema: {text[:200]!r}; write it as 'id BIGINT, name STRING' ({error})"
+            f"{text[:200]!r} is not a schema; write it as 'id BIGINT, name STRING' ({error})"
         ) from error
 
 
@@ -100,6 +100,6 @@ def _inferred(spark: SparkSession, sample: DataFrame) -> StructType:
     fields = [field for field in schema.fields if field.name != "_corrupt_record"]
     if not fields:
         raise InvalidSetting(
-            "the topic has no JSON objects to infer a schema from: give one with --schema"
+            "the topic has no JSON objects to infer a schema from: give a schema with --schema"
         )
     return StructType(fields)

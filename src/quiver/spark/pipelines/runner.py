@@ -127,7 +127,7 @@ def followed(
     if errors:
         _stop(everyone)
         raise QuiverError(
-            f"{_cause(errors[0])}; the pipeline goes on from its checkpoint when run again"
+            f"{_cause(errors[0])}; run the pipeline again to continue from its checkpoint"
         )
     return figures
 

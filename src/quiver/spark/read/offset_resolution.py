@@ -58,14 +58,14 @@ class Positions:
         if strange:
             topic, partition = min(strange)
             raise InvalidSetting(
-                f"{setting} names partition {partition} of topic {topic!r}, which is not read"
+                f"{setting} names partition {partition} of topic {topic!r}, which this query does not read"
             )
         unnamed = set() if bound.offsets is None else set(extents) - named
         if unnamed:
             topic, partition = min(unnamed)
             raise InvalidSetting(
                 f"{setting} names no offset for partition {partition} of topic {topic!r}: "
-                "with offsets as JSON every partition has one"
+                "give one for every partition"
             )
         return {place: self._offset(place, bound, extent) for place, extent in extents.items()}
 
@@ -103,12 +103,12 @@ class Positions:
         where = f"partition {wanted.partition} of topic {wanted.topic!r}"
         if extent is None:
             raise TopicNotFound(
-                f"{where} is gone, and with it offsets {wanted.start} to {wanted.end - 1}; "
-                "failOnDataLoss=false goes on without them"
+                f"{where} is deleted, and with it offsets {wanted.start} to {wanted.end - 1}; "
+                "failOnDataLoss=false continues without them"
             )
         raise OffsetOutOfRange(
-            f"{where} holds offsets {extent.start} to {extent.next - 1}; {wanted.start} to "
-            f"{wanted.end - 1} were to be read. failOnDataLoss=false goes on without the others",
+            f"{where} holds offsets {extent.start} to {extent.next - 1}, and {wanted.start} to "
+            f"{wanted.end - 1} are needed; failOnDataLoss=false continues without the missing ones",
             start_offset=extent.start,
             next_offset=extent.next,
         )

@@ -48,8 +48,8 @@ def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[pa.R
             if options.fail_on_data_loss or first <= start:
                 raise OffsetOutOfRange(
                     f"offsets {start} to {wanted.end - 1} of partition {wanted.partition} of topic "
-                    f"{wanted.topic!r} were to be read, and some are gone: {gone.message}. "
-                    "failOnDataLoss=false goes on without them",
+                    f"{wanted.topic!r} are needed and some are deleted: {gone.message}; "
+                    "failOnDataLoss=false continues without them",
                     **gone.details,
                 ) from gone
             start = first

@@ -79,8 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic, partition = place
                 raise OffsetOutOfRange(
                     f"partition {partition} of topic {topic!r} ends at offset {latest[place]}, "
-                    f"before {offset}, up to which it was read: it was made anew or has lost "
-                    "messages. failOnDataLoss=false goes on from there"
+                    f"before {offset}, which was already read: the topic was created again or "
+                    "lost messages; failOnDataLoss=false continues from its end"
                 )
         return {**began, **latest}
 

@@ -135,22 +135,22 @@ class TableDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> TableBatchWriter:
         if overwrite:
-            raise InvalidSetting('tables are only added to: write with mode("append")')
+            raise InvalidSetting('a table can only be appended to: write with mode("append")')
         return TableBatchWriter(table_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802
         if overwrite:
-            raise InvalidSetting('tables are only added to: use outputMode("append")')
+            raise InvalidSetting('a table can only be appended to: use outputMode("append")')
         return TableStreamWriter(table_options(self.options), schema)
 
 
 def table_options(given: Mapping[str, str]) -> TableOptions:
     options = {name.lower(): value for name, value in given.items()}
     if "path" not in options:
-        raise InvalidSetting("say where the table is with the option path")
+        raise InvalidSetting("the option path is missing: it is the folder of the table")
     kind = options.get("tableformat", "parquet")
     if kind not in FORMATS:
-        raise InvalidSetting(f"tableFormat is {', '.join(FORMATS)}, not {kind!r}")
+        raise InvalidSetting(f"tableFormat must be {', '.join(FORMATS)}, not {kind!r}")
     names = tuple(name.strip() for name in options.get("partitionby", "").split(",") if name)
     return TableOptions(
         path=options["path"],

@@ -51,4 +51,4 @@ def open_table(kind: str, path: str, partition_by: tuple[str, ...]) -> Table:
         from quiver.spark.tables.parquet import ParquetFolder  # noqa: PLC0415
 
         return ParquetFolder(path)
-    raise InvalidSetting(f"a table's format is {', '.join(FORMATS)}, not {kind!r}")
+    raise InvalidSetting(f"the table format must be {', '.join(FORMATS)}, not {kind!r}")

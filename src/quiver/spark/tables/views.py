@@ -14,7 +14,7 @@ def register_view(spark: SparkSession, table: Table, path: str, name: str) -> Da
     """The table's rows; ``spark.sql`` knows them by the name from now on."""
     files = table.files()
     if not files:
-        raise InvalidSetting(f"there is no table at {path}, or nothing is in it")
+        raise InvalidSetting(f"there is no table at {path}, or it is empty")
     frame = spark.read.option("basePath", os.path.abspath(path)).parquet(*files)
     frame.createOrReplaceTempView(name)
     return frame

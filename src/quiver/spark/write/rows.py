@@ -61,22 +61,24 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
             raise InvalidSetting(f"a message has no column {name!r}; the columns are {allowed}")
         if not isinstance(kind, _SINK_COLUMNS[name]):
             wanted = " or ".join(one.typeName() for one in _SINK_COLUMNS[name])
-            raise InvalidSetting(f"column {name!r} is {wanted}, not {kind.simpleString()}")
+            raise InvalidSetting(f"column {name!r} must be {wanted}, not {kind.simpleString()}")
     if "value" not in kinds:
         raise InvalidSetting("the rows have no column 'value'")
     if "topic" not in kinds and not has_topic:
-        raise InvalidSetting("say where to with the option topic, or with a column 'topic'")
+        raise InvalidSetting(
+            "the target topic is missing: give the option topic, or a column 'topic'"
+        )
     if isinstance(headers := kinds.get("headers"), ArrayType):
         names = getattr(headers.elementType, "names", [])
         if names != ["key", "value"]:
-            raise InvalidSetting("column 'headers' is array<struct<key, value>> or map")
+            raise InvalidSetting("column 'headers' must be array<struct<key, value>> or map")
 
 
 def messages_of(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The columns of messages, without where they go."""
     given = {name: rows.column(place) for place, name in enumerate(rows.schema.names)}
     if given["value"].null_count:
-        raise InvalidBatch("column 'value' has a null: a message's value may be empty, not null")
+        raise InvalidBatch("column 'value' has a null: a value may be empty, but not null")
     columns = {"payload": given["value"].cast(pa.binary())}
     if "key" in given:
         columns["key"] = given["key"].cast(pa.binary())
@@ -158,7 +160,7 @@ def _headers(column: pa.Array) -> pa.Array:
     try:
         values = values.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise InvalidBatch(f"a header's value is UTF-8 text: {error}") from error
+        raise InvalidBatch(f"a header's value must be UTF-8 text: {error}") from error
     if names.null_count:
         raise InvalidBatch("a header has no name")
     whole = pa.MapArray.from_arrays(offsets, names, values)

@@ -41,8 +41,8 @@ def query_and_batch(task: TaskContext | None) -> tuple[str, int]:
     batch = None if task is None else task.getLocalProperty(_BATCH)
     if not query or not batch:
         raise InvalidRequest(
-            f"this version of Spark does not tell a task its query and batch ({_QUERY}, "
-            f"{_BATCH}): exactly once cannot be had with it"
+            f"this version of Spark does not give a task its query and batch ({_QUERY}, "
+            f"{_BATCH}), which exactly-once needs: use another version"
         )
     return query, int(batch)
 
@@ -112,7 +112,9 @@ def _number(staged: list[StagedRows]) -> int | None:
     """The number of the one staging topic in which all of these lie."""
     numbers = {message.number for message in staged if message.entries}
     if len(numbers) > 1:
-        raise InvalidRequest("the staging topic was removed while tasks wrote to it: run it again")
+        raise InvalidRequest(
+            "the staging topic was deleted while tasks wrote to it: run the query again"
+        )
     return numbers.pop() if numbers else None
 
 

@@ -43,8 +43,8 @@ def forgotten(topic: str, partition: int, gap: SequenceGap) -> ProducerError:
     """What a user is told when a partition expects other sequences than the decisions say."""
     return ProducerError(
         f"partition {partition} of topic {topic!r} does not remember this query: "
-        "the topic was made anew, or has had too many producers since. Start the query with a "
-        f"new checkpoint to go on ({gap.message})"
+        "the topic was created again, or had too many producers since; start the query with a "
+        f"new checkpoint ({gap.message})"
     )
 
 

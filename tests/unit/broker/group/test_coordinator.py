@@ -193,7 +193,7 @@ def test_an_earlier_time_counts_as_the_latest_seen() -> None:
 def test_a_group_takes_a_bounded_number_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiver.broker.group.machine.MEMBERS_MAX", 2)
     machine = group(ADA, BOB)
-    with pytest.raises(Overloaded, match="at most 2 members"):
+    with pytest.raises(Overloaded, match="already has 2 members, the most allowed"):
         machine.join(CLEO, at(0))
     machine.join(ADA, at(1))
 

@@ -132,7 +132,7 @@ class TestProducer:
             hold(client, node, held=True)
             delivery = producer.send({"id": 1}, key="k")
             assert not delivery.done()
-            with pytest.raises(RequestTimeout, match="still under way"):
+            with pytest.raises(RequestTimeout, match="may still be stored"):
                 delivery.result(timeout=0.01)
             called: list[Delivery] = []
             delivery.add_done_callback(called.append)

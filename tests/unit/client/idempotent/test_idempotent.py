@@ -357,7 +357,7 @@ class TestMistakes:
 
     def test_a_handler_that_commits_by_itself_is_told(self, once: Idempotent) -> None:
         with (
-            pytest.raises(InvalidRequest, match="leave it to Quiver"),
+            pytest.raises(InvalidRequest, match="must not commit or roll back"),
             once(message()) as work,
         ):
             work.begin().execute("COMMIT")

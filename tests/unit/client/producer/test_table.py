@@ -109,9 +109,9 @@ class TestPublishing:
             async with client.producer("orders", name="spark-1") as producer:
                 published = await (await producer.send_arrow(table))
                 assert [each.duplicate for each in published] == [True] * 40 + [False] * 60
-                with pytest.raises(InvalidRequest, match="sequences grow"):
+                with pytest.raises(InvalidRequest, match="sequences must increase"):
                     await producer.send_arrow(table)
-            with pytest.raises(InvalidRequest, match="a producer with a name"):
+            with pytest.raises(InvalidRequest, match="a named producer"):
                 await client.publish_many("orders", table)
         stored = [payload for payloads in node.payloads("orders") for payload in payloads]
         assert sorted(stored, key=int) == [b"%d" % number for number in range(100)]

@@ -325,7 +325,7 @@ class TestFollowing:
             reader = client.read("orders", follow=True)
             await anext(reader)
             node.topics["orders"].number = 99
-            with pytest.raises(TopicNotFound, match="made anew"):
+            with pytest.raises(TopicNotFound, match="created again"):
                 await anext(reader)
             await reader.close()
 

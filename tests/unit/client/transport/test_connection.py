@@ -51,7 +51,7 @@ class TestHandshake:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{unused.getsockname()[1]}"
-            with pytest.raises(ConnectionLost, match="is a node running there"):
+            with pytest.raises(ConnectionLost, match="check that a node runs there"):
                 await SocketDialer().dial(address)
 
     @async_test
@@ -67,13 +67,23 @@ class TestHandshake:
                 await SocketDialer().dial(address)
 
     @async_test
-    async def test_a_server_of_another_kind_is_recognised(self) -> None:
+    async def test_an_http_port_is_recognised(self) -> None:
         async def greet(visitor: Visitor) -> None:
             visitor.writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             await visitor.take_preface()
 
         async with framed_server(greet) as address:
-            with pytest.raises((ProtocolError, ConnectionLost), match="is it Quiver's native port"):
+            with pytest.raises(ProtocolError, match="HTTP port; use the native port, 7401 by"):
+                await SocketDialer().dial(address)
+
+    @async_test
+    async def test_a_server_of_another_kind_is_recognised(self) -> None:
+        async def greet(visitor: Visitor) -> None:
+            visitor.writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+            await visitor.take_preface()
+
+        async with framed_server(greet) as address:
+            with pytest.raises((ProtocolError, ConnectionLost), match="it is the native port"):
                 await SocketDialer().dial(address)
 
     @async_test
@@ -255,7 +265,7 @@ class TestEndings:
         async with framed_server(hang_up) as address, dialled(address) as channel:
             futures = [channel.start(protocol.Ping()) for _ in range(3)]
             for future in futures:
-                with pytest.raises(ConnectionLost, match="broke before the answer"):
+                with pytest.raises(ConnectionLost, match="was lost before the answer"):
                     await future
             assert not channel.is_open
             with pytest.raises(ConnectionLost):

@@ -251,7 +251,7 @@ class TestTopics:
     def test_ranges_that_leave_keys_out_are_not_believed(self) -> None:
         info = ScriptedNode().add_topic("orders", partitions=2)
         info.partitions[0].first_hash = 5
-        with pytest.raises(ProtocolError, match="without all ranges"):
+        with pytest.raises(ProtocolError, match="lacks key ranges"):
             TopicLayout(info, "a:1")
         info.partitions.clear()
         with pytest.raises(QuiverError):

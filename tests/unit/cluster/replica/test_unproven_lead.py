@@ -34,7 +34,7 @@ async def unproven(folder: Path) -> AsyncIterator[tuple[Broker, Callable[[], Non
         opened = storage.open
 
         async def refuse(*_: Any) -> None:
-            raise NotLeader("this node cannot prove that it leads")
+            raise NotLeader("this node may no longer be the leader")
 
         def prove() -> None:
             storage.open = opened

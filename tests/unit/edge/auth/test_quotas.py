@@ -84,7 +84,7 @@ class TestCounts:
         usage.leased.took(b"a", 7, deadline_us=50)
         assert usage.room_for_messages(100, 0) == 3
         usage.leased.took(b"b", 3, deadline_us=100)
-        with pytest.raises(QuotaExceeded, match="inflight messages"):
+        with pytest.raises(QuotaExceeded, match="inflight_messages"):
             usage.room_for_messages(1, 49)
         assert usage.room_for_messages(100, 50) == 7
 

@@ -164,7 +164,7 @@ class TestTargets:
             finally:
                 await resolver.close()
 
-        with pytest.raises(OSError, match="no address"):
+        with pytest.raises(OSError, match="does not allow the address of localhost"):
             asyncio.run(resolve("localhost"))
         assert asyncio.run(resolve("localhost, 127.0.0.0/8")) == ["127.0.0.1"]
 

@@ -71,8 +71,8 @@ def decode_snapshot(data: bytes) -> DeliverySnapshot | None:
         return None
     if version != _VERSION:
         raise UnsupportedFormat(
-            f"the snapshot has format version {version}; this Quiver reads version {_VERSION}: "
-            "open it with a newer one",
+            f"the snapshot has format version {version} and this Quiver reads version {_VERSION}: "
+            "use a newer Quiver",
             version=version,
         )
     return _decoder.decode(memoryview(content)[_HEAD.size :])

@@ -227,7 +227,7 @@ def explained(failure: Failure) -> MetadataError:
         return LeaseLost()
     if failure.number in (PERMISSION_DENIED, UNAUTHENTICATED) or "auth" in failure.text:
         return MetadataError(
-            f"etcd refuses this user ({failure.text}): see metadata.username and its password"
+            f"etcd refuses this user ({failure.text}): check metadata.username and its password"
         )
     return MetadataError(f"etcd refused the request: {failure.text}", code=failure.number)
 
@@ -245,7 +245,7 @@ def _failed(status: int, body: bytes) -> Exception:
         failure = Failure(message=f"HTTP status {status}")
         if status == 404:
             return MetadataError(
-                "this etcd has no JSON gateway at /v3: it needs version 3.4 or later, without "
+                "this etcd has no JSON gateway at /v3: use version 3.4 or later, without "
                 "--enable-grpc-gateway=false"
             )
     if failure.number in _PASSING or (not failure.number and status >= 500):
@@ -257,7 +257,7 @@ def _decoded(body: bytes, reply: type[Reply]) -> Reply:
     try:
         return msgspec.json.decode(body, type=reply, strict=False)
     except msgspec.DecodeError as error:
-        raise MetadataError(f"etcd's answer is not understood: {error}") from error
+        raise MetadataError(f"etcd sent an answer that Quiver cannot read: {error}") from error
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[Streamed, None]:

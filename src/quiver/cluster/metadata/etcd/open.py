@@ -27,7 +27,9 @@ def etcd_settings(settings: Metadata) -> EtcdSettings:
             )
     secure = {endpoint.startswith("https://") for endpoint in endpoints}
     if len(secure) != 1:
-        raise InvalidSetting("metadata.endpoints must be all http or all https, at least one")
+        raise InvalidSetting(
+            "metadata.endpoints must name at least one endpoint, all http or all https"
+        )
     return EtcdSettings(
         endpoints=endpoints,
         prefix=settings.prefix,

@@ -103,7 +103,9 @@ class EtcdStore(MetadataStore):
             listing = await self._list(prefix)
             if listing is not None:
                 return listing
-        raise MetadataUnavailable("etcd forgets its history faster than it can be listed")
+        raise MetadataUnavailable(
+            "etcd compacts its history faster than it can be listed: raise its compaction retention"
+        )
 
     async def commit(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> int:
         expects, changes = tuple(expects), tuple(changes)
@@ -269,8 +271,8 @@ class EtcdStore(MetadataStore):
 def _canceled(reply: WatchReply, position: int) -> Exception:
     if reply.compact_revision:
         return WatchCompacted(
-            f"changes before revision {reply.compact_revision:,} are forgotten and a watch from "
-            f"{position:,} needs them: list again and watch from the listing's revision",
+            f"changes before revision {reply.compact_revision:,} are compacted and a watch from "
+            f"{position:,} needs them: list again and watch from there",
             compacted_revision=reply.compact_revision,
         )
     if "permission" in reply.cancel_reason.lower():

@@ -57,7 +57,7 @@ def conflict_in(expects: Sequence[Expect], reply: TxnReply) -> MetadataConflict:
         if revision != expect.revision:
             return MetadataConflict(
                 f"{expect.key!r} is at revision {revision:,}, not {expect.revision:,}: "
-                "read it again and decide anew",
+                "read it again and retry",
                 key=expect.key,
                 expected=expect.revision,
                 revision=revision,

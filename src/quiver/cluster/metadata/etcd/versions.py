@@ -22,7 +22,7 @@ def check_versions(versions: Mapping[str, str]) -> None:
     ``versions`` has every endpoint that answered; if none did, ``MetadataUnavailable``.
     """
     if not versions:
-        raise MetadataUnavailable("no endpoint of etcd answers: see metadata.endpoints")
+        raise MetadataUnavailable("no etcd endpoint answers: check metadata.endpoints")
     for endpoint, text in versions.items():
         version = _numbers(text)
         if version < OLDEST:
@@ -44,6 +44,6 @@ def is_known_bad(version: tuple[int, ...]) -> bool:
 def _numbers(text: str) -> tuple[int, int, int]:
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     if match is None:
-        raise MetadataError(f"etcd gives a version that is not understood: {text[:80]!r}")
+        raise MetadataError(f"etcd reports an unknown version: {text[:80]!r}")
     major, minor, patch = map(int, match.groups())
     return major, minor, patch

@@ -288,7 +288,9 @@ def test_choices_are_taken_by_name() -> None:
 
 
 def test_an_unknown_choice_is_named_with_those_there_are() -> None:
-    with pytest.raises(InvalidSetting, match="ordering is one of none, key, partition, not 'fifo'"):
+    with pytest.raises(
+        InvalidSetting, match="ordering must be one of none, key, partition, not 'fifo'"
+    ):
         SubscriptionSettings(topics=["t"], ordering="fifo")  # type: ignore[arg-type]
 
 
