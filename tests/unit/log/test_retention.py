@@ -141,9 +141,7 @@ def log_of_segments(count: int, clock: SetClock, disk: SimulatedDisk) -> Segment
 def test_reading_what_retention_removed_names_the_first_offset_still_there() -> None:
     log = log_of_segments(4, SetClock(), SimulatedDisk(1))
     log.retain(RetentionLimits(before=Offset(5)))
-    with pytest.raises(
-        OffsetOutOfRange, match="first offset is 4, the next will be 8"
-    ) as gone:
+    with pytest.raises(OffsetOutOfRange, match="first offset is 4, the next will be 8") as gone:
         log.read(Offset(3))
     assert gone.value.details == {"first_offset": 4, "next_offset": 8}
 
