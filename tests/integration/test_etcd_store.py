@@ -188,7 +188,7 @@ async def test_an_etcd_that_is_away_for_a_while_is_unavailable_and_then_back(
 
 @async_test
 async def test_no_etcd_at_all_is_said_at_once() -> None:
-    with pytest.raises(MetadataUnavailable, match="no endpoint"):
+    with pytest.raises(MetadataUnavailable, match="no etcd endpoint answers"):
         async with opened(f"http://127.0.0.1:{free_port()}"):
             pass
 

@@ -92,7 +92,7 @@ async def test_what_cannot_be_split_is_said(tmp_path: Path) -> None:
         with pytest.raises(PartitionNotFound, match="0 to 0"):
             await client.split_partition("orders", 1)
         await client.create_subscription("alerts", topics=["__alerts"])
-        with pytest.raises(InvalidRequest, match="Quiver's own"):
+        with pytest.raises(InvalidRequest, match="an internal topic of Quiver"):
             await client.split_partition("__alerts", 0)
 
 

@@ -173,8 +173,8 @@ def test_only_the_columns_asked_for_are_there(client, topic, load) -> None:
         ({"topic": "nowhere"}, "nowhere"),
         ({}, "one of the options topic, subscribe"),
         ({"topic": "x", "startingOffset": "earliest"}, "there is no option 'startingoffset'"),
-        ({"topic": "x", "startingOffsets": "soon"}, 'startingOffsets is "earliest"'),
-        ({"topic": "x", "minPartitions": "none"}, "minPartitions is a number"),
+        ({"topic": "x", "startingOffsets": "soon"}, 'startingOffsets must be "earliest"'),
+        ({"topic": "x", "minPartitions": "none"}, "minPartitions must be 1 or more"),
         ({"topic": "x", "columns": "offset,colour"}, "no column 'colour'"),
     ],
 )
@@ -196,7 +196,7 @@ def test_offsets_that_retention_removed_are_data_loss(client, topic, load) -> No
     places = {"0": 4, "1": 0, "2": 0}
     beyond = json.dumps({topic: {**places, "0": 20}})
     start = json.dumps({topic: places})
-    with pytest.raises(PySparkException, match="holds offsets 0 to 9; 4 to 19 were to be read"):
+    with pytest.raises(PySparkException, match="holds offsets 0 to 9, and 4 to 19 are needed"):
         load(topic, startingOffsets=start, endingOffsets=beyond).collect()
     kept = load(topic, startingOffsets=start, endingOffsets=beyond, failOnDataLoss="false")
     assert sorted(row.offset for row in kept.collect()) == list(range(4, 10))

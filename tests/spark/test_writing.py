@@ -105,7 +105,7 @@ def test_columns_say_where_and_how(client, spark, node, topic) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("1 as value", "column 'value' is string or binary, not int"),
+        ("1 as value", "column 'value' must be string or binary, not int"),
         ("'x' as payload", "a message has no column 'payload'"),
         ("'k' as key", "no column 'value'"),
     ],

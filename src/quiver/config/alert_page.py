@@ -9,11 +9,11 @@ from quiver.config.setting import settings_of, shown_size
 _PAGE = """\
 # Alert rules
 
-A rule is a table `[alerts.rules.NAME]` in the settings file. A rule with the name of one that exists from
-the start takes its place; `alerts.defaults = false` leaves those out. A mistake keeps the node from
-starting, and is told with file and line.
+A rule is a table `[alerts.rules.NAME]` in the settings file. A rule with the name of a default rule replaces
+it; `alerts.defaults = false` turns all default rules off. A node with a mistake in a rule does not start, and
+prints the file and line.
 
-## What can be watched
+## What a rule can watch
 
 | `watch` | `limit` in | the alert fires when |
 | --- | --- | --- |
@@ -27,7 +27,7 @@ _FIELDS = """
 _DEFAULTS = """
 `limit` may be written with a unit where it is a time (`"10m"`) or a size (`"20GiB"`).
 
-## Rules that exist from the start
+## Default rules
 
 | rule | `watch` | `limit` | `for_s` | `clear_for_s` | `clear_ratio` | `severity` |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -58,7 +58,7 @@ def _rule(rule: AlertRule) -> str:
 
 
 def limit_text(rule: AlertRule) -> str:
-    """The limit as people write it."""
+    """The limit with its unit."""
     match UNITS[rule.watch]:
         case "bytes":
             return shown_size(int(rule.limit))

@@ -1,7 +1,7 @@
-"""A rule for alerts: what is watched, of whom, and from where on it is too much.
+"""An alert rule: what it watches, on which subscriptions or topics, and its limit.
 
-Rules stand in the settings file as tables, ``[alerts.rules.NAME]``. One with the name of a rule that
-exists from the start takes its place.
+Rules are tables in the settings file, ``[alerts.rules.NAME]``. A rule with the name of a default
+rule replaces it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ UNITS: dict[Watch, Unit] = {
     "node_down": "nodes",
 }
 MEANING: dict[Watch, str] = {
-    "depth": "Messages of a subscription that are not finished, more than `limit`.",
-    "oldest_age": "The oldest message of a subscription that is not finished is older than `limit`.",
-    "lag_growing": "What a subscription has not finished has grown all the time for `limit`.",
-    "dead_letters": "Messages of a subscription that became dead letters within 5 minutes, more "
-    "than `limit`.",
-    "error_rate": "Of the node's requests of the last minute, the share that failed, more than `limit`.",
-    "disk_low": "The data folder's disk has less than `limit` free.",
-    "under_replicated": "Replicas of a topic that are not in sync, more than `limit`.",
-    "node_down": "Nodes of the cluster that do not answer, more than `limit`.",
+    "depth": "A subscription has more than `limit` unacknowledged messages.",
+    "oldest_age": "The oldest unacknowledged message of a subscription is older than `limit`.",
+    "lag_growing": "The lag of a subscription has grown without a break for `limit`.",
+    "dead_letters": "A subscription dead-lettered more than `limit` messages within 5 minutes.",
+    "error_rate": "Of the node's requests within the last minute, a share above `limit` failed.",
+    "disk_low": "The disk of the data folder has less than `limit` free.",
+    "under_replicated": "A topic has more than `limit` replicas that are not in sync.",
+    "node_down": "More than `limit` nodes of the cluster are down.",
 }
 RULES_MAX = 1000
 
@@ -57,34 +56,38 @@ class AlertRule(Struct, frozen=True, kw_only=True):
             description="1 to 100 letters, digits, '.', '_' or '-'.",
         ),
     ]
-    watch: Annotated[Watch, Meta(description="What is watched.")]
+    watch: Annotated[Watch, Meta(description="What the rule watches.")]
     limit: Annotated[
         float,
-        Meta(ge=0, le=1 << 50, description="More than this is too much; of a disk, less."),
+        Meta(
+            ge=0,
+            le=1 << 50,
+            description="The alert fires above this value; for `disk_low`, below it.",
+        ),
     ]
     on: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9_.*-]{1,200}$",
-            description="The subscription, queue or topic, or a pattern such as `orders.*`. `*` "
-            "leaves out queues of dead letters.",
+            description="Subscription, queue or topic, or a pattern such as `orders.*`. `*` does not "
+            "match dead-letter queues.",
         ),
     ] = "*"
     for_s: Annotated[
         float,
-        Meta(ge=0, le=604_800, description="How long it must last before the alert fires."),
+        Meta(ge=0, le=604_800, description="Time beyond the limit before the alert fires."),
     ] = 0.0
     clear_for_s: Annotated[
         float,
-        Meta(ge=0, le=604_800, description="How long it must be over before the alert clears."),
+        Meta(ge=0, le=604_800, description="Time back within the limit before the alert clears."),
     ] = 0.0
     clear_ratio: Annotated[
         float,
-        Meta(ge=0.01, le=1, description="It is over at this share of `limit`, not before."),
+        Meta(ge=0.01, le=1, description="The alert clears only at this share of `limit`."),
     ] = 0.8
-    severity: Annotated[Literal["warning", "critical"], Meta(description="How bad it is.")] = (
-        "warning"
-    )
+    severity: Annotated[
+        Literal["warning", "critical"], Meta(description="Severity of the alert.")
+    ] = "warning"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,12 +98,12 @@ class AlertRule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_below(self) -> bool:
-        """Whether too little is what is bad."""
+        """Whether the alert fires below the limit."""
         return self.watch == "disk_low"
 
     @property
     def clear_limit(self) -> float:
-        """From here on it is over."""
+        """The value at which the alert clears."""
         return self.limit / self.clear_ratio if self.is_below else self.limit * self.clear_ratio
 
 
@@ -130,10 +133,10 @@ DEFAULT_RULES = (
         name="node-down", watch="node_down", limit=0, for_s=15, clear_for_s=15, severity="critical"
     ),
 )
-"""Those that exist from the start."""
+"""The default rules."""
 
 
 def rules_in_force(given: tuple[AlertRule, ...], *, defaults: bool) -> tuple[AlertRule, ...]:
-    """The rules from the start, as far as they are wanted, and those that somebody gave."""
+    """The given rules, and the default rules if they apply."""
     rules = {rule.name: rule for rule in DEFAULT_RULES if defaults}
     return tuple((rules | {rule.name: rule for rule in given}).values())

@@ -1,6 +1,6 @@
-"""The settings as text: a commented TOML file, the reference page, and a node's own values.
+"""The settings as text: a commented TOML file, the reference page, and a node's values.
 
-All three are made from the definitions in ``quiver.config.node``, so that none can be out of date.
+All three are made from the definitions in ``quiver.config.node``.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from quiver.config.setting import OFF, Setting, settings_of
 _PAGE = """\
 # Settings of a node
 
-Each setting is taken from the last of these places that has it: its default, the file given with
-`quiver serve --config FILE` (TOML), its environment variable, a flag. `--data`, `--http`, `--native`,
-`--name`, `--role`, `--upstream`, `--log-level` and `--log-format` are flags of their own; `--set
-NAME=VALUE` is one for every setting.
+A setting comes from its default, the file given with `quiver serve --config FILE` (TOML), its environment
+variable, or a flag. The last of these that gives it wins. `--data`, `--http`, `--native`, `--name`, `--role`,
+`--upstream`, `--log-level` and `--log-format` set one setting each; `--set NAME=VALUE` sets any.
 
 `quiver serve --print-config` prints a file with every setting and its default. `quiver serve
---check-config` says which value each setting has and where it came from, or lists every mistake.
+--check-config` prints the value of each setting and where it came from, or lists all mistakes.
 
-Sizes may be written as `67108864` or `"64MiB"`, times as `600` (seconds) or `"10m"`. [Rules for
-alerts](alerts.md) are tables of their own in the file: `[alerts.rules.NAME]`.
+Sizes may be written as `67108864` or `"64MiB"`, times as `600` (seconds) or `"10m"`. [Alert
+rules](alerts.md) are tables in the same file: `[alerts.rules.NAME]`.
 """
 
 
 def toml_document() -> str:
-    """Every setting at its default, commented out, with its sentence and bounds above it."""
-    lines = ["# Settings of a Quiver node. Take the '# ' off a setting to change it.", ""]
+    """Every setting at its default, commented out, with its description and bounds above it."""
+    lines = ["# Settings of a Quiver node. Remove the '# ' before a setting to change it.", ""]
     for section, settings in _sections():
         if section:
             lines += [f"[{section}]", ""]
@@ -84,7 +83,7 @@ def toml_value(setting: Setting, value: Any) -> str:
 
 
 def bounds_of(setting: Setting) -> str:
-    """What the setting may be, in words; empty if its sentence says it all."""
+    """The allowed values in words; empty if the description has them."""
     if setting.choices:
         return "one of " + ", ".join(f"`{choice}`" for choice in setting.choices)
     if setting.type is bool:

@@ -1,8 +1,7 @@
 """The settings of one node. They may differ from node to node.
 
-This is the only definition: each field carries its bounds and its sentence, and its name ends in
-its unit. Loading, the commented TOML and the reference page are all made from it. An object that
-exists is within its bounds.
+This is the only definition: each field has its bounds and its description, and its name ends in its
+unit. Loading, the commented TOML and the reference page use it. Every instance is within its bounds.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ MIB = 1 << 20
 
 
 class Logging(Struct, frozen=True, kw_only=True):
-    """What the node says about itself on standard error."""
+    """The node's log on standard error."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="The least serious lines that are written."),
+        Meta(description="Lowest level that is logged."),
     ] = "info"
     format: Annotated[
         Literal["auto", "pretty", "json"],
         Meta(
-            description="`pretty` for people, `json` for collectors; `auto` asks if it is a terminal."
+            description="`pretty` for people, `json` for log collectors; `auto` is `pretty` on a terminal."
         ),
     ] = "auto"
 
@@ -39,51 +38,54 @@ class Logging(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds on what the node takes on, and how long it waits."""
+    """Limits of the node, and its timeouts."""
 
     connections_max: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="How many clients may be connected at a time.")
+        int, Meta(ge=1, le=1_000_000, description="Most clients connected at a time.")
     ] = 10_000
     requests_max: Annotated[
         int,
-        Meta(ge=1, le=65_536, description="How many requests of one connection may be unanswered."),
+        Meta(ge=1, le=65_536, description="Most unanswered requests of one connection."),
     ] = 1024
     request_bytes_max: Annotated[
         int,
-        Meta(ge=MIB, le=1024 * MIB, description="The largest frame a client may send."),
+        Meta(ge=MIB, le=1024 * MIB, description="Largest frame that a client may send."),
     ] = 72 * MIB
     inflight_bytes_max: Annotated[
         int,
         Meta(
             ge=MIB,
             le=65_536 * MIB,
-            description="Unanswered request bytes of one connection after which no more is read from it.",
+            description="Most bytes of unanswered requests of one connection. The node reads no more "
+            "from it until some are answered.",
         ),
     ] = 64 * MIB
     handshake_timeout_s: Annotated[
         float,
-        Meta(ge=0.1, le=300, description="How long a new connection may take to say hello."),
+        Meta(ge=0.1, le=300, description="Time that a new connection has for its handshake."),
     ] = 10.0
     frame_timeout_s: Annotated[
         float,
-        Meta(ge=0.1, le=3600, description="How long a frame that has begun may take to arrive."),
+        Meta(ge=0.1, le=3600, description="Time that a frame or an HTTP body may take to arrive."),
     ] = 30.0
     idle_timeout_s: Annotated[
         float,
         Meta(
-            ge=1, le=86_400, description="After how long without a request a connection is closed."
+            ge=1,
+            le=86_400,
+            description="Time without a request after which a connection is closed.",
         ),
     ] = 600.0
     write_timeout_s: Annotated[
         float,
-        Meta(ge=0.1, le=3600, description="How long a client may leave its replies unread."),
+        Meta(ge=0.1, le=3600, description="Time that a client may leave its replies unread."),
     ] = 30.0
     body_bytes_max: Annotated[
         int,
         Meta(
             ge=1024,
             le=1024 * MIB,
-            description="The largest body of an HTTP request, as it is sent and once it is unpacked.",
+            description="Largest body of an HTTP request, as sent and after decompression.",
         ),
     ] = 16 * MIB
     header_bytes_max: Annotated[
@@ -91,17 +93,19 @@ class Limits(Struct, frozen=True, kw_only=True):
         Meta(
             ge=1024,
             le=MIB,
-            description="The largest request line and headers of an HTTP request together.",
+            description="Largest request line and headers of an HTTP request, together.",
         ),
     ] = 32 << 10
     drain_timeout_s: Annotated[
         float,
-        Meta(ge=0, le=3600, description="How long shutting down waits for requests under way."),
+        Meta(ge=0, le=3600, description="Time that a shutdown waits for running requests."),
     ] = 10.0
     retention_interval_s: Annotated[
         float,
         Meta(
-            ge=0.1, le=86_400, description="How often expired segments are looked for and removed."
+            ge=0.1,
+            le=86_400,
+            description="Time between checks for segments that retention deletes.",
         ),
     ] = 60.0
     free_bytes_min: Annotated[
@@ -109,7 +113,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 50,
-            description="Free space on the data folder's disk below which publishing is refused.",
+            description="Free disk space in the data folder below which publishing is refused.",
         ),
     ] = 256 * MIB
     tail_bytes_total: Annotated[
@@ -117,7 +121,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 40,
-            description="Memory for the newest batches of all partitions; reading them touches no disk.",
+            description="Memory that caches the newest batches of all partitions.",
         ),
     ] = 256 * MIB
 
@@ -126,29 +130,28 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Web(Struct, frozen=True, kw_only=True):
-    """What browsers and webhooks may do."""
+    """Settings for browsers and webhooks."""
 
     cors_origins: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Origins whose pages may call the node, with commas between them, or `*`; "
-            "empty: none.",
+            description="Origins whose pages may call the node, separated by commas, or `*`. Empty: none.",
         ),
     ] = ""
     webhook_targets: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Where webhooks may go, with commas between them: hosts such as "
-            "`hooks.example.com` or `*.example.com`, and networks such as `10.1.0.0/16`; empty: nowhere.",
+            description="Allowed targets of webhooks, separated by commas: hosts such as "
+            "`hooks.example.com` or `*.example.com`, and networks such as `10.1.0.0/16`. Empty: none.",
         ),
     ] = ""
     webhook_secrets: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="The folder with the secrets that webhooks are signed with, a file for each.",
+            description="Folder with the secrets that sign webhooks, one file for each.",
         ),
     ] = ""
 
@@ -157,58 +160,62 @@ class Web(Struct, frozen=True, kw_only=True):
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
-    """Where nodes keep what they agree on: topics, subscriptions, who leads what."""
+    """The store of the metadata: topics, subscriptions, leaders."""
 
     store: Annotated[
         Literal["sqlite", "etcd"],
-        Meta(description="`sqlite`: a file in the data folder; `etcd`: shared with other nodes."),
+        Meta(
+            description="`sqlite`: a file in the data folder. `etcd`: shared by the nodes of a cluster."
+        ),
     ] = "sqlite"
     endpoints: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=4096,
-            description="etcd's addresses, with commas between them.",
+            description="URLs of the etcd members, separated by commas.",
         ),
     ] = "http://127.0.0.1:2379"
     prefix: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9_./-]{0,200}$",
-            description="Before every key in etcd, so that clusters can share one: "
+            description="Prefix of every key in etcd, so that clusters can share one: "
             "letters, digits, '.', '_', '-' and '/'.",
         ),
     ] = "quiver/"
-    username: Annotated[
-        str, Meta(max_length=200, description="etcd's user; empty if etcd asks for none.")
-    ] = ""
+    username: Annotated[str, Meta(max_length=200, description="User in etcd. Empty: none.")] = ""
     password_file: Annotated[
-        str, Meta(max_length=4096, description="The file that holds the password of that user.")
+        str, Meta(max_length=4096, description="File with the password of that user.")
     ] = ""
     ca_file: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Certificates (PEM) to trust with https endpoints; empty: the system's.",
+            description="CA certificates (PEM) to trust for https endpoints. Empty: the system's.",
         ),
     ] = ""
     cert_file: Annotated[
         str,
-        Meta(max_length=4096, description="This node's certificate (PEM), if etcd asks for one."),
+        Meta(max_length=4096, description="Client certificate (PEM), if etcd requires one."),
     ] = ""
     key_file: Annotated[
-        str, Meta(max_length=4096, description="The private key (PEM) of that certificate.")
+        str, Meta(max_length=4096, description="Private key (PEM) of that certificate.")
     ] = ""
     request_timeout_s: Annotated[
         float,
-        Meta(ge=0.1, le=60, description="How long one etcd may take before another is asked."),
+        Meta(
+            ge=0.1,
+            le=60,
+            description="Time that an etcd member has to answer before another is asked.",
+        ),
     ] = 3.0
     lease_s: Annotated[
         int,
         Meta(
             ge=1,
             le=600,
-            description="How long a node that etcd no longer hears of counts as alive.",
+            description="Lease of a node in etcd: time after which a silent node counts as down.",
         ),
     ] = 3
 
@@ -217,57 +224,56 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
 
 class NodeConfig(Struct, frozen=True, kw_only=True):
-    """Everything that can be set about one node."""
+    """All settings of one node."""
 
     name: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9_.-]{1,100}$",
-            description="What the node is called: 1 to 100 letters, digits, '.', '_' or '-'.",
+            description="Name of the node: 1 to 100 letters, digits, '.', '_' or '-'.",
         ),
     ] = "node-1"
     data: Annotated[
         str,
-        Meta(
-            min_length=1, max_length=4096, description="The folder for everything the node stores."
-        ),
+        Meta(min_length=1, max_length=4096, description="Folder for all data of the node."),
     ] = "./data"
     role: Annotated[
         Literal["broker", "forwarder"],
         Meta(
-            description="A `forwarder` stores nothing: it serves HTTP for the nodes in `upstream`."
+            description="A `forwarder` stores nothing and serves HTTP for the nodes in `upstream`."
         ),
     ] = "broker"
     upstream: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="The nodes behind a forwarder, as `quiver://host:port,host:port`.",
+            description="URL of the nodes that a forwarder serves, as `quiver://host:port,host:port`.",
         ),
     ] = ""
     http: Annotated[
         Address | None,
         Meta(
-            description="Where HTTP and WebSocket are spoken; port 0 takes a free one, `off` none."
+            description="Address for HTTP and WebSocket. Port 0 takes a free port; `off` disables HTTP."
         ),
     ] = Address("127.0.0.1", 7400)
     native: Annotated[
         Address,
-        Meta(description="Where clients of the native protocol connect; port 0 takes a free one."),
+        Meta(description="Address for the native protocol. Port 0 takes a free port."),
     ] = Address("127.0.0.1", 7401)
     advertise: Annotated[
         str,
         Meta(
             max_length=300,
-            description="In a cluster, where others reach `native`, as `host:port` or `host`; "
-            "empty: where it listens.",
+            description="In a cluster, the address at which others reach `native`, as `host:port` or "
+            "`host`. Empty: the address of `native`.",
         ),
     ] = ""
     zone: Annotated[
         str,
         Meta(
             max_length=100,
-            description="In a cluster, what this node fails together with; replicas are spread over zones.",
+            description="In a cluster, the failure zone of this node, such as a rack. Replicas are "
+            "spread over zones.",
         ),
     ] = ""
     logging: Logging = Logging()

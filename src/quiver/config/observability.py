@@ -1,4 +1,4 @@
-"""The settings of a node about what it shows of itself, and when it raises an alarm."""
+"""The settings of a node for metrics and alerts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from quiver.config.setting import check_fields
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """What `/metrics` shows."""
+    """The metrics at `/metrics`."""
 
     names_max: Annotated[
         int,
         Meta(
             ge=0,
             le=100_000,
-            description="How many topics, and how many subscriptions, are shown one by one; the "
-            "others are shown in sums.",
+            description="Most topics, and most subscriptions, that have metrics of their own. The "
+            "others are summed up.",
         ),
     ] = 1000
 
@@ -27,21 +27,19 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 class Alerts(Struct, frozen=True, kw_only=True):
-    """When the node raises an alarm, and whom it tells. Rules are tables: `[alerts.rules.NAME]`."""
+    """Alerts, and where they are sent. Rules are tables: `[alerts.rules.NAME]`."""
 
-    enabled: Annotated[bool, Meta(description="Whether rules are evaluated at all.")] = True
-    defaults: Annotated[
-        bool, Meta(description="Whether the rules that exist from the start are in force.")
-    ] = True
+    enabled: Annotated[bool, Meta(description="Whether alert rules are evaluated.")] = True
+    defaults: Annotated[bool, Meta(description="Whether the default rules apply.")] = True
     interval_s: Annotated[
-        float, Meta(ge=0.1, le=3600, description="How often the rules are evaluated.")
+        float, Meta(ge=0.1, le=3600, description="Time between evaluations of the rules.")
     ] = 1.0
     webhook: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="A URL that is told when an alert fires and clears; its host must be in "
-            "`web.webhook_targets`; empty: none.",
+            description="URL that is called when an alert fires or clears. Its host must be in "
+            "`web.webhook_targets`. Empty: none.",
         ),
     ] = ""
 

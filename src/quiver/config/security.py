@@ -1,4 +1,4 @@
-"""The settings of a node about who is let in, and how much each of them may use."""
+"""The settings of a node for authentication, TLS and quotas."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ from quiver.errors import InvalidSetting
 
 
 class Security(Struct, frozen=True, kw_only=True):
-    """Who is let in, and how what they say is kept from others."""
+    """Authentication and TLS."""
 
     authentication: Annotated[
         bool,
-        Meta(description="Whether clients must show a token or a certificate."),
+        Meta(description="Whether clients need a token or a certificate."),
     ] = False
     insecure: Annotated[
         bool,
         Meta(
-            description="Listen to other machines without authentication: everybody may do everything."
+            description="Allow other machines to connect without authentication. Everybody may then do "
+            "everything."
         ),
     ] = False
     tls_certificate: Annotated[
         str,
-        Meta(max_length=4096, description="The node's certificate chain (PEM); empty: no TLS."),
+        Meta(max_length=4096, description="Certificate chain of the node (PEM). Empty: no TLS."),
     ] = ""
     tls_key: Annotated[
         str,
-        Meta(max_length=4096, description="The private key of that certificate (PEM)."),
+        Meta(max_length=4096, description="Private key of that certificate (PEM)."),
     ] = ""
     tls_ca: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="In a cluster, who signs the nodes' certificates (PEM); empty: who signs "
-            "clients', or whom the system trusts.",
+            description="In a cluster, the CA of the nodes' certificates (PEM). Empty: `tls_client_ca`, "
+            "or the system's.",
         ),
     ] = ""
     tls_client_ca: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Who signs clients' certificates (PEM); empty: clients are not asked for one.",
+            description="CA of client certificates (PEM). Empty: clients need none.",
         ),
     ] = ""
     tls_client_required: Annotated[
         bool,
-        Meta(description="Whether a client without a certificate is turned away."),
+        Meta(description="Whether every client needs a certificate."),
     ] = False
     admins: Annotated[
         str,
         Meta(
             max_length=4096,
-            description="Names in client certificates that may do everything, with commas between them.",
+            description="Names in client certificates that may do everything, separated by commas.",
         ),
     ] = ""
 
@@ -76,28 +77,34 @@ class Security(Struct, frozen=True, kw_only=True):
 
 
 class Quotas(Struct, frozen=True, kw_only=True):
-    """What each principal may use; 0 is no limit. Other quotas for one: `[quotas.principals.NAME]`."""
+    """Limits for each principal; 0 is no limit. Limits for one: `[quotas.principals.NAME]`."""
 
     requests_per_second: Annotated[
-        int, Meta(ge=0, le=10_000_000, description="Requests, over all connections of a principal.")
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="Requests per second of a principal, over all its connections.",
+        ),
     ] = 0
     bytes_per_second: Annotated[
         int,
         Meta(
             ge=0,
             le=1 << 40,
-            description="Bytes of requests and replies, over all connections of a principal.",
+            description="Bytes per second of requests and replies of a principal, over all its "
+            "connections.",
         ),
     ] = 0
     connections_max: Annotated[
-        int, Meta(ge=0, le=1_000_000, description="Connections of a principal at a time.")
+        int, Meta(ge=0, le=1_000_000, description="Most connections of a principal at a time.")
     ] = 0
     inflight_messages_max: Annotated[
         int,
         Meta(
             ge=0,
             le=100_000_000,
-            description="Messages that a principal has received and not yet settled.",
+            description="Most messages that a principal has received and not yet settled.",
         ),
     ] = 0
     topics_max: Annotated[
@@ -105,7 +112,7 @@ class Quotas(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1_000_000,
-            description="Topics and queues in the names that a principal is `admin` of.",
+            description="Most topics and queues under the names that a principal has `admin` for.",
         ),
     ] = 0
 

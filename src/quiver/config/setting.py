@@ -1,7 +1,7 @@
-"""One setting: its name, type, unit, default, bounds and sentence, read from a struct's fields.
+"""One setting: its name, type, unit, default, bounds and description, read from a struct's field.
 
-The unit is part of the name: a name with the word ``bytes`` is a size and may be written "64MiB",
-a name that ends in ``_s`` is a time and may be written "10m". Mistakes are ``InvalidSetting``.
+The unit is part of the name. A name with the word ``bytes`` is a size and may be written "64MiB". A
+name that ends in ``_s`` is a time and may be written "10m". Mistakes raise ``InvalidSetting``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quiver.model.units import seconds, size_bytes
 
 ENVIRONMENT_PREFIX = "QUIVER_"
 OFF = "off"
-"""How an address is written at which nobody is to listen."""
+"""The text for an address that is turned off."""
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text"}
 
 

@@ -1,6 +1,6 @@
-"""Every figure that a node shows, defined once: served, documented and drawn from this.
+"""All metrics of a node, defined once: ``/metrics``, the reference and the dashboard use this.
 
-Names and units follow the conventions of Prometheus: base units, counters end in ``_total``.
+Names and units follow the conventions of Prometheus: base units, and counters end in ``_total``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class MetricKind(StrEnum):
 
 class Definition(msgspec.Struct, frozen=True):
     name: str
-    """As it is served; of a counter with its ``_total``."""
+    """As served; a counter's ends in ``_total``."""
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
@@ -38,25 +38,31 @@ def _histogram(name: str, help_text: str, *labels: str) -> Definition:
 
 # ------------------------------------------------------------------ the node
 
-BUILD_INFO = _gauge("build_info", "Always 1; the node and its version.", "node", "version")
-CONNECTIONS = _gauge("connections", "Clients connected now.")
+BUILD_INFO = _gauge(
+    "build_info", "Always 1; the labels have the node and its version.", "node", "version"
+)
+CONNECTIONS = _gauge("connections", "Clients that are connected.")
 CONNECTIONS_OPENED = _counter("connections_opened", "Connections accepted since the start.")
-CONNECTIONS_CLOSED = _counter("connections_closed", "Connections that ended, by reason.", "reason")
+CONNECTIONS_CLOSED = _counter("connections_closed", "Connections closed, by reason.", "reason")
 REQUESTS = _counter("requests", "Requests received, by call.", "call")
-ERRORS = _counter("errors", "Requests refused or failed.", "code")
-PUBLISHED_BATCHES = _counter("published_batches", "Batches acknowledged, repeats included.")
-PUBLISHED_BYTES = _counter("published_bytes", "Bytes of batches that were offered.")
+ERRORS = _counter("errors", "Requests that failed, by error code.", "code")
+PUBLISHED_BATCHES = _counter(
+    "published_batches", "Batches confirmed to producers, duplicates included."
+)
+PUBLISHED_BYTES = _counter("published_bytes", "Bytes of batches received from producers.")
 UNREAD_LOST = _counter(
-    "unread_lost_messages", "Messages that retention removed before they were read."
+    "unread_lost_messages", "Messages that retention deleted before they were consumed."
 )
 FETCHED_BYTES = _counter("fetched_bytes", "Bytes sent to readers.")
-FSYNC = _histogram("fsync_seconds", "How long the disk took to write and sync a group of batches.")
+FSYNC = _histogram("fsync_seconds", "Time to write and sync a group of batches.")
 DISK_FREE = _gauge("disk_free_bytes", "Free space on the disk of the data folder.")
-TOPICS = _gauge("topics", "Topics and queues there are.")
-SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions there are, those of queues included.")
-PARTITIONS = _gauge("partitions", "Partitions that are open.")
-PARTITIONS_FAILED = _gauge("partitions_failed", "Partitions that take no messages now.")
-ALERTS_FIRING = _gauge("alerts_firing", "Alerts that fire now, by severity.", "severity")
+TOPICS = _gauge("topics", "Topics, queues included.")
+SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions, those of queues included.")
+PARTITIONS = _gauge("partitions", "Open partitions.")
+PARTITIONS_FAILED = _gauge(
+    "partitions_failed", "Partitions that accept no messages because their log failed."
+)
+ALERTS_FIRING = _gauge("alerts_firing", "Alerts that are firing, by severity.", "severity")
 
 NODE = (
     BUILD_INFO,
@@ -83,9 +89,9 @@ NODE = (
 TOPIC_MESSAGES = _counter("topic_messages", "Messages stored.", "topic")
 TOPIC_BYTES = _counter("topic_bytes", "Bytes stored.", "topic")
 TOPIC_BATCHES = _counter("topic_batches", "Batches stored.", "topic")
-TOPIC_SIZE = _gauge("topic_size_bytes", "Bytes on disk now.", "topic")
+TOPIC_SIZE = _gauge("topic_size_bytes", "Size on disk.", "topic")
 PUBLISH = _histogram(
-    "publish_seconds", "From a publish that has arrived to its acknowledgement.", "topic"
+    "publish_seconds", "Time from the arrival of a publish to its confirmation.", "topic"
 )
 
 TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, PUBLISH)
@@ -94,32 +100,34 @@ TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, PUBLISH)
 
 MESSAGES = _gauge(
     "subscription_messages",
-    "Messages by state: ready, delayed, leased, or dead (dead-lettered and still stored).",
+    "Messages by state: ready, delayed, leased or dead (dead-lettered and still stored).",
     "subscription",
     "state",
 )
-LAG = _gauge("subscription_lag_messages", "Messages that are not finished.", "subscription")
+LAG = _gauge("subscription_lag_messages", "Messages that are not acknowledged yet.", "subscription")
 OLDEST_AGE = _gauge(
     "subscription_oldest_age_seconds",
-    "Age of the oldest message that is not finished; 0 if all are.",
+    "Age of the oldest unacknowledged message; 0 if there is none.",
     "subscription",
 )
-DELIVERED = _counter("subscription_delivered_messages", "Deliveries.", "subscription")
+DELIVERED = _counter("subscription_delivered_messages", "Messages delivered.", "subscription")
 DELIVERED_BYTES = _counter("subscription_delivered_bytes", "Bytes delivered.", "subscription")
 REDELIVERED = _counter(
-    "subscription_redelivered_messages", "Deliveries that were not the first.", "subscription"
+    "subscription_redelivered_messages", "Messages delivered again.", "subscription"
 )
 ACKED = _counter("subscription_acked_messages", "Messages acknowledged.", "subscription")
-NACKED = _counter("subscription_nacked_messages", "Messages given back.", "subscription")
+NACKED = _counter(
+    "subscription_nacked_messages", "Messages rejected by consumers (nack).", "subscription"
+)
 DEAD_LETTERED = _counter(
-    "subscription_dead_lettered_messages", "Messages sent to the dead letters.", "subscription"
+    "subscription_dead_lettered_messages", "Messages dead-lettered.", "subscription"
 )
 REBALANCES = _counter(
-    "subscription_rebalances", "Times that partitions changed hands in a group.", "subscription"
+    "subscription_rebalances", "Rebalances of the consumer group.", "subscription"
 )
 TIME_IN_QUEUE = _histogram(
     "subscription_time_in_queue_seconds",
-    "From when a message was stored to its acknowledgement.",
+    "Time from storing a message to its acknowledgement.",
     "subscription",
 )
 
@@ -140,16 +148,16 @@ SUBSCRIPTION = (
 # ------------------------------------------------------------------ the cluster
 
 REPLICATION_LAG = _gauge(
-    "replication_lag_messages", "How far the slowest replica of a topic is behind.", "topic"
+    "replication_lag_messages", "Messages that the slowest replica of a topic is behind.", "topic"
 )
 IN_SYNC = _gauge(
-    "replicas_in_sync", "Replicas in sync, of the partition of a topic with the fewest.", "topic"
+    "replicas_in_sync", "In-sync replicas of a topic's partition that has the fewest.", "topic"
 )
 REPLICAS_MISSING = _gauge(
     "replicas_missing", "Replicas that are not in sync, over all partitions of a topic.", "topic"
 )
-LEADER_CHANGES = _counter("leader_changes", "Times that a partition got another leader.", "topic")
-NODES_DOWN = _gauge("nodes_down", "Nodes of the cluster that are known and do not answer.")
+LEADER_CHANGES = _counter("leader_changes", "Leader changes of partitions.", "topic")
+NODES_DOWN = _gauge("nodes_down", "Nodes of the cluster that are down.")
 
 CLUSTER = (REPLICATION_LAG, IN_SYNC, REPLICAS_MISSING, LEADER_CHANGES, NODES_DOWN)
 

@@ -1,4 +1,4 @@
-"""The reference page of the figures, made from their definitions: ``python -m quiver.metrics.page``."""
+"""The reference page of the metrics, made from their definitions: ``python -m quiver.metrics.page``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from quiver.metrics.definitions import GROUPS, Definition
 from quiver.metrics.traffic import OTHERS
 
 _PAGE = f"""\
-# Figures of a node
+# Metrics of a node
 
-`GET /metrics` answers with these in the text format of Prometheus. With authentication the token needs
-`consume:cluster:*`. What is answered may be a second or two old: however many ask, the node looks once.
+`GET /metrics` serves these metrics in the Prometheus text format. With authentication, the token needs
+`consume:cluster:*`. Values may be up to two seconds old, because all scrapes share one sample.
 
-Each name below carries its unit. The first `metrics.names_max` topics, and as many subscriptions, are
-shown one by one for as long as they exist; all others together as `{OTHERS}`, added up, or as the oldest of
-them for an age. A histogram of which nothing was seen is left out. A queue's subscription has the queue's
-name. Figures about the cluster appear once there is one. Beside these there are the usual figures of the
-process, such as `process_resident_memory_bytes`, `process_cpu_seconds_total` and `process_open_fds`.
+Each name ends in its unit. The first `metrics.names_max` topics, and as many subscriptions, have metrics of
+their own while they exist. All others share the label `{OTHERS}`: their sum, or for an age the oldest. A
+histogram without values is left out. The subscription of a queue has the queue's name. Metrics of the
+cluster appear only in a cluster. The usual metrics of the process are there too, such as
+`process_resident_memory_bytes`, `process_cpu_seconds_total` and `process_open_fds`.
 """
 
 

@@ -110,7 +110,7 @@ async def test_a_webhook_that_fails_is_called_again(tmp_path: Path) -> None:
 
 @edge_test
 async def test_a_webhook_goes_only_where_the_node_allows(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match=r"may not go to 'example\.com'"):
+    with pytest.raises(InvalidSetting, match=r"does not allow webhooks to 'example\.com'"):
         async with watched(tmp_path, webhook="http://example.com/"):
             pass
 
