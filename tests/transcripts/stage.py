@@ -100,7 +100,7 @@ class Stage:
 
     def do_publish(self, options: Options) -> Iterable[str]:
         rows = int(options.pop("count", "1"))
-        base = self.machine.observed_to
+        base = self.machine.state.observed_to
         column = {name: _spread(options.pop(name), rows) for name in list(options)}
         self._mark(base, column)
         arrival = Arrival(
@@ -110,7 +110,7 @@ class Stage:
             **{_COLUMNS[name]: self._column(name, values) for name, values in column.items()},
         )
         self.arrivals.append(arrival)
-        self.machine.observe(arrival)
+        self.machine.state.observe(arrival)
         yield f"offsets {_ranges(range(base, base + rows))}"
 
     def _column(self, name: str, values: list[str | None]) -> Any:
@@ -211,7 +211,9 @@ class Stage:
 
     def do_bury(self, options: Options) -> Iterable[str]:
         chosen = options.pop("offsets", None)
-        offsets = self.machine.dead_letter_pending.copy() if chosen is None else _offsets(chosen)
+        offsets = (
+            self.machine.view.dead_letter_pending.copy() if chosen is None else _offsets(chosen)
+        )
         return self._done(self.machine.dead_lettered(offsets))
 
     def do_seek(self, options: Options) -> Iterable[str]:
@@ -220,8 +222,8 @@ class Stage:
 
     def _observe(self, machine: DeliveryMachine) -> None:
         for arrival in self.arrivals:
-            if machine.observed_to < arrival.next_offset:
-                machine.observe(arrival)
+            if machine.state.observed_to < arrival.next_offset:
+                machine.state.observe(arrival)
 
     # ------------------------------------------------------------------ time and restarts
 
@@ -231,7 +233,7 @@ class Stage:
         yield from self._done(self.machine.tick(self.now))
 
     def do_save(self, options: Options) -> Iterable[str]:
-        self.saved = encode_snapshot(self.machine.snapshot()), len(self.records)
+        self.saved = encode_snapshot(self.machine.state.snapshot()), len(self.records)
         yield "ok"
 
     def do_restart(self, options: Options) -> Iterable[str]:
@@ -239,14 +241,17 @@ class Stage:
         if self.saved is not None:
             snapshot = decode_snapshot(self.saved[0])
             assert snapshot is not None
-            machine.restore(snapshot)
+            machine.state.restore(snapshot)
             records = records[self.saved[1] :]
         for arrival in self.arrivals:
-            if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
-                machine.learn(arrival)
+            if (
+                machine.state.keys_from is not None
+                and machine.state.keys_from < arrival.next_offset
+            ):
+                machine.state.learn(arrival)
         for record in records:
             self._observe(machine)
-            machine.apply(record)
+            machine.state.apply(record)
         self._observe(machine)
         self.machine = machine
         yield f"records applied: {len(records)}"
@@ -256,13 +261,13 @@ class Stage:
 
     def do_state(self, options: Options) -> Iterable[str]:
         machine = self.machine
-        event = machine.next_event()
+        event = machine.view.next_event()
         yield (
-            f"floor {machine.floor}, end {machine.observed_to}, "
+            f"floor {machine.view.floor}, end {machine.state.observed_to}, "
             f"next event {'never' if event is None else _clock(event)}"
         )
-        places = range(machine.observed_to)
-        by_state = sorted((machine.state_of(Offset(place)), place) for place in places)
+        places = range(machine.state.observed_to)
+        by_state = sorted((machine.view.state_of(Offset(place)), place) for place in places)
         for state, group in groupby(by_state, key=lambda pair: pair[0]):
             yield f"{state} {_ranges(place for _, place in group)}"
 

@@ -80,6 +80,7 @@ class PartitionDelivery:
         self.partition = partition
         self.state = state
         self.machine = state.machines[subscription]
+        self.view = self.machine.view
         self._subscription = subscription
         self._clock = clock
         self._lease_ids = lease_ids
@@ -110,7 +111,7 @@ class PartitionDelivery:
         A log that ``may_lack`` messages that were committed once is passed where it ends.
         """
         end = min(offset, self.state.data.next_offset) if may_lack else offset
-        if not self.is_its_turn or not self.machine.has_passed(end):
+        if not self.is_its_turn or not self.view.has_passed(end):
             return False
         if offset not in self._passed:
             self._passed[offset] = self.state.underway() if end else None
@@ -134,7 +135,7 @@ class PartitionDelivery:
         ``among``: only of these, as far as they are ready.
         """
         machine = self.machine
-        if among is None and machine.ready_count < limit and self.is_open:
+        if among is None and self.view.ready_count < limit and self.is_open:
             await self.state.catch_up(machine, limit)
         if not self.is_open:
             return None
@@ -146,7 +147,7 @@ class PartitionDelivery:
             visibility_us=visibility_us,
             among=among,
         )
-        waits = machine.settings.guarantee is not Guarantee.AT_LEAST_ONCE
+        waits = machine.state.settings.guarantee is not Guarantee.AT_LEAST_ONCE
         stored = self._commit(records, at_leisure=not waits)
         if taken is None:
             return None
@@ -170,13 +171,13 @@ class PartitionDelivery:
             for count, offsets in taken.deliveries.items():
                 if count > 1:
                     counts.redelivered += offsets.intersection_cardinality(taken.offsets)
-        if self.machine.settings.guarantee is Guarantee.AT_MOST_ONCE:
+        if self.machine.state.settings.guarantee is Guarantee.AT_MOST_ONCE:
             self._count_time(taken.offsets)
 
     def _count_time(self, offsets: BitMap64) -> None:
         """How long these messages were in the queue until now, batch by batch."""
         now, distribution = self._clock.time_us(), self._counts.time_in_queue
-        for time, count in self.machine.published.split(offsets):
+        for time, count in self.view.published.split(offsets):
             distribution.add(max(0, now - time) / 1e6, count)
 
     def requeue(self, lease_id: int, offsets: BitMap64) -> None:
@@ -276,7 +277,7 @@ class PartitionDelivery:
         self, lease_id: int, offsets: BitMap64
     ) -> tuple[BitMap64, asyncio.Future[None] | None]:
         """Like ``requeue``, for a consumer that says so itself."""
-        held = self.machine.held(lease_id, offsets)
+        held = self.view.held(lease_id, offsets)
         return held, self._commit(self.machine.requeue(lease_id, held, self._clock.time_us()))
 
     def extend(
@@ -300,9 +301,8 @@ class PartitionDelivery:
 
     async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> PeekedBatch | None:
         """The first pending messages in these states, as they are now."""
-        machine = self.machine
-        await self.state.catch_up(machine, limit)
-        pending = {state: machine.in_state(state) for state in states}
+        await self.state.catch_up(self.machine, limit)
+        pending = {state: self.view.in_state(state) for state in states}
         chosen = lowest(BitMap64.union(BitMap64(), *pending.values()), limit)
         entries, kept, _ = await self.fetch(chosen, bytes_max)
         if not kept:
@@ -313,7 +313,7 @@ class PartitionDelivery:
             self.partition,
             kept,
             {state: part & kept for state, part in pending.items()},
-            machine.deliveries_of(kept),
+            self.view.deliveries_of(kept),
             entries,
         )
 
@@ -321,7 +321,7 @@ class PartitionDelivery:
         """Finish what is pending, all or what matches; how many, and when that is durable."""
         machine, end = self.machine, self.state.data.next_offset
         if condition is None:
-            count = machine.pending_count + end - machine.observed_to
+            count = self.view.pending_count + end - self.view.observed_to
             return count, self._commit(machine.seek(end))
         await self.state.catch_up_to(machine, end)
         matching = await self.matching(condition, ("ready", "delayed", "leased"))
@@ -332,7 +332,7 @@ class PartitionDelivery:
     ) -> BitMap64:
         """The messages in these states that match; those that were looked at, no others."""
         found = BitMap64()
-        left = BitMap64.union(BitMap64(), *map(self.machine.in_state, states))
+        left = BitMap64.union(BitMap64(), *map(self.view.in_state, states))
         while left and (limit is None or len(found) < limit):
             for entry in await self._entries_from(left):
                 part = left & offset_range(entry.base_offset, entry.next_offset)
@@ -347,7 +347,7 @@ class PartitionDelivery:
     async def cancel(self, offsets: BitMap64) -> tuple[BitMap64, asyncio.Future[None] | None]:
         """Finish those of the messages that wait for their time; which, and when it is durable."""
         await self.state.catch_up_to(self.machine, Offset(offsets.max() + 1))
-        cancelled = offsets & self.machine.in_state("delayed")
+        cancelled = offsets & self.view.in_state("delayed")
         return cancelled, self._commit(self.machine.drop(cancelled))
 
     def tick(self) -> None:
@@ -367,7 +367,7 @@ class PartitionDelivery:
 
     def bury(self) -> None:
         """Start to store pending dead letters, unless that is under way."""
-        if self.machine.dead_letter_pending and self._burying is None and self.is_open:
+        if self.view.dead_letter_pending and self._burying is None and self.is_open:
             self._burying = asyncio.create_task(self._store_dead_letters())
 
     async def wait_idle(self) -> None:
@@ -385,10 +385,10 @@ class PartitionDelivery:
     async def _store_dead_letters(self) -> None:
         """Store pending dead letters in the dead-letter topic, then record that they are there."""
         try:
-            while self.machine.dead_letter_pending:
+            while self.view.dead_letter_pending:
                 if (underway := self.state.underway()) is not None:
                     await underway  # until then another leader may deliver them again
-                dead_letter_pending = self.machine.dead_letter_pending.copy()
+                dead_letter_pending = self.view.dead_letter_pending.copy()
                 missing = dead_letter_pending.copy()
                 entries: list[StoredBatch] = []
                 while missing and len(entries) < 100:

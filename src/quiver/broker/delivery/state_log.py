@@ -198,7 +198,7 @@ class DeliveryStateLog:
         """A subscription was altered."""
         machine = self.machines.get(subscription)
         if machine is not None:
-            machine.reconfigure(settings)
+            machine.state.reconfigure(settings)
 
     def forget(self, subscription: int) -> None:
         """A subscription was deleted."""
@@ -208,9 +208,9 @@ class DeliveryStateLog:
     def pass_over_lost(self, subscription: int) -> int:
         """Go on where the data begins now; how many pending messages were before that."""
         machine, start = self.machines[subscription], self.data.start_offset
-        if machine.floor >= start:
+        if machine.view.floor >= start:
             return 0
-        lost = machine.pending_below(start) + max(0, start - machine.observed_to)
+        lost = machine.view.pending_below(start) + max(0, start - machine.state.observed_to)
         records = machine.skip_to(start)
         if records:
             self.commit(subscription, records)
@@ -232,9 +232,10 @@ class DeliveryStateLog:
         """Tell every subscription that follows the tail of what was published; touches no disk."""
         for machine in self.machines.values():
             while (
-                machine.pending_count < _LOOK_AHEAD and machine.observed_to < self.data.next_offset
+                machine.view.pending_count < _LOOK_AHEAD
+                and machine.state.observed_to < self.data.next_offset
             ):
-                entries = self.data.read_tail(machine.observed_to, _READ_BYTES)
+                entries = self.data.read_tail(machine.state.observed_to, _READ_BYTES)
                 if not entries:
                     break
                 _observe(machine, entries)
@@ -242,22 +243,22 @@ class DeliveryStateLog:
     async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
         """Let a subscription that is behind learn of enough messages to deliver some."""
         while (
-            machine.ready_count < wanted
-            and machine.waiting_count < _LOOK_AHEAD
-            and machine.observed_to < self.data.next_offset
+            machine.view.ready_count < wanted
+            and machine.view.waiting_count < _LOOK_AHEAD
+            and machine.state.observed_to < self.data.next_offset
         ):
             await self._observe_more(machine, _CATCH_UP_BYTES)
 
     async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
         """Let a subscription learn of all messages below ``end``."""
-        while machine.observed_to < min(end, self.data.next_offset):
+        while machine.state.observed_to < min(end, self.data.next_offset):
             await self._observe_more(machine, _READ_BYTES)
             await asyncio.sleep(0)  # others have their turn
 
     async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
-        if machine.observed_to < self.data.start_offset:
+        if machine.state.observed_to < self.data.start_offset:
             machine.skip_to(self.data.start_offset)
-        _observe(machine, await self.data.read(machine.observed_to, bytes_max))
+        _observe(machine, await self.data.read(machine.state.observed_to, bytes_max))
 
     def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
         """The entry, or a slice of it if these offsets are not all that it has."""
@@ -279,9 +280,9 @@ class DeliveryStateLog:
         for number, machine in self.machines.items():
             saved = decode_snapshot(snapshot.machines.get(number, b""))
             if saved is not None:
-                machine.restore(saved)
-            if machine.observed_to > self.data.next_offset:
-                machine.forget_from(self.data.next_offset)
+                machine.state.restore(saved)
+            if machine.state.observed_to > self.data.next_offset:
+                machine.state.forget_from(self.data.next_offset)
                 lost = True
             await self._learn_keys(machine)
         lost |= await self._replay(snapshot.offset)
@@ -291,13 +292,13 @@ class DeliveryStateLog:
 
     async def _learn_keys(self, machine: DeliveryMachine) -> None:
         """Keys are not in a snapshot; they are read from the messages that are still pending."""
-        while machine.keys_from is not None:
-            if machine.keys_from < self.data.start_offset:
+        while machine.state.keys_from is not None:
+            if machine.state.keys_from < self.data.start_offset:
                 machine.skip_to(self.data.start_offset)
                 continue
-            for entry in await self.data.read(machine.keys_from, _READ_BYTES):
-                if machine.keys_from is not None:
-                    machine.learn(arrival_of(entry, with_keys=True))
+            for entry in await self.data.read(machine.state.keys_from, _READ_BYTES):
+                if machine.state.keys_from is not None:
+                    machine.state.learn(arrival_of(entry, with_keys=True))
 
     async def _replay(self, offset: Offset) -> bool:
         """Apply the records from ``offset`` on; whether some spoke of messages that are lost."""
@@ -317,7 +318,7 @@ class DeliveryStateLog:
 
     async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
         if isinstance(record, Sought):
-            machine.apply(msgspec.structs.replace(record, start=min(record.start, end)))
+            machine.state.apply(msgspec.structs.replace(record, start=min(record.start, end)))
             return record.start > end
         offsets = record.bitmap
         lost = bool(offsets) and offsets.max() >= end
@@ -326,12 +327,12 @@ class DeliveryStateLog:
             record = msgspec.structs.replace(record, offsets=offsets.serialize())
         if not offsets:
             return lost
-        while machine.observed_to <= offsets.max():
-            if machine.observed_to < self.data.start_offset:
+        while machine.state.observed_to <= offsets.max():
+            if machine.state.observed_to < self.data.start_offset:
                 machine.skip_to(self.data.start_offset)
                 continue
-            _observe(machine, await self.data.read(machine.observed_to, _READ_BYTES))
-        machine.apply(record)
+            _observe(machine, await self.data.read(machine.state.observed_to, _READ_BYTES))
+        machine.state.apply(record)
         return lost
 
     async def _try_to_snapshot(self) -> None:
@@ -348,7 +349,7 @@ class DeliveryStateLog:
         if self._is_ahead:
             return
         offset = self._log.staged_offset
-        machines = {number: machine.snapshot() for number, machine in self.machines.items()}
+        machines = {number: machine.state.snapshot() for number, machine in self.machines.items()}
         self._unsnapshotted_bytes = 0
         while self._log.next_offset < offset:
             if self._log.failure is not None:
@@ -374,24 +375,24 @@ class DeliveryStateLog:
 
 def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
     for entry in entries:
-        if entry.base_offset <= machine.observed_to < entry.next_offset:
+        if entry.base_offset <= machine.state.observed_to < entry.next_offset:
             arrival = arrival_of(
-                entry, with_keys=machine.wants_keys, fairness=machine.settings.fairness
+                entry, with_keys=machine.state.wants_keys, fairness=machine.state.settings.fairness
             )
             passed = _passed(machine, entry)
             if passed is not None:
                 arrival = msgspec.structs.replace(arrival, passed=passed)
-            machine.observe(arrival)
+            machine.state.observe(arrival)
 
 
 def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
     """Which of the messages are for this subscription; ``None``: all."""
     passed: Numbers | None = None
-    if machine.settings.filter is not None:
-        passed = _parsed(machine.settings.filter).mask(entry.record_batch())
+    if machine.state.settings.filter is not None:
+        passed = _parsed(machine.state.settings.filter).mask(entry.record_batch())
     if entry.columns & _TARGETED == _SUBSCRIPTION:
         target = entry.record_batch().column("origin_subscription")
-        mine = pc.equal(target, pa.scalar(machine.name, pa.string())).fill_null(True)
+        mine = pc.equal(target, pa.scalar(machine.state.name, pa.string())).fill_null(True)
         meant = mine.to_numpy(zero_copy_only=False)
         passed = meant if passed is None else passed & meant
     return passed

@@ -138,15 +138,15 @@ class Sampler:
         end = partition.log.next_offset
         for number, machine in list(partition.state.machines.items()):
             one = figures.setdefault(number, _Depths())
-            depth = machine.depth
-            begin = max(machine.observed_to, partition.log.start_offset)
+            view, depth = machine.view, machine.view.depth
+            begin = max(view.observed_to, partition.log.start_offset)
             unseen = max(0, end - begin)
             one.ready += depth.ready + unseen
             one.delayed += depth.delayed
             one.leased += depth.leased
             one.dead_letter_pending += depth.dead_letter_pending
             one.dead += depth.dead
-            oldest = machine.oldest_time
+            oldest = view.oldest_time
             one.saw(oldest)
             if oldest is None and unseen:
                 yield number, begin

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_range
+from quiver.broker.delivery.machine.view import DeliveryView
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.model.batch import StoredBatch
@@ -39,7 +39,7 @@ class DeadLetters:
         subscription: str,
         topic: TopicRecord,
         partition: int,
-        machine: DeliveryMachine,
+        view: DeliveryView,
         entries: list[StoredBatch],
         offsets: BitMap64,
     ) -> None:
@@ -47,7 +47,7 @@ class DeadLetters:
         target = await self._queue_for(destination)
         for entry in entries:
             chosen = offsets & offset_range(entry.base_offset, entry.next_offset)
-            letters = _letters(entry, chosen, subscription, topic, partition, machine)
+            letters = _letters(entry, chosen, subscription, topic, partition, view)
             await self._router.store(target, 0, letters)
 
 
@@ -57,12 +57,12 @@ def _letters(
     subscription: str,
     topic: TopicRecord,
     partition: int,
-    machine: DeliveryMachine,
+    view: DeliveryView,
 ) -> pa.RecordBatch:
     """The messages with what is to be known of them; their ids let a repeat be told from them."""
     places, count = offset_numbers(offsets), len(offsets)
     rows = entry.record_batch().take(pa.array(places - entry.base_offset))
-    first, last = machine.delivery_times(offsets)
+    first, last = view.delivery_times(offsets)
     each = [Offset(offset) for offset in offsets]
     origin = f"dead/{subscription}/{topic.number}/{partition}"
     columns = {name: rows.column(name) for name in _CARRIED if name in rows.schema.names}
@@ -73,10 +73,8 @@ def _letters(
         "origin_offset": pa.array(places),
         "origin_subscription": pa.repeat(pa.scalar(subscription, pa.string()), count),
         "origin_time": pa.repeat(pa.scalar(entry.append_time, TIMESTAMP), count),
-        "deliveries": pa.array([machine.deliveries(offset) for offset in each], pa.int32()),
-        "last_error": pa.array(
-            [machine.last_error(offset) or None for offset in each], pa.string()
-        ),
+        "deliveries": pa.array([view.deliveries(offset) for offset in each], pa.int32()),
+        "last_error": pa.array([view.last_error(offset) or None for offset in each], pa.string()),
         "first_delivery": pa.array([first.get(offset) for offset in each], TIMESTAMP),
         "last_delivery": pa.array([last.get(offset) for offset in each], TIMESTAMP),
     }

@@ -481,7 +481,7 @@ class SubscriptionDirectory:
         for record in self._catalog.on_topic(topic.name):
             delivery = (await self.get(record.name)).deliveries.get((topic.number, index))
             if delivery is not None:
-                found.append(status_of(record.name, delivery.machine, offset))
+                found.append(status_of(record.name, delivery.view, offset))
         return found
 
     # ------------------------------------------------------------------ keeping in time
@@ -516,7 +516,7 @@ class SubscriptionDirectory:
         if not records:
             return None
         state = await self._state(topic, index, await self._partitions.get(topic, index))
-        return min(state.machines[record.number].floor for record in records)
+        return min(state.machines[record.number].view.floor for record in records)
 
     async def pass_over_lost(self, topic: TopicRecord, index: int) -> int:
         """Let subscriptions go on where the log begins now; how many messages they never read."""
@@ -546,7 +546,7 @@ class SubscriptionDirectory:
             subscription=name,
             topic=self._topics.get(delivery.topic),
             partition=delivery.partition,
-            machine=delivery.machine,
+            view=delivery.view,
             entries=entries,
             offsets=dead,
         )
@@ -556,7 +556,7 @@ class SubscriptionDirectory:
             topic=delivery.topic,
             partition=delivery.partition,
             messages=len(dead),
-            error=delivery.machine.last_error(Offset(dead.min())) if dead else "",
+            error=delivery.view.last_error(Offset(dead.min())) if dead else "",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.view import DeliveryView
 from quiver.model.ids import Offset
 from quiver.protocol import Status
 
@@ -16,13 +16,13 @@ _WORDS = {
 }
 
 
-def status_of(subscription: str, machine: DeliveryMachine, offset: Offset) -> Status:
+def status_of(subscription: str, view: DeliveryView, offset: Offset) -> Status:
     """What was filtered out, expired or cancelled counts as acknowledged."""
-    lease = machine.holder(offset)
+    lease = view.holder(offset)
     return Status(
         subscription=subscription,
-        state=_WORDS[machine.state_of(offset)],
-        deliveries=machine.deliveries(offset),
+        state=_WORDS[view.state_of(offset)],
+        deliveries=view.deliveries(offset),
         consumer=None if lease is None else lease.consumer,
-        until_us=machine.due_of(offset) if lease is None else lease.deadline,
+        until_us=view.due_of(offset) if lease is None else lease.deadline,
     )

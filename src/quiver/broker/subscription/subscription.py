@@ -17,7 +17,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.lease_token import LeaseToken, TokenSigner
-from quiver.broker.delivery.machine.machine import Depth
+from quiver.broker.delivery.machine.view import Depth
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
@@ -107,21 +107,21 @@ class Subscription:
 
     @property
     def depth(self) -> Depth:
-        depths = [msgspec.structs.astuple(box.machine.depth) for box in self.deliveries.values()]
+        depths = [msgspec.structs.astuple(box.view.depth) for box in self.deliveries.values()]
         return Depth(*map(sum, zip(*depths, strict=True))) if depths else Depth(0, 0, 0, 0, 0)
 
     @property
     def unseen(self) -> int:
         """Messages that are stored and have not been looked at."""
         boxes = self.deliveries.values()
-        return sum(box.state.data.next_offset - box.machine.observed_to for box in boxes)
+        return sum(box.state.data.next_offset - box.view.observed_to for box in boxes)
 
     @property
     def consumers(self) -> list[str]:
         """Who holds messages or waits for some; of many, some."""
         found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
         for delivery in self.deliveries.values():
-            found |= delivery.machine.consumers
+            found |= delivery.view.consumers
         return sorted(found)[:CONSUMERS_MAX]
 
     # ------------------------------------------------------------------ receiving
@@ -250,9 +250,9 @@ class Subscription:
             self.membership.tick()
         now = self._clock.time_us()
         for delivery in self._order:
-            event = delivery.machine.next_event()
+            event = delivery.view.next_event()
             if delivery.is_open and (
-                delivery.machine.dead_letter_pending or (event is not None and event <= now)
+                delivery.view.dead_letter_pending or (event is not None and event <= now)
             ):
                 delivery.tick()
         if self._waiters and self._has_ready():
@@ -260,7 +260,7 @@ class Subscription:
 
     def _until_next_event(self) -> float:
         now = self._clock.time_us()
-        events = [box.machine.next_event() for box in self._order]
+        events = [box.view.next_event() for box in self._order]
         soonest = min((event for event in events if event is not None), default=None)
         if soonest is None:
             return WAIT_S_MAX
@@ -271,7 +271,7 @@ class Subscription:
     ) -> bool:
         """Whether something could be delivered, to this consumer if one is named."""
         may_take = self._may_take(consumer, partitions)
-        return any(box.machine.ready_count for box in self._order if box.is_open and may_take(box))
+        return any(box.view.ready_count for box in self._order if box.is_open and may_take(box))
 
     def _lapses_soon(self, portions: list[Portion]) -> bool:
         """Whether those who wait might sleep through the end of these leases."""
@@ -359,7 +359,7 @@ class Subscription:
     async def wait_for_dead_letters(self) -> None:
         """Wait until what failed too often is among the dead letters, as far as it can be now."""
         for delivery in list(self.deliveries.values()):
-            if delivery.machine.dead_letter_pending:
+            if delivery.view.dead_letter_pending:
                 await delivery.wait_idle()
 
     async def return_unread(self, settlements: Iterable[Settlement]) -> list[Settlement]:

@@ -167,19 +167,19 @@ async def read_state(
     partitions: list[protocol.PartitionDeliveries] = []
     buffers: list[Bytes] = []
     for delivery in subscription.deliveries.values():
-        machine = delivery.machine
-        await delivery.state.catch_up_to(machine, delivery.state.data.next_offset)
-        states = {state: machine.in_state(state) for state in PEEKED_STATES}
-        states["dead"] = machine.dead_letter_pending.copy()
+        view = delivery.view
+        await delivery.state.catch_up_to(delivery.machine, delivery.state.data.next_offset)
+        states = {state: view.in_state(state) for state in PEEKED_STATES}
+        states["dead"] = view.dead_letter_pending.copy()
         pending = BitMap64.union(BitMap64(), *states.values())
         of_states = {state: part.serialize() for state, part in states.items() if part}
-        counts = {count: part.serialize() for count, part in machine.deliveries_of(pending).items()}
+        counts = {count: part.serialize() for count, part in view.deliveries_of(pending).items()}
         partitions.append(
             protocol.PartitionDeliveries(
                 topic=delivery.topic,
                 topic_number=delivery.topic_number,
                 partition=delivery.partition,
-                next_offset=machine.observed_to,
+                next_offset=view.observed_to,
                 states={state: len(data) for state, data in of_states.items()},
                 deliveries={count: len(data) for count, data in counts.items()},
             )

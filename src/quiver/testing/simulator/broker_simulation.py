@@ -317,10 +317,10 @@ class BrokerSimulation(_Simulation):
                 if node is None or led is None or led.state is None:
                     return f"{known} is not open to {name}"
                 machine = led.state.machines.get(node.broker.subscriptions.find(name).number)
-                if machine is None or machine.observed_to < led.log.next_offset:
+                if machine is None or machine.view.observed_to < led.log.next_offset:
                     return f"{name} has not looked at all of {known}"
-                if machine.pending_count:
-                    return f"{name} has pending messages of {known}: {machine.depth}"
+                if machine.view.pending_count:
+                    return f"{name} has pending messages of {known}: {machine.view.depth}"
                 ends[_logical(known)] = led.log.next_offset
         self.history.drained_to = ends
         return None

@@ -199,7 +199,7 @@ async def _open_state_kept(self: Partition, blank: dict[int, DeliveryMachine]) -
     state = await _open_state(self, blank)
     by_folder = _known.setdefault(self._clock, {})
     for number, machine in by_folder.get(self.folder, {}).items():
-        if machine.observed_to <= self.log.next_offset:
+        if machine.view.observed_to <= self.log.next_offset:
             state.machines[number] = machine
     by_folder[self.folder] = state.machines
     return state

@@ -45,7 +45,7 @@ def arrival(
 
 
 def publish(machine: DeliveryMachine, count: int, **columns: Any) -> None:
-    machine.observe(arrival(machine.observed_to, count, **columns))
+    machine.state.observe(arrival(machine.state.observed_to, count, **columns))
 
 
 def take(machine: DeliveryMachine, limit: int, at: float = 0, lease: int = 1) -> list[int]:

@@ -118,7 +118,7 @@ class World:
         partition, state = await self.open()
         for number, machine in state.machines.items():
             await state.catch_up(machine, 1000)
-            standing = {o: machine.state_of(Offset(o)) for o in range(self.published)}
+            standing = {o: machine.view.state_of(Offset(o)) for o in range(self.published)}
             assert all(standing[o] == "finished" for o in self.acked[number])
             lost = {o for o, where in standing.items() if where == "finished"} - self.tried[number]
             assert not lost, f"subscription {number} never saw {lost}"
@@ -166,12 +166,12 @@ async def test_opening_reads_the_snapshot_and_the_records_since() -> None:
     await state._snapshot()
     assert state._log.start_offset == state._log.next_offset, "records before a snapshot are gone"
     await world.work(state, 1, 5)
-    before = state.machines[1].depth
+    before = state.machines[1].view.depth
     world.disk.kill()
     partition, state = await world.open()
     assert state._log.start_offset < state._log.next_offset
-    assert state.machines[1].depth == before
-    assert state.machines[1].deliveries(Offset(8)) == 1
+    assert state.machines[1].view.depth == before
+    assert state.machines[1].view.deliveries(Offset(8)) == 1
     await partition.close()
 
 
@@ -202,7 +202,7 @@ async def test_a_damaged_snapshot_is_not_believed() -> None:
     world.disk.flip_bit(f"{FOLDER}/state/{SNAPSHOT}", 9, 1)
     partition, state = await world.open()
     await state.catch_up(state.machines[1], 5)
-    assert state.machines[1].depth.ready == 5, "messages come again rather than get lost"
+    assert state.machines[1].view.depth.ready == 5, "messages come again rather than get lost"
     await partition.close()
 
 
@@ -231,12 +231,12 @@ async def test_records_of_lost_messages_do_not_touch_those_that_take_their_offse
         machine = state.machines[1]
         await state.catch_up(machine, 100)
         fresh = range(end, partition.log.next_offset)
-        assert {machine.state_of(Offset(offset)) for offset in fresh} == {"ready"}
-        assert {machine.deliveries(Offset(offset)) for offset in fresh} == {0}
+        assert {machine.view.state_of(Offset(offset)) for offset in fresh} == {"ready"}
+        assert {machine.view.deliveries(Offset(offset)) for offset in fresh} == {0}
         world.disk.kill()
         partition, state = await world.open()
         await state.catch_up(state.machines[1], 100)
-        assert {state.machines[1].state_of(Offset(offset)) for offset in fresh} == {"ready"}
+        assert {state.machines[1].view.state_of(Offset(offset)) for offset in fresh} == {"ready"}
         await partition.close()
     assert lost, "some of these crashes lose messages"
 

@@ -76,7 +76,7 @@ def work_off(machine: DeliveryMachine, now: Microseconds, lease_id: int) -> None
         machine.nack(lease_id, BitMap64(place for place in taken.offsets if place % 50 == 0), now)
         machine.extend(lease_id, taken.offsets, Microseconds(now + 7200 * SECOND))
         machine.ack(lease_id, taken.offsets)
-        machine.dead_lettered(machine.dead_letter_pending.copy())
+        machine.dead_lettered(machine.view.dead_letter_pending.copy())
 
 
 @pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
@@ -89,19 +89,19 @@ def test_a_million_messages_come_and_go_and_leave_nothing_behind(ordering: Order
     publish(machine, 1, key=[b"stuck"], priority=9)
     assert take(machine, 1, lease=1) == [0]
     now, largest, leases = 0, 0, count(2)
-    while machine.observed_to < 1_000_000 or machine.pending_count > 1:
+    while machine.state.observed_to < 1_000_000 or machine.view.pending_count > 1:
         now += SECOND
-        if machine.observed_to < 1_000_000:
-            machine.observe(batch_of_everything(machine.observed_to, 5000, now, random))
+        if machine.state.observed_to < 1_000_000:
+            machine.state.observe(batch_of_everything(machine.state.observed_to, 5000, now, random))
         machine.tick(Microseconds(now))
-        while machine.ready_count:
+        while machine.view.ready_count:
             work_off(machine, Microseconds(now), next(leases))
         if now % (50 * SECOND) == 0:
             largest = max(largest, size_bytes(machine))
-    assert machine.floor == 0
+    assert machine.view.floor == 0
     assert largest < 4_000_000
     machine.ack(1, offsets(0))
-    machine.skip_to(machine.observed_to)
+    machine.skip_to(machine.state.observed_to)
     assert size_bytes(machine) < EMPTY_BYTES
 
 
@@ -113,7 +113,7 @@ def test_leases_that_are_settled_early_leave_no_deadline_behind() -> None:
         taken = take(machine, 1, lease=lease)
         machine.extend(lease, offsets(*taken), seconds(50_000))
         machine.ack(lease, offsets(*taken))
-    table: LeaseTable = machine._leases
+    table: LeaseTable = machine.state.leases
     assert len(table._deadlines) < 200
 
 
@@ -125,7 +125,7 @@ def test_messages_that_expire_in_line_behind_a_slow_one_are_forgotten() -> None:
     for now in range(100):
         publish(machine, 1000, at=now, key=[b"a"] * 1000, expires=[now + 1.0] * 1000)
         machine.tick(seconds(now + 1))
-    assert machine.pending_count == 1
+    assert machine.view.pending_count == 1
     assert size_bytes(machine) < EMPTY_BYTES
     publish(machine, 1, key=[b"a"])
     machine.ack(1, offsets(0))

@@ -181,7 +181,7 @@ class LiveMachine(RuleBasedStateMachine):
                 self.stored[stored.offset] = dataclasses.replace(stored)
             self.model.publish(stored)
         self.arrivals.append(arrival)
-        self.machine.observe(arrival)
+        self.machine.state.observe(arrival)
 
     def as_stored(self, message: Published, columns: set[str]) -> Message | None:
         stored = Message(self.model.end, self.append_time)
@@ -232,14 +232,16 @@ class LiveMachine(RuleBasedStateMachine):
         end = Offset(max(base, self.log_start))
         del self.arrivals[-batches:]
         self.model.forget_from(end)
-        self.machine.forget_from(end)
+        self.machine.state.forget_from(end)
         self.delivered = {offset for offset in self.delivered if offset < end}
         self.first_of_key = {key: at for key, at in self.first_of_key.items() if at < end}
         self.stored = {place: one for place, one in self.stored.items() if place < end}
         self.floor = min(self.floor, end)
 
     def store_dead_letters(self, chosen: list[int] | None) -> None:
-        offsets = set(self.machine.dead_letter_pending) if chosen is None else self.offsets(chosen)
+        offsets = (
+            set(self.machine.view.dead_letter_pending) if chosen is None else self.offsets(chosen)
+        )
         self.model.dead_letter(offsets)
         self.records += self.machine.dead_lettered(BitMap64(offsets))
 
@@ -324,7 +326,7 @@ class LiveMachine(RuleBasedStateMachine):
         self.set_clock(self.now + seconds * SECOND_US)
 
     def tick(self, asleep: bool) -> None:
-        event = self.machine.next_event()
+        event = self.machine.view.next_event()
         if asleep and event is not None:
             self.set_clock(max(self.now, event))
         self.do_what_is_due()
@@ -332,7 +334,7 @@ class LiveMachine(RuleBasedStateMachine):
     def do_what_is_due(self) -> None:
         self.model.tick(self.now)
         self.records += self.machine.tick(self.now)
-        event = self.machine.next_event()
+        event = self.machine.view.next_event()
         assert event is None or event > self.now, "a tick leaves nothing due"
 
     def set_clock(self, now: int) -> None:
@@ -365,46 +367,53 @@ class LiveMachine(RuleBasedStateMachine):
         if saved is not None:
             snapshot = decode_snapshot(saved.data)
             assert snapshot is not None
-            machine.restore(snapshot)
+            machine.state.restore(snapshot)
             records = records[saved.records :]
         machine.skip_to(self.log_start)
-        machine.forget_from(Offset(self.model.end))
+        machine.state.forget_from(Offset(self.model.end))
         for arrival in self.arrivals:
-            if machine.keys_from is not None and machine.keys_from < arrival.next_offset:
-                machine.learn(arrival)
+            if (
+                machine.state.keys_from is not None
+                and machine.state.keys_from < arrival.next_offset
+            ):
+                machine.state.learn(arrival)
         for record in decode_entries(encode_entries([StateEntry(7, records)]))[0].records:
             if isinstance(record, Sought):
-                machine.apply(replace(record, start=min(record.start, Offset(self.model.end))))
+                machine.state.apply(
+                    replace(record, start=min(record.start, Offset(self.model.end)))
+                )
                 machine.skip_to(self.log_start)
                 continue
             left = record.bitmap
             left.remove_range(self.model.end, 1 << 40)
             if left:
                 self.observe_up_to(machine, self.model.end if at_once else left.max() + 1)
-                machine.apply(replace(record, offsets=left.serialize()))
+                machine.state.apply(replace(record, offsets=left.serialize()))
         self.observe_up_to(machine, self.model.end)
         return machine
 
     def observe_up_to(self, machine: DeliveryMachine, end: int) -> None:
         for arrival in self.arrivals:
-            if machine.observed_to < min(end, arrival.next_offset):
-                machine.observe(arrival)
+            if machine.state.observed_to < min(end, arrival.next_offset):
+                machine.state.observe(arrival)
 
     def snapshot(self) -> Saved:
-        return Saved(encode_snapshot(self.machine.snapshot()), len(self.records))
+        return Saved(encode_snapshot(self.machine.state.snapshot()), len(self.records))
 
     # ------------------------------------------------------------------ what always holds
 
     @invariant()
     def agrees_with_the_model(self) -> None:
         machine, model = self.machine, self.model
-        assert machine.observed_to == model.end
+        assert machine.state.observed_to == model.end
         for offset in range(self.log_start, model.end):
             message = model.messages.get(offset)
-            assert machine.state_of(Offset(offset)) == (message.state if message else "finished")
-            assert machine.deliveries(Offset(offset)) == (message.deliveries if message else 0)
-            assert machine.last_error(Offset(offset)) == (message.error if message else "")
-            holder = machine.holder(Offset(offset))
+            assert machine.view.state_of(Offset(offset)) == (
+                message.state if message else "finished"
+            )
+            assert machine.view.deliveries(Offset(offset)) == (message.deliveries if message else 0)
+            assert machine.view.last_error(Offset(offset)) == (message.error if message else "")
+            holder = machine.view.holder(Offset(offset))
             if message is not None and message.state == "leased":
                 assert holder is not None
                 assert (holder.id, holder.consumer) == (message.lease_id, message.consumer)
@@ -415,21 +424,21 @@ class LiveMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_right(self) -> None:
         machine, model = self.machine, self.model
-        depth = machine.depth
+        depth = machine.view.depth
         for state in ("ready", "delayed", "leased", "dead_letter_pending", "dead"):
             assert getattr(depth, state) == len(model.of_state(state))
-        assert machine.pending_count == len(model.unfinished)
-        assert machine.ready_count == len(model.deliverable())
+        assert machine.view.pending_count == len(model.unfinished)
+        assert machine.view.ready_count == len(model.deliverable())
 
     @invariant()
     def the_floor_is_right_and_never_falls(self) -> None:
-        assert self.machine.floor == self.model.floor
-        assert self.machine.floor >= self.floor
-        self.floor = self.machine.floor
+        assert self.machine.view.floor == self.model.floor
+        assert self.machine.view.floor >= self.floor
+        self.floor = self.machine.view.floor
 
     @invariant()
     def nothing_is_due_before_the_next_event(self) -> None:
-        event, expected = self.machine.next_event(), self.model.next_event()
+        event, expected = self.machine.view.next_event(), self.model.next_event()
         assert expected is None or (event is not None and event <= expected)
 
     # ------------------------------------------------------------------ choosing
@@ -472,7 +481,7 @@ def arrival_of(
 
 def facts(machine: DeliveryMachine) -> dict[str, Any]:
     """Everything that decides what the machine does next."""
-    state = machine.snapshot()
+    state = machine.state.snapshot()
     return {
         "observed_to": state.observed_to,
         "start": state.start,
@@ -483,7 +492,7 @@ def facts(machine: DeliveryMachine) -> dict[str, Any]:
             state.dead_letter_pending,
             state.dead,
         ),
-        "ready_count": machine.ready_count,
+        "ready_count": machine.view.ready_count,
         "priorities": state.priorities,
         "attempts": state.attempts,
         "errors": state.errors,

@@ -50,7 +50,7 @@ def test_what_expires_and_lapses_in_the_same_moment_is_finished_not_condemned() 
     publish(machine, 1, expires=[10])
     take(machine, 1)
     assert kinds(machine.tick(seconds(10))) == [Finished]
-    assert machine.floor == 1
+    assert machine.view.floor == 1
 
 
 def test_what_was_condemned_does_not_expire_any_more() -> None:
@@ -59,7 +59,7 @@ def test_what_was_condemned_does_not_expire_any_more() -> None:
     take(machine, 1)
     machine.nack(1, offsets(0), seconds(1))
     assert machine.tick(seconds(10)) == []
-    assert machine.state_of(Offset(0)) == "dead_letter_pending"
+    assert machine.view.state_of(Offset(0)) == "dead_letter_pending"
 
 
 # ---------------------------------------------------------------------- delays and retries
@@ -76,7 +76,7 @@ def test_a_retry_after_a_restart_rests_for_as_long_as_the_last_failure_says() ->
     again = subscription(backoff=Backoff(min=50))
     publish(again, 1)
     for record in records:
-        again.apply(record)
+        again.state.apply(record)
     assert take(again, 1, at=149) == []
     assert take(again, 1, at=150) == [0]
 
@@ -86,7 +86,7 @@ def test_what_is_cancelled_while_it_is_delayed_never_comes_due() -> None:
     publish(machine, 2, delay=[10, 10])
     machine.drop(offsets(0))
     assert take(machine, 2, at=10) == [1]
-    assert machine.next_event() is not None
+    assert machine.view.next_event() is not None
 
 
 def test_a_delivery_that_does_not_count_leaves_no_attempt_behind() -> None:
@@ -94,7 +94,7 @@ def test_a_delivery_that_does_not_count_leaves_no_attempt_behind() -> None:
     publish(machine, 1)
     take(machine, 1)
     assert kinds(machine.release("ann", seconds(0))) == [Returned]
-    assert machine.deliveries(Offset(0)) == 0
+    assert machine.view.deliveries(Offset(0)) == 0
     assert take(machine, 1, lease=2) == [0]
     assert kinds(machine.nack(2, offsets(0), seconds(0))[1]) == [DeadLetterPending]
 
@@ -114,7 +114,7 @@ def test_an_extension_into_the_past_lets_the_message_lapse() -> None:
     take(machine, 2, at=10)
     machine.extend(1, offsets(0), seconds(5))
     assert kinds(machine.tick(seconds(10))) == [Returned]
-    assert machine.state_of(Offset(1)) == "leased"
+    assert machine.view.state_of(Offset(1)) == "leased"
 
 
 def test_extending_there_and_back_lets_a_message_lapse_once() -> None:
@@ -124,8 +124,8 @@ def test_extending_there_and_back_lets_a_message_lapse_once() -> None:
     for deadline in (60, 30, 60, 30):
         machine.extend(1, offsets(0), seconds(deadline))
     assert kinds(machine.tick(seconds(30))) == [Returned]
-    assert machine.deliveries(Offset(0)) == 1
-    assert machine.next_event() is None
+    assert machine.view.deliveries(Offset(0)) == 1
+    assert machine.view.next_event() is None
 
 
 def test_a_forged_lease_settles_nothing() -> None:
@@ -137,7 +137,7 @@ def test_a_forged_lease_settles_nothing() -> None:
         assert machine.nack(forged, offsets(0), seconds(0)) == (offsets(), [])
         assert machine.extend(forged, offsets(0), seconds(0)) == (offsets(), [])
         assert machine.requeue(forged, offsets(0), seconds(0)) == []
-    assert machine.state_of(Offset(0)) == "leased"
+    assert machine.view.state_of(Offset(0)) == "leased"
 
 
 def test_what_a_consumer_was_given_does_not_change_when_it_settles_some_of_it() -> None:
@@ -189,7 +189,7 @@ def test_a_free_key_is_found_behind_any_number_of_messages_that_wait() -> None:
     publish(machine, 30_000, key=[b"slow"] * 30_000)
     assert take(machine, 10) == [0]
     publish(machine, 1, key=[b"free"])
-    assert machine.ready_count == 1
+    assert machine.view.ready_count == 1
     assert take(machine, 10, lease=2) == [30_000]
 
 
@@ -232,7 +232,7 @@ def test_two_of_a_key_that_were_taken_before_there_was_an_order_do_no_harm() -> 
     ordered = subscription(ordering=Ordering.KEY)
     publish(ordered, 3, key=[b"a"] * 3)
     for record in records:
-        ordered.apply(record)
+        ordered.state.apply(record)
     assert take(ordered, 9, lease=2) == []
     ordered.ack(1, offsets(0, 1))
     assert take(ordered, 9, lease=3) == [2]
@@ -248,7 +248,7 @@ def test_what_the_log_no_longer_has_is_finished_whoever_has_it() -> None:
     machine.nack(1, offsets(0), seconds(0))
     records = machine.skip_to(Offset(4))
     assert sum(len(record.bitmap) for record in records) == 4
-    assert machine.floor == 4
+    assert machine.view.floor == 4
     assert machine.tick(seconds(100)) == []
 
 
@@ -257,9 +257,9 @@ def test_old_records_of_what_the_log_no_longer_has_change_nothing() -> None:
     publish(machine, 2)
     machine.skip_to(Offset(1))
     data = offsets(0).serialize()
-    machine.apply(Leased(data, 1, "ann", seconds(0), seconds(30)))
-    assert machine.depth.leased == 0
-    assert machine.next_event() is None
+    machine.state.apply(Leased(data, 1, "ann", seconds(0), seconds(30)))
+    assert machine.view.depth.leased == 0
+    assert machine.view.next_event() is None
 
 
 def test_messages_that_a_crash_lost_leave_nothing_to_those_that_take_their_place() -> None:
@@ -268,9 +268,9 @@ def test_messages_that_a_crash_lost_leave_nothing_to_those_that_take_their_place
     publish(machine, 3, key=[b"a", b"b", b"c"], delay=[5, 5, None], expires=[9, 9, None])
     take(machine, 9)
     machine.nack(1, offsets(3), seconds(0))
-    machine.forget_from(Offset(1))
+    machine.state.forget_from(Offset(1))
     publish(machine, 3, key=[b"b", b"b", b"a"], delay=[None, 20, None])
-    assert machine.observed_to == 4
+    assert machine.state.observed_to == 4
     assert take(machine, 9, at=10, lease=2) == [1]
     machine.ack(1, offsets(0))
     machine.ack(2, offsets(1))
@@ -310,22 +310,22 @@ def test_a_back_off_grows_up_to_its_maximum(deliveries: int, rest: int) -> None:
 def test_a_place_is_passed_when_all_before_it_is_finished_or_waits_for_its_schedule() -> None:
     machine = subscription(ordering="key", backoff=Backoff(min=50), max_deliveries=2)
     publish(machine, 4, key=[b"a", b"a", b"b", b"c"], delay=[None, None, None, 1000])
-    assert not machine.has_passed(Offset(4))  # ready, and one in line behind its key
+    assert not machine.view.has_passed(Offset(4))  # ready, and one in line behind its key
     assert take(machine, 4) == [0, 2]
     machine.ack(1, offsets(0))
     assert take(machine, 4, lease=2) == [1]
     machine.ack(2, offsets(1))
-    assert machine.has_passed(Offset(2))
-    assert not machine.has_passed(Offset(3))  # leased
+    assert machine.view.has_passed(Offset(2))
+    assert not machine.view.has_passed(Offset(3))  # leased
     machine.nack(1, offsets(2), seconds(1))
-    assert not machine.has_passed(Offset(3))  # it rests before it is tried again
+    assert not machine.view.has_passed(Offset(3))  # it rests before it is tried again
     assert take(machine, 4, at=60, lease=3) == [2]
     machine.nack(3, offsets(2), seconds(61))
-    assert not machine.has_passed(Offset(3))  # on its way to the dead letters
+    assert not machine.view.has_passed(Offset(3))  # on its way to the dead letters
     machine.dead_lettered(offsets(2))
-    assert machine.has_passed(Offset(4))
-    assert machine.floor == 3
-    assert not machine.has_passed(Offset(5))  # nobody has looked that far yet
+    assert machine.view.has_passed(Offset(4))
+    assert machine.view.floor == 3
+    assert not machine.view.has_passed(Offset(5))  # nobody has looked that far yet
 
 
 def test_what_is_put_back_is_not_passed_whatever_the_clock_of_the_next_leader_says() -> None:
@@ -333,5 +333,5 @@ def test_what_is_put_back_is_not_passed_whatever_the_clock_of_the_next_leader_sa
     publish(machine, 3)
     assert take(machine, 2, at=100) == [0, 1]
     machine.requeue(1, offsets(0, 1), seconds(100))
-    assert not machine.has_passed(Offset(2))
+    assert not machine.view.has_passed(Offset(2))
     assert take(machine, 3, at=50) == [0, 1, 2]

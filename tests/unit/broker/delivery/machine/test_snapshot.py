@@ -51,10 +51,10 @@ def busy_machine() -> DeliveryMachine:
 
 
 def reopened(machine: DeliveryMachine) -> DeliveryMachine:
-    snapshot = decode_snapshot(encode_snapshot(machine.snapshot()))
+    snapshot = decode_snapshot(encode_snapshot(machine.state.snapshot()))
     assert snapshot is not None
-    again = DeliveryMachine(machine.settings, Offset(0))
-    again.restore(snapshot)
+    again = DeliveryMachine(machine.state.settings, Offset(0))
+    again.state.restore(snapshot)
     return again
 
 
@@ -62,7 +62,7 @@ def test_a_machine_is_the_same_after_it_was_saved_and_restored() -> None:
     machine = busy_machine()
     again = reopened(machine)
     assert facts(again) == facts(machine)
-    assert again.last_error(Offset(1)) == "no such customer"
+    assert again.view.last_error(Offset(1)) == "no such customer"
     for now in range(6, 120):
         assert again.tick(seconds(now)) == machine.tick(seconds(now))
     assert take(again, 9, at=120, lease=9) == take(machine, 9, at=120, lease=9)
@@ -70,14 +70,14 @@ def test_a_machine_is_the_same_after_it_was_saved_and_restored() -> None:
 
 def test_a_snapshot_does_not_change_with_its_machine() -> None:
     machine = busy_machine()
-    snapshot = machine.snapshot()
+    snapshot = machine.state.snapshot()
     before = encode_snapshot(snapshot)
     machine.give_up(BitMap64(range(8)))
     assert encode_snapshot(snapshot) == before
 
 
 def test_any_damage_is_noticed() -> None:
-    data = encode_snapshot(busy_machine().snapshot())
+    data = encode_snapshot(busy_machine().state.snapshot())
     for place in range(len(data)):
         damaged = bytearray(data)
         damaged[place] ^= 0x10
@@ -101,7 +101,7 @@ def test_a_snapshot_of_a_later_version_says_so() -> None:
 def test_times_come_back_as_they_were(times: dict[int, int]) -> None:
     machine = subscription()
     given = Moments(np.array(list(times.values()), np.int64), np.array(list(times), np.int64))
-    empty = machine.snapshot()
+    empty = machine.state.snapshot()
     fields = {name: getattr(empty, name) for name in DeliverySnapshot.__struct_fields__}
     found = decode_snapshot(encode_snapshot(DeliverySnapshot(**{**fields, "delayed": given})))
     assert found is not None
@@ -113,17 +113,17 @@ def test_with_order_by_key_nothing_is_delivered_before_all_keys_are_learned() ->
     machine = subscription(ordering=Ordering.KEY)
     batches = [arrival(0, 2, key=[b"a", b"b"]), arrival(2, 2, key=[b"a", None])]
     for batch in batches:
-        machine.observe(batch)
+        machine.state.observe(batch)
     take(machine, 1)
     again = reopened(machine)
-    assert again.keys_from == 0
-    assert again.depth == machine.depth
-    again.learn(batches[0])
-    assert again.keys_from == 2
+    assert again.state.keys_from == 0
+    assert again.view.depth == machine.view.depth
+    again.state.learn(batches[0])
+    assert again.state.keys_from == 2
     with pytest.raises(AssertionError, match="keys are learned first"):
         take(again, 9, lease=2)
-    again.learn(batches[1])
-    assert again.keys_from is None
+    again.state.learn(batches[1])
+    assert again.state.keys_from is None
     assert facts(again) == facts(machine)
     assert take(again, 9, lease=2) == [1, 3]
 
@@ -132,12 +132,12 @@ def test_keys_are_learned_from_the_first_pending_message_on() -> None:
     machine = subscription(ordering=Ordering.KEY)
     batches = [arrival(base, 2, key=[b"a", b"b"]) for base in (0, 2, 4)]
     for batch in batches:
-        machine.observe(batch)
+        machine.state.observe(batch)
     machine.drop(BitMap64(range(3)))
     again = reopened(machine)
-    assert again.keys_from == 3
+    assert again.state.keys_from == 3
     for batch in batches[1:]:
-        again.learn(batch)
+        again.state.learn(batch)
     assert take(again, 9) == [3, 4]
 
 
@@ -145,14 +145,14 @@ def test_a_log_that_loses_its_beginning_while_keys_are_learned_does_no_harm() ->
     machine = subscription(ordering=Ordering.KEY)
     batches = [arrival(base, 3, key=[b"a", b"b", b"a"]) for base in (0, 3, 6)]
     for batch in batches:
-        machine.observe(batch)
+        machine.state.observe(batch)
     take(machine, 1)
     again = reopened(machine)
-    again.learn(batches[0])
+    again.state.learn(batches[0])
     again.skip_to(Offset(4))
-    assert again.keys_from == 4
+    assert again.state.keys_from == 4
     for batch in batches[1:]:
-        again.learn(batch)
+        again.state.learn(batch)
     assert take(again, 9, lease=2) == [4, 5]
     again.ack(2, offsets(4, 5))
     assert take(again, 9, lease=3) == [6, 7]
@@ -163,27 +163,27 @@ def test_a_log_that_lost_its_end_is_learned_up_to_there(end: int) -> None:
     machine = subscription(ordering=Ordering.KEY)
     batches = [arrival(base, 3, key=[b"a", b"b", b"a"]) for base in (0, 3, 6)]
     for batch in batches:
-        machine.observe(batch)
+        machine.state.observe(batch)
     take(machine, 1)
     again = reopened(machine)
-    again.learn(batches[0])
-    again.forget_from(Offset(end))
+    again.state.learn(batches[0])
+    again.state.forget_from(Offset(end))
     for batch in batches[1 : end // 3]:
-        again.learn(batch)
-    assert again.keys_from is None
-    assert again.pending_count == end
+        again.state.learn(batch)
+    assert again.state.keys_from is None
+    assert again.view.pending_count == end
     assert take(again, 9, lease=2) == [1]
-    again.observe(arrival(end, 1, key=[b"c"]))
+    again.state.observe(arrival(end, 1, key=[b"c"]))
     assert take(again, 9, lease=3) == [end]
 
 
 def test_priorities_do_not_count_for_a_subscription_that_is_ordered_by_key_now() -> None:
     unordered = subscription()
     batch = arrival(0, 2, key=[b"a", b"b"], priority=[1, 9])
-    unordered.observe(batch)
+    unordered.state.observe(batch)
     ordered = subscription(ordering=Ordering.KEY)
-    ordered.restore(unordered.snapshot())
-    ordered.learn(batch)
+    ordered.state.restore(unordered.state.snapshot())
+    ordered.state.learn(batch)
     assert take(ordered, 1) == [0]
 
 
@@ -192,7 +192,7 @@ def test_with_order_by_key_and_nothing_pending_there_is_nothing_to_learn() -> No
     publish(machine, 1, key=[b"a"])
     take(machine, 1)
     machine.ack(1, offsets(0))
-    assert reopened(machine).keys_from is None
+    assert reopened(machine).state.keys_from is None
 
 
 def test_a_million_pending_messages_are_a_small_snapshot() -> None:
@@ -202,7 +202,7 @@ def test_a_million_pending_messages_are_a_small_snapshot() -> None:
     machine = subscription()
     for base in range(0, count, 100_000):
         rows = slice(base, base + 100_000)
-        machine.observe(
+        machine.state.observe(
             Arrival(
                 base_offset=Offset(base),
                 count=100_000,
@@ -212,7 +212,7 @@ def test_a_million_pending_messages_are_a_small_snapshot() -> None:
             )
         )
     acked = offset_set(np.flatnonzero(random.random(count) < 0.1))
-    machine.apply(Finished(acked.serialize()))
-    data = encode_snapshot(machine.snapshot())
+    machine.state.apply(Finished(acked.serialize()))
+    data = encode_snapshot(machine.state.snapshot())
     assert len(data) < 4_000_000
-    assert encode_snapshot(reopened(machine).snapshot()) == data
+    assert encode_snapshot(reopened(machine).state.snapshot()) == data

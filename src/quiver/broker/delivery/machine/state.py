@@ -1,0 +1,336 @@
+"""What is known of the messages of one subscription in one partition, and how records change it.
+
+Every message is in exactly one place: ready, waiting for its key, delayed, leased, dead-letter
+pending (on its way to the dead-letter topic), or finished, which is being in none of the others.
+``apply`` is the same fold for a live change and for one read back after a restart. The view and the
+machine of the same package read the parts of the state; nobody else does.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine.acked import RecentAcks
+from quiver.broker.delivery.machine.arrival import Arrival
+from quiver.broker.delivery.machine.attempts import Attempts
+from quiver.broker.delivery.machine.delivery_times import DeliveryTimes
+from quiver.broker.delivery.machine.key_order import KeyOrder
+from quiver.broker.delivery.machine.leases import Lease, LeaseTable
+from quiver.broker.delivery.machine.offset_sets import Label, offset_range
+from quiver.broker.delivery.machine.ready import PublishTimes, ReadyQueue
+from quiver.broker.delivery.machine.records import (
+    NO_LEASE,
+    AnyRecord,
+    DeadLettered,
+    DeadLetterPending,
+    Extended,
+    Finished,
+    Leased,
+    Returned,
+    Sought,
+)
+from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
+from quiver.broker.delivery.machine.timed import TimedOffsets
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.subscription import Ordering, SubscriptionSettings
+
+_NONE = BitMap64()
+
+
+class DeliveryState:
+    """Messages come in with ``observe``, in order, from ``start`` on."""
+
+    def __init__(self, settings: SubscriptionSettings, start: Offset, name: str = "") -> None:
+        self.name = name
+        self.settings = settings
+        self.dead = BitMap64()
+        self._begin(start)
+
+    def _begin(self, start: Offset) -> None:
+        """Nothing has been observed; the first message is to be the one at ``start``."""
+        settings = self.settings
+        self.start = start
+        self.observed_to = start
+        self.keys_from: Offset | None = None
+        """After a restore: from where on keys must be learned before anything else happens."""
+        by_priority = settings.ordering is Ordering.NONE
+        self.ready = ReadyQueue(
+            settings.ageing_us if by_priority else 0,
+            is_fair=by_priority and settings.fairness is not None,
+        )
+        self.keys = KeyOrder() if settings.ordering is Ordering.KEY else None
+        self.acked = RecentAcks()
+        self.times = DeliveryTimes()
+        self.delayed = TimedOffsets()
+        self.expiring = TimedOffsets()
+        self.expired_in_lease = BitMap64()
+        self.leases = LeaseTable()
+        self.attempts = Attempts()
+        self.errors: dict[int, str] = {}
+        self.dead_letter_pending = BitMap64()
+
+    def reconfigure(self, settings: SubscriptionSettings) -> None:
+        """Go on with other settings; ordering, guarantee and fairness stay."""
+        assert settings.ordering is self.settings.ordering
+        self.settings = settings
+        if settings.ordering is Ordering.NONE:
+            self.ready.ageing_us = settings.ageing_us
+
+    # ------------------------------------------------------------------ what the fold needs to know
+
+    @property
+    def floor(self) -> Offset:
+        """Everything below is finished."""
+        sets = (self.delayed.members, self.leases.held, self.dead_letter_pending, self.waiting)
+        firsts = [offsets.min() for offsets in sets if offsets]
+        ready = self.ready.first
+        return Offset(min([*firsts, self.observed_to] + ([] if ready is None else [ready])))
+
+    @property
+    def waiting(self) -> BitMap64:
+        """Messages that wait for others with the same key."""
+        return _NONE if self.keys is None else self.keys.waiting
+
+    @property
+    def published(self) -> PublishTimes:
+        """When messages were published, for as long as they are not finished."""
+        return self.ready.published
+
+    @property
+    def wants_keys(self) -> bool:
+        return self.keys is not None
+
+    # ------------------------------------------------------------------ messages come and go
+
+    def observe(self, arrival: Arrival) -> None:
+        """Take in the next batch of the partition; one that began before ``start`` only in part."""
+        assert arrival.base_offset <= self.observed_to < arrival.next_offset, "in order, no gaps"
+        assert self.keys_from is None, "keys are learned first"
+        fresh = arrival.passed_from(self.observed_to)
+        self.observed_to = arrival.next_offset
+        self.published.add(arrival.base_offset, arrival.time)
+        if self.published.is_full:
+            self.published.make_room(self.floor)
+        if self.keys is not None:
+            self.keys.learn(fresh, arrival.key, arrival.base_offset)
+        elif self.settings.ordering is Ordering.NONE:
+            for priority, offsets in arrival.by_priority():
+                self.ready.set_priority(offsets & fresh, priority)
+            if self.ready.tenants is not None:
+                for tenant, offsets in arrival.by_tenant():
+                    self.ready.tenants.learn(tenant, offsets & fresh)
+        if arrival.expires_at is not None:
+            self.expiring.add_each(*arrival.timed(arrival.expires_at, fresh))
+        if arrival.deliver_at is not None:
+            self.delayed.add_each(*arrival.timed(arrival.deliver_at, fresh))
+            fresh -= self.delayed.members
+        self._line_up(fresh, newest=True)
+
+    def begin_at(self, start: Offset) -> None:
+        """The log begins at ``start`` now; what was before is finished."""
+        self.dead.remove_range(0, start)
+        self.start = max(self.start, start)
+        self.observed_to = max(self.observed_to, start)
+        self.acked.keep_within(self.start, self.observed_to)
+        if self.keys_from is not None:
+            self._learn_from(max(self.keys_from, start))
+
+    def forget_from(self, end: Offset) -> None:
+        """The log ends at ``end`` after a crash: what was after it never was."""
+        lost = offset_range(end, self.observed_to)
+        for lease in self.leases.overlapping(lost):
+            self.leases.release(lease.id, lost)
+        self._finish(lost)
+        self.acked.keep_within(self.start, end)
+        self.dead -= lost
+        self.published.forget_from(end)
+        self.start = min(self.start, end)
+        self.observed_to = min(self.observed_to, end)
+        if self.keys is not None:
+            self.keys.forget_from(end)
+        if self.keys_from is not None:
+            self._learn_from(self.keys_from)
+
+    # ------------------------------------------------------------------ time passes
+
+    def take_expired(self, now: Microseconds) -> BitMap64:
+        """Messages that have expired since; those that are leased are remembered as such."""
+        expired = self.expiring.take_due(now)
+        if expired:
+            self.expired_in_lease |= expired & self.leases.held
+        return expired
+
+    def end_delays(self, now: Microseconds) -> None:
+        """Delayed messages whose time has come could be delivered from now on."""
+        self._line_up(self.delayed.take_due(now))
+
+    # ------------------------------------------------------------------ over a restart
+
+    def snapshot(self) -> DeliverySnapshot:
+        """The complete state, but for the keys."""
+        assert self.keys_from is None, "keys are learned first"
+        return DeliverySnapshot(
+            start=self.start,
+            observed_to=self.observed_to,
+            ready=self.ready.offsets | self.waiting,
+            under_way=_NONE.copy() if self.keys is None else self.keys.under_way.copy(),
+            priorities=_copied(self.ready.priorities),
+            published=self.published.moments(),
+            delayed=self.delayed.moments(),
+            expiring=self.expiring.moments(),
+            expired_in_lease=self.expired_in_lease.copy(),
+            leases=[replace(lease, offsets=lease.offsets.copy()) for lease in self.leases],
+            attempts=_copied(self.attempts.levels),
+            dead_letter_pending=self.dead_letter_pending.copy(),
+            errors=self.errors.copy(),
+            dead=self.dead.copy(),
+            acked=_copied(self.acked.by_lease),
+            tenants={} if self.ready.tenants is None else _copied(self.ready.tenants.pending),
+            first_delivered=self.times.first.moments(),
+            last_delivered=self.times.last.moments(),
+        )
+
+    def restore(self, snapshot: DeliverySnapshot) -> None:
+        """Begin with this state instead; with order by key, ``learn`` has to follow."""
+        assert self.observed_to == self.start, "a machine is restored before it observes"
+        self.start = snapshot.start
+        self.observed_to = snapshot.observed_to
+        self.published.restore(snapshot.published)
+        if self.settings.ordering is Ordering.NONE:
+            self.ready.priorities = _copied(snapshot.priorities)
+            if self.ready.tenants is not None:
+                self.ready.tenants.pending = _copied(snapshot.tenants)
+        self.acked.by_lease = _copied(snapshot.acked)
+        self.times.restore(snapshot.first_delivered, snapshot.last_delivered)
+        self.delayed.add_each(snapshot.delayed.times, snapshot.delayed.offsets)
+        self.expiring.add_each(snapshot.expiring.times, snapshot.expiring.offsets)
+        self.expired_in_lease = snapshot.expired_in_lease.copy()
+        for lease in snapshot.leases:
+            self.leases.grant(replace(lease, offsets=lease.offsets.copy()))
+        self.attempts.levels = _copied(snapshot.attempts)
+        self.dead_letter_pending = snapshot.dead_letter_pending.copy()
+        self.errors = snapshot.errors.copy()
+        self.dead = snapshot.dead.copy()
+        if self.keys is None:
+            self.ready.add(snapshot.ready)
+            return
+        under_way = snapshot.under_way | self.leases.held | self.dead_letter_pending
+        self.keys.restore(snapshot.ready, under_way)
+        self.ready.add(snapshot.ready & under_way)
+        self._learn_from(self.floor)
+
+    def learn(self, arrival: Arrival) -> None:
+        """Take in again the keys of a batch, in order, from ``keys_from`` until that is ``None``."""
+        assert self.keys is not None
+        assert self.keys_from is not None
+        assert arrival.base_offset <= self.keys_from < arrival.next_offset, "in order, no gaps"
+        batch = offset_range(arrival.base_offset, arrival.next_offset)
+        pending = batch & self.keys.waiting
+        pending |= batch & self.keys.under_way
+        pending |= batch & self.delayed.members
+        self.keys.learn(pending, arrival.key, arrival.base_offset)
+        self._learn_from(arrival.next_offset)
+
+    def _learn_from(self, offset: Offset) -> None:
+        """Keys below are known again; once all are, the lines form."""
+        assert self.keys is not None
+        self.keys_from = offset if offset < self.observed_to else None
+        if self.keys_from is None:
+            self.ready.add(self.keys.complete())
+
+    # ------------------------------------------------------------------ the fold
+
+    def apply(self, record: AnyRecord, offsets: BitMap64 | None = None) -> None:
+        """Change the state as the record says; messages it speaks of have been observed.
+
+        ``offsets`` are those of the record, for this to keep, if the caller has them at hand.
+        """
+        if isinstance(record, Sought):
+            self.dead.remove_range(record.start, max(record.start, self.observed_to))
+            self._begin(record.start)
+            return
+        if offsets is None:
+            offsets = record.bitmap
+        offsets.remove_range(0, self.start)
+        if offsets:
+            self._change(record, offsets)
+
+    def _change(self, record: AnyRecord, offsets: BitMap64) -> None:
+        match record:
+            case Leased():
+                self._lease(record, offsets)
+            case Finished():
+                self.leases.release(record.lease_id, offsets)
+                self._finish(offsets)
+                if record.lease_id != NO_LEASE:
+                    self.acked.add(record.lease_id, offsets)
+            case Extended():
+                self.leases.extend(record.lease_id, offsets, record.deadline)
+            case Returned():
+                granted = self.leases.granted(record.lease_id)
+                self.leases.release(record.lease_id, offsets)
+                if record.counted:
+                    self.times.returned(offsets & self.attempts.once, granted)
+                    self.delayed.add(offsets, record.due)
+                else:
+                    self.attempts.take_back(offsets)
+                    self._line_up(offsets)
+            case DeadLetterPending():
+                granted = self.leases.granted(record.lease_id)
+                self.leases.release(record.lease_id, offsets)
+                self.times.dead_letter_pending(offsets, offsets & self.attempts.once, granted)
+                self.expiring.discard(offsets)
+                self.dead_letter_pending |= offsets
+                if record.error:
+                    self.errors.update(dict.fromkeys(offsets, record.error))
+            case DeadLettered():
+                self._finish(offsets)
+                self.dead |= offsets
+
+    def _lease(self, record: Leased, offsets: BitMap64) -> None:
+        self._line_up(self.delayed.take_due(record.granted))
+        self._withdraw(offsets)
+        if self.keys is not None:
+            self.ready.discard(self.keys.hold(offsets))
+        self.attempts.add_delivery(offsets)
+        self.leases.grant(
+            Lease(
+                id=record.lease_id,
+                offsets=offsets,
+                consumer=record.consumer,
+                granted=record.granted,
+                deadline=record.deadline,
+            )
+        )
+
+    def _line_up(self, offsets: BitMap64, *, newest: bool = False) -> None:
+        """These could be delivered from now on; whether they are ready may depend on their keys."""
+        if not offsets:
+            return
+        if self.keys is not None:
+            offsets, overtaken = self.keys.line_up(offsets, newest=newest)
+            self.ready.discard(overtaken)
+        self.ready.add(offsets)
+
+    def _withdraw(self, offsets: BitMap64) -> None:
+        self.ready.discard(offsets)
+        self.delayed.discard(offsets)
+
+    def _finish(self, offsets: BitMap64) -> None:
+        self._withdraw(offsets)
+        self.ready.forget(offsets)
+        self.expiring.discard(offsets)
+        self.expired_in_lease -= offsets
+        self.attempts.forget(offsets)
+        self.times.forget(offsets)
+        if self.dead_letter_pending.intersect(offsets):
+            for offset in self.dead_letter_pending & offsets:
+                self.errors.pop(offset, None)
+            self.dead_letter_pending -= offsets
+        if self.keys is not None:
+            self.ready.add(self.keys.finish(offsets))
+
+
+def _copied(sets: dict[Label, BitMap64]) -> dict[Label, BitMap64]:
+    return {label: offsets.copy() for label, offsets in sets.items()}
