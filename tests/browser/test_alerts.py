@@ -34,7 +34,7 @@ def watched(tmp_path: Path) -> Iterator[Served]:
 def test_an_alert_fires_and_clears_in_the_console(browser: Browser, watched: Served) -> None:
     page = browser.new_page()
     page.goto(f"{watched.http}/console#/alerts")
-    expect(page.get_by_text("Nothing fires.")).to_be_visible()
+    expect(page.get_by_text("No alerts are firing.")).to_be_visible()
     badge = page.locator("nav .count")
     with quiver.Client(watched.url) as client:
         client.create_queue("emails")
@@ -44,6 +44,6 @@ def test_an_alert_fires_and_clears_in_the_console(browser: Browser, watched: Ser
         expect(row).to_contain_text("critical")
         client.purge("emails")
         expect(badge).to_be_hidden(timeout=10_000)
-        expect(page.get_by_text("Nothing fires.")).to_be_visible()
+        expect(page.get_by_text("No alerts are firing.")).to_be_visible()
         expect(row).to_contain_text("cleared")
     page.close()

@@ -50,9 +50,9 @@ def test_the_overview_shows_the_traffic_that_there_is(page: Page) -> None:
 
 
 def test_the_overview_shows_how_long_publishes_take(page: Page) -> None:
-    slowest = page.locator(".tile", has_text="Publish, 99%").locator("dd")
+    slowest = page.locator(".tile", has_text="Publish p99").locator("dd")
     expect(slowest).to_have_text(re.compile(r"^[\d.]+ ms$"))
-    chart = page.get_by_role("img", name="Latency: from a publish to its acknowledgement")
+    chart = page.get_by_role("img", name="Publish latency")
     expect(chart).to_have_attribute("data-last", re.compile(r"^[\d.]+ [\d.]+$"))
 
 
@@ -130,7 +130,7 @@ def test_messages_are_found_by_offset_time_key_and_id(page: Page, node: Served) 
     rows = page.locator(".message-row")
     rows.first.wait_for()
     assert rows.count() > 20
-    look = page.get_by_role("button", name="Look")
+    look = page.get_by_role("button", name="Search")
 
     page.get_by_label("Show").select_option("key")
     page.get_by_label("Value").fill("customer-find")
@@ -230,12 +230,12 @@ def test_a_test_message_is_published_and_found(page: Page, node: Served) -> None
     page.goto(f"{node.http}/console#/publish/orders")
     page.get_by_label("Message").fill("{not json")
     page.get_by_role("button", name="Publish").click()
-    expect(page.get_by_role("alert")).to_contain_text("not JSON")
+    expect(page.get_by_role("alert")).to_contain_text("not valid JSON")
     page.get_by_label("Message").fill('{"from": "the console"}')
     page.get_by_label("Key").fill("console")
     page.get_by_label("Headers").fill("a=1, b=2")
     page.get_by_role("button", name="Publish").click()
-    page.get_by_role("link", name="Look at it").click()
+    page.get_by_role("link", name="Show the topic's messages").click()
     expect(page.locator(".message-row", has_text="the console").first).to_be_visible()
 
 
@@ -246,7 +246,7 @@ def test_alerts_and_nodes_open(page: Page) -> None:
     row = page.get_by_role("row", name="node-1")
     expect(row).to_contain_text("alive")
     expect(row).to_contain_text("full, controller")
-    expect(page.get_by_text("node-1 serves this page.")).to_be_visible()
+    expect(page.get_by_text("This page is served by node-1.")).to_be_visible()
     expect(page.locator("canvas")).to_have_count(2)
 
 

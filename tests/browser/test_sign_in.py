@@ -36,7 +36,7 @@ def test_only_a_known_token_sees_anything_and_only_what_it_may(
     try:
         page.goto(f"{guarded.http}/console")
         sign_in(page, "qv_wrong")
-        expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+        expect(page.get_by_role("alert")).to_contain_text("wrong, expired or revoked")
         sign_in(page, token)
         page.get_by_text("live").wait_for()
         page.get_by_role("navigation").get_by_role("link", name="Queues").click()

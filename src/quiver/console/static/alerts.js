@@ -1,4 +1,4 @@
-// Alerts that fire now, and those that cleared lately; a badge tells of them on every page.
+// Firing and recently cleared alerts; every page shows a badge with the number that are firing.
 
 import { get } from "./api.js";
 import { el, fill, heading, mark } from "./dom.js";
@@ -27,9 +27,9 @@ export async function watchAlerts() {
 
 export function alertsPage(content, { signal }) {
   const firing = el("div"), recent = el("div");
-  content.append(...heading("Alerts", "What is out of bounds now, and what was lately."), el("h2", {}, "Firing"), firing, el("h2", {}, "Cleared lately"), recent);
+  content.append(...heading("Alerts", "Alerts that are firing, and those that cleared recently."), el("h2", {}, "Firing"), firing, el("h2", {}, "Recently cleared"), recent);
   const draw = () => {
-    fill(firing, list(alerts?.firing || [], alerts ? "Nothing fires." : "Looking …"));
+    fill(firing, list(alerts?.firing || [], alerts ? "No alerts are firing." : "Loading …"));
     fill(recent, list(alerts?.recent || [], "None."));
   };
   draw();
@@ -41,6 +41,6 @@ function list(found, empty) {
   if (!found.length) return el("div", { class: "scroll" }, el("div", { class: "empty" }, empty));
   const rows = found.map((one) => el("tr", {}, el("td", {}, mark(one.severity)), el("td", {}, one.rule), el("td", {}, one.subject || "this node"),
     el("td", { class: "wrap" }, one.summary), el("td", {}, moment(one.since_us / 1000)), el("td", {}, one.until_us ? moment(one.until_us / 1000) : "—")));
-  const titles = ["Severity", "Rule", "On", "What", "Since", "Until"];
+  const titles = ["Severity", "Rule", "Subject", "Summary", "Since", "Until"];
   return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))), el("tbody", {}, rows)));
 }

@@ -4,7 +4,7 @@ const TOKEN = "quiver.token";
 
 export class Refused extends Error {
   constructor(status, told) {
-    super(told.detail || told.title || `the node answered ${status}`);
+    super(told.detail || told.title || `The node answered with status ${status}.`);
     this.status = status;
     this.code = told.code;
   }
@@ -24,7 +24,7 @@ export async function call(method, path, body) {
   try {
     reply = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch {
-    throw new Refused(0, { detail: "the node does not answer" });
+    throw new Refused(0, { detail: "The node does not answer." });
   }
   const told = reply.status === 204 ? null : await reply.json().catch(() => ({}));
   if (!reply.ok) {

@@ -1,4 +1,4 @@
-// The cluster as the node that answers knows it: asked for seldom, since it may be large.
+// The state of the cluster. It may be large, so it is polled less often than the figures.
 
 import { get } from "./api.js";
 import { onFigures } from "./live.js";

@@ -1,4 +1,4 @@
-// Dead letters: what failed, grouped by the error, and sending it back to be tried again.
+// Dead letters, grouped by error, and their redrive.
 
 import { call, get, part } from "./api.js";
 import { ask, choice, el, field, fill, heading, notice, problem } from "./dom.js";
@@ -13,9 +13,9 @@ export async function deadLettersPage(content, { subject, signal }) {
   if (signal.aborted) return;
   const origins = all.filter((one) => one.dead > 0 || one.name === subject).sort((a, b) => b.dead - a.dead);
   if (subject && !origins.some((one) => one.name === subject)) origins.unshift({ name: subject, dead: null });
-  content.append(...heading("Dead letters", "Messages that failed too often. Redrive sends them back to the subscription that failed with them; count first what that would do."));
+  content.append(...heading("Dead letters", "Messages that failed too often. Redrive sends them back to their queue or subscription; a dry run counts them first."));
   if (!origins.length) {
-    const hint = el("div", { class: "scroll" }, el("div", { class: "empty" }, "There are no dead letters."));
+    const hint = el("div", { class: "scroll" }, el("div", { class: "empty" }, "No dead letters."));
     content.append(hint);
     signal.addEventListener("abort", onFigures((figures) => {
       if (figures.subscriptions.some((one) => one.dead) && hint.isConnected) { fill(content); deadLettersPage(content, { subject, signal }); }
@@ -26,7 +26,7 @@ export async function deadLettersPage(content, { subject, signal }) {
   const out = el("div");
   const look = () => show(out, chosen.value).catch((error) => fill(out, problem(error)));
   chosen.addEventListener("change", look);
-  content.append(el("div", { class: "row" }, field("Of", chosen), el("button", { type: "button", class: "quiet", onclick: look }, "Look again")), out);
+  content.append(el("div", { class: "row" }, field("Queue or subscription", chosen), el("button", { type: "button", class: "quiet", onclick: look }, "Refresh")), out);
   await look();
 }
 
@@ -40,16 +40,16 @@ async function show(place, name) {
   const told = el("p", { class: "hint", role: "status" });
   const again = () => show(place, name).catch((error) => fill(place, problem(error)));
   const groups = groupsOf(messages).map(({ error, messages: of }) => el("tr", {},
-    el("td", { class: "wrap" }, error ?? "no error was given"), el("td", { class: "number" }, count(of.length)),
+    el("td", { class: "wrap" }, error ?? "(no error text)"), el("td", { class: "number" }, count(of.length)),
     el("td", {}, clock(of[0].timestamp)), el("td", { class: "number" }, buttons(name, error, told, again))));
   fill(place,
     el("h2", {}, "By error"),
     groups.length ? el("div", { class: "scroll" }, el("table", { class: "groups" },
       el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: column % 2 ? "number" : null }, title)))),
-      el("tbody", {}, groups))) : el("div", { class: "scroll" }, el("div", { class: "empty" }, "Nothing is left.")),
-    messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Of the newest ${count(LOOKED_AT)}.`),
-    told, el("div", { class: "row middle" }, el("span", {}, "All of them:"), buttons(name, undefined, told, again)),
-    el("h2", {}, "Messages"), messageTable(messages, "Nothing is left."));
+      el("tbody", {}, groups))) : el("div", { class: "scroll" }, el("div", { class: "empty" }, "No dead letters.")),
+    messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Only the newest ${count(LOOKED_AT)} are shown.`),
+    told, el("div", { class: "row middle" }, el("span", {}, "All dead letters:"), buttons(name, undefined, told, again)),
+    el("h2", {}, "Messages"), messageTable(messages, "No dead letters."));
 }
 
 function groupsOf(messages) {

@@ -1,4 +1,4 @@
-// The console's frame: who is signed in, which page is open, what the node says of itself.
+// The console's frame: sign-in, navigation, connection state and theme.
 
 import { alertsPage, badge, watchAlerts } from "./alerts.js";
 import { call, token } from "./api.js";
@@ -58,7 +58,7 @@ function navigation() {
 
 function onState(word, figures) {
   state.className = `state ${word}`;
-  state.textContent = word === "on" ? `${figures.node.name} · live` : "not connected; trying again";
+  state.textContent = word === "on" ? `${figures.node.name} · live` : "disconnected, reconnecting …";
 }
 
 async function enter() {
@@ -66,7 +66,7 @@ async function enter() {
     await call("GET", "/cluster");
   } catch (error) {
     if (error.status === 401) return;
-    fill(content, problem(error), el("p", { class: "hint" }, "The page looks again every two seconds."));
+    fill(content, problem(error), el("p", { class: "hint" }, "The page retries every two seconds."));
     setTimeout(enter, 2000);
     return;
   }
@@ -92,8 +92,8 @@ function signIn() {
     token.set(box.value.trim());
     enter();
   };
-  fill(content, el("div", { class: "signin" }, heading("Sign in", "This node asks who you are. Paste a token; it is kept until this tab is closed."),
-    wasGiven && problem(new Error("The node does not know this token.")),
+  fill(content, el("div", { class: "signin" }, heading("Sign in", "This node requires a token. Paste it here; it is kept until you close this tab."),
+    wasGiven && problem(new Error("The token is wrong, expired or revoked.")),
     el("form", { onsubmit: submit }, field("Token", box), el("button", { type: "submit" }, "Sign in"))));
   box.focus();
 }

@@ -1,4 +1,4 @@
-// The message browser: what a topic holds, or what a queue has pending, and the fate of one message.
+// The message browser: messages of a topic, or pending ones of a queue, and the state of one message.
 
 import { call, get, part } from "./api.js";
 import { ask, choice, el, facts, field, fill, heading, mark, notice, problem } from "./dom.js";
@@ -14,7 +14,7 @@ export async function messagesPage(content, { subject, query, signal }) {
   if (signal.aborted) return;
   const chosen = queue ? `queue:${queue}` : subject ? `topic:${subject}` : names[0]?.[0] || "";
   if (chosen && !names.some(([name]) => name === chosen)) names.push([chosen, chosen.replace(":", " ")]);
-  const source = choice(names, chosen, { "aria-label": "Where" });
+  const source = choice(names, chosen, { "aria-label": "Source" });
   const way = choice(WAYS, "newest");
   const state = choice([["", "Any state"], "ready", "leased", "delayed"], "");
   const what = el("input", { class: "small", type: "text", autocomplete: "off", spellcheck: "false" });
@@ -27,11 +27,11 @@ export async function messagesPage(content, { subject, query, signal }) {
     stateField.hidden = isTopic;
     partitionField.hidden = !isTopic || way.value === "id";
     whatField.hidden = !isTopic || way.value === "newest";
-    what.placeholder = { offset: "0", time: "-1h", key: "customer-7", id: "32 letters" }[way.value] || "";
+    what.placeholder = { offset: "0", time: "-1h", key: "customer-7", id: "message id" }[way.value] || "";
   };
   const look = async (event) => {
     event?.preventDefault();
-    if (!source.value) return fill(out, el("div", { class: "empty" }, "There is no topic yet."));
+    if (!source.value) return fill(out, el("div", { class: "empty" }, "No topics yet."));
     try {
       const found = await search(source.value, way.value, what.value.trim(), partition.value, state.value);
       if (!signal.aborted) fill(out, found);
@@ -42,8 +42,8 @@ export async function messagesPage(content, { subject, query, signal }) {
   source.addEventListener("change", () => { adapt(); look(); });
   way.addEventListener("change", () => { adapt(); what.value = ""; (way.value === "newest" ? look() : what.focus()); });
   state.addEventListener("change", look);
-  content.append(...heading("Messages", "A look changes nothing: messages stay where they are, for whoever consumes them."),
-    el("form", { class: "row", onsubmit: look }, field("In", source), wayField, whatField, partitionField, stateField, el("button", { type: "submit" }, "Look")), out);
+  content.append(...heading("Messages", "Browsing does not consume messages."),
+    el("form", { class: "row", onsubmit: look }, field("Source", source), wayField, whatField, partitionField, stateField, el("button", { type: "submit" }, "Search")), out);
   adapt();
   await look();
 }
@@ -57,17 +57,17 @@ async function known() {
 
 async function search(source, way, what, partition, state) {
   const [kind, ...rest] = source.split(":"), name = rest.join(":");
-  if (kind === "queue") return messageTable((await get(`/subscriptions/${part(name)}/peek`, { batch_size: 100, state })).messages, "Nothing is pending.");
+  if (kind === "queue") return messageTable((await get(`/subscriptions/${part(name)}/peek`, { batch_size: 100, state })).messages, "No pending messages.");
   if (way === "id") {
     const found = await get(`/topics/${part(name)}/messages/${part(what)}`);
-    if (!found.message) return el("div", { class: "empty" }, "It was stored here; retention has removed it.");
+    if (!found.message) return el("div", { class: "empty" }, "The message was stored here. Retention has deleted it.");
     return messageTable([found.message], "");
   }
   const asked = { batch_size: 100, partition };
   if (way !== "newest") asked[way] = what;
   const found = await get(`/topics/${part(name)}/messages`, asked);
-  const told = found.complete ? "" : `Only part of the topic was looked at (${count(found.examined)} messages): give a partition, or a later offset or time.`;
-  return [messageTable(found.messages, "No such messages."), told && el("p", { class: "hint" }, told)];
+  const told = found.complete ? "" : `The search stopped after ${count(found.examined)} messages. Give a partition, or a later offset or time.`;
+  return [messageTable(found.messages, "No messages found."), told && el("p", { class: "hint" }, told)];
 }
 
 // Messages on the left, the chosen one on the right. The arrow keys go from one to the next.
@@ -99,31 +99,31 @@ export function messageTable(messages, empty) {
 }
 
 function showMessage(place, message) {
-  const fate = el("div", {}, el("p", { class: "hint" }, "Asking where it stands …"));
+  const fate = el("div", {}, el("p", { class: "hint" }, "Loading …"));
   const headers = Object.entries(message.headers || {});
   const dead = message.dead_letter;
   fill(place, el("h2", {}, "Message"),
-    facts([["Id", el("span", { class: "mono" }, message.id)], ["Topic", message.topic], ["Place", `partition ${message.partition}, offset ${message.offset}`],
+    facts([["Id", el("span", { class: "mono" }, message.id)], ["Topic", message.topic], ["Position", `partition ${message.partition}, offset ${message.offset}`],
       ["Stored", moment(message.timestamp)], ["Key", message.key], ["Priority", message.priority === undefined ? null : String(message.priority)],
-      ["Size", message.bytes === undefined ? null : size(message.bytes)], ["Happened", moment(message.event_time)], ["Not before", moment(message.deliver_at)],
+      ["Size", message.bytes === undefined ? null : size(message.bytes)], ["Event time", moment(message.event_time)], ["Deliver at", moment(message.deliver_at)],
       ["Expires", moment(message.expires_at)], ["Dedup id", message.dedup_id], ["State", message.state && mark(message.state)]]),
-    dead && [el("h2", {}, "Why it is here"), facts([["Error", dead.last_error], ["From", `${dead.origin_topic}, partition ${dead.origin_partition}, offset ${dead.origin_offset}`],
-      ["Subscription", dead.origin_subscription], ["Deliveries", String(dead.deliveries)], ["Last tried", moment(dead.last_delivery)]])],
+    dead && [el("h2", {}, "Dead letter"), facts([["Error", dead.last_error], ["Origin", `${dead.origin_topic}, partition ${dead.origin_partition}, offset ${dead.origin_offset}`],
+      ["Subscription", dead.origin_subscription], ["Deliveries", String(dead.deliveries)], ["Last delivery", moment(dead.last_delivery)]])],
     headers.length > 0 && [el("h2", {}, "Headers"), facts(headers)],
     el("h2", {}, "Payload"), payload(message), el("h2", {}, "Delivery"), fate);
   get(`/topics/${part(message.topic)}/messages/${part(message.id)}`).then((found) => showFate(fate, message, found), (error) => fill(fate, problem(error)));
 }
 
 function showFate(place, message, { subscriptions }) {
-  if (!subscriptions.length) return fill(place, el("p", { class: "hint" }, "No subscription reads this topic."));
+  if (!subscriptions.length) return fill(place, el("p", { class: "hint" }, "This topic has no subscriptions."));
   const rows = subscriptions.map((one) => el("tr", {}, el("td", {}, one.subscription), el("td", {}, mark(one.state)),
     el("td", { class: "number" }, one.deliveries ? `${one.deliveries} deliveries` : ""), el("td", {}, [one.consumer && `held by ${one.consumer}`, one.until && `until ${moment(one.until)}`].filter(Boolean).join(" "))));
   const isScheduled = subscriptions.some((one) => one.state === "delayed");
   const cancel = async () => {
-    if (!await ask("Cancel this message?", "It is delivered to nobody. This cannot be undone.", "Cancel the message")) return;
+    if (!await ask("Cancel this message?", "The message will not be delivered. This cannot be undone.", "Cancel the message")) return;
     try {
       const { messages } = await call("DELETE", `/topics/${part(message.topic)}/messages/${part(message.id)}`);
-      notice(messages ? "The message is cancelled." : "That came too late.");
+      notice(messages ? "The message is cancelled." : "It was already due, so it is not cancelled.");
     } catch (error) { notice(error.message, true); }
   };
   return fill(place, el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rows))),

@@ -1,4 +1,4 @@
-// The nodes, as the one that answers knows them.
+// The nodes of the cluster.
 
 import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
@@ -15,20 +15,20 @@ const COLUMNS = [
   { title: "Zone", value: (row) => row.zone, show: (row) => row.zone || "—" },
   { title: "Address", value: (row) => row.address, show: (row) => row.address || "—" },
   { title: "Version", value: (row) => row.version },
-  { title: "Leads", value: (row) => row.leads, show: (row) => count(row.leads), number: true },
-  { title: "Holds", value: (row) => row.holds, show: (row) => count(row.holds), number: true },
+  { title: "Leaders", value: (row) => row.leads, show: (row) => count(row.leads), number: true },
+  { title: "Replicas", value: (row) => row.holds, show: (row) => count(row.holds), number: true },
 ];
 
 export function nodesPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.id, search: false });
   const here = el("p", { class: "hint" });
-  content.append(...heading("Nodes", "Which are there, and how many partitions each leads and holds."), rows.element, here,
-    el("h2", {}, "The node that serves this page, over time"),
+  content.append(...heading("Nodes", "Nodes of the cluster, with the number of partitions that each leads and stores."), rows.element, here,
+    el("h2", {}, "This node over time"),
     el("div", { class: "charts" },
       chart("Connections", [["open", (one) => one.node.connections]], short, signal),
-      chart("Time the node takes to answer", [["answer", (one) => one.node.answer_ms]], milliseconds, signal)));
+      chart("Response time of the node", [["response", (one) => one.node.answer_ms]], milliseconds, signal)));
   onCluster((cluster, { node }) => {
     rows.update((cluster?.nodes || []).map((one) => ({ ...one, isController: one.id === cluster.controller })));
-    here.textContent = cluster ? `${cluster.node} serves this page.` : `${node.name} serves this page. To see all nodes, the token needs the grant admin:cluster:*.`;
+    here.textContent = cluster ? `This page is served by ${cluster.node}.` : `This page is served by ${node.name}. To see all nodes, the token needs the grant admin:cluster:*.`;
   }, signal);
 }

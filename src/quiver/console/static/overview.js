@@ -1,4 +1,4 @@
-// How the node is, at a glance.
+// Overview: rates, depth, lag and latency of the node.
 
 import { chart } from "./charts.js";
 import { el, heading } from "./dom.js";
@@ -12,7 +12,7 @@ const TILES = [
   ["Finished", (one) => rate(one.totals.finished_rate)],
   ["Pending", (one) => count(one.totals.pending)],
   ["Oldest pending", (one) => age(one.totals.oldest_s)],
-  ["Publish, 99%", (one) => milliseconds(one.node.publish_p99_ms)],
+  ["Publish p99", (one) => milliseconds(one.node.publish_p99_ms)],
   ["Dead letters", (one) => count(one.totals.dead)],
 ];
 
@@ -22,10 +22,10 @@ export function overviewPage(content, { signal }) {
   const busiest = table(queueColumns, { key: (row) => row.name, sort: 2, descending: true, search: false, empty: "No queues or subscriptions yet." });
   content.append(...heading("Overview"), tiles,
     el("div", { class: "charts" },
-      chart("Messages a second", [["published", (one) => one.totals.published_rate], ["finished", (one) => one.totals.finished_rate]], short, signal),
+      chart("Messages per second", [["published", (one) => one.totals.published_rate], ["finished", (one) => one.totals.finished_rate]], short, signal),
       chart("Depth by state", [["ready", (one) => one.totals.ready], ["leased", (one) => one.totals.leased], ["delayed", (one) => one.totals.delayed], ["dead", (one) => one.totals.dead]], short, signal),
-      chart("Lag: age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], age, signal),
-      chart("Latency: from a publish to its acknowledgement", [["half within", (one) => one.node.publish_p50_ms], ["99% within", (one) => one.node.publish_p99_ms]], milliseconds, signal)),
+      chart("Age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], age, signal),
+      chart("Publish latency", [["p50", (one) => one.node.publish_p50_ms], ["p99", (one) => one.node.publish_p99_ms]], milliseconds, signal)),
     el("h2", {}, "Deepest queues"), busiest.element);
   const end = onFigures((figures) => {
     TILES.forEach(([, read], place) => { values[place].textContent = read(figures); });

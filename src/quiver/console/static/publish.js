@@ -20,7 +20,7 @@ export async function publishPage(content, { subject, signal }) {
     try {
       const told = await call("POST", `/topics/${part(topic.value)}/messages`, message());
       fill(out, el("div", { class: "card" }, "Stored in partition ", String(told.partition), " at offset ", String(told.offset), ". ",
-        el("a", { href: `#/messages/${part(topic.value)}` }, "Look at it"), el("div", { class: "mono hint" }, told.id)));
+        el("a", { href: `#/messages/${part(topic.value)}` }, "Show the topic's messages"), el("div", { class: "mono hint" }, told.id)));
     } catch (error) { fill(out, problem(error)); }
   };
   const message = () => {
@@ -32,16 +32,16 @@ export async function publishPage(content, { subject, signal }) {
     if (headers.value.trim()) made.headers = pairs(headers.value);
     return made;
   };
-  content.append(...heading("Publish a test message", "It is stored and delivered like any other."),
+  content.append(...heading("Publish a test message", "It is stored and delivered like any other message."),
     topics.length ? el("form", { class: "publish", onsubmit: send },
-      el("div", { class: "row" }, field("Topic", topic), field("As", kind)), body,
+      el("div", { class: "row" }, field("Topic", topic), field("Format", kind)), body,
       el("div", { class: "row" }, field("Key", key), field("Priority", priority), field("Delay", delay), field("Headers", headers)),
       el("div", {}, el("button", { type: "submit" }, "Publish")), out)
-      : el("div", { class: "scroll" }, el("div", { class: "empty" }, "There is no topic yet.")));
+      : el("div", { class: "scroll" }, el("div", { class: "empty" }, "No topics yet.")));
 }
 
 function parsed(text) {
-  try { return JSON.parse(text); } catch (error) { throw new Error(`The message is not JSON: ${error.message}`); }
+  try { return JSON.parse(text); } catch (error) { throw new Error(`The message is not valid JSON: ${error.message}`); }
 }
 
 function base64(text) {

@@ -1,4 +1,4 @@
-// Queues and subscriptions: how deep, how old, who reads, and what can be done about it.
+// Queues and subscriptions: depth, lag, consumers and actions.
 
 import { call, get, part } from "./api.js";
 import { chart } from "./charts.js";
@@ -25,10 +25,10 @@ export const queueColumns = [
 export function queuesPage(content, { signal }) {
   const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet." });
   const more = el("p", { class: "hint" });
-  content.append(...heading("Queues and subscriptions", "What waits to be processed, by state, and for how long."), rows.element, more);
+  content.append(...heading("Queues and subscriptions", "Pending messages by state, and the age of the oldest."), rows.element, more);
   signal.addEventListener("abort", onFigures((figures) => {
     rows.update(figures.subscriptions);
-    more.textContent = figures.more_subscriptions ? `${count(figures.more_subscriptions)} more are not watched here; the address #/queues/name shows any of them.` : "";
+    more.textContent = figures.more_subscriptions ? `${count(figures.more_subscriptions)} more are not listed. Open any of them at #/queues/NAME.` : "";
   }));
 }
 
@@ -39,7 +39,7 @@ export async function queuePage(content, { subject, signal }) {
   const one = (figures) => figures.subscriptions.find((each) => each.name === subject);
   const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
   const values = names.map(() => el("dd", {}, "—"));
-  const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "Nobody consumes now." });
+  const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
   content.append(...heading(subject),
     el("div", { class: "row" },
       el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
@@ -48,7 +48,7 @@ export async function queuePage(content, { subject, signal }) {
     el("dl", { class: "tiles" }, names.map((name, place) => el("div", { class: "tile" }, el("dt", {}, name), values[place]))),
     el("div", { class: "charts" },
       chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], short, signal),
-      chart("Lag: age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
+      chart("Age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
     el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
     el("h2", {}, "Actions"),
     el("div", { class: "row" },
@@ -67,11 +67,11 @@ export async function queuePage(content, { subject, signal }) {
 }
 
 const CONSUMERS = [
-  { title: "Consumer", value: (row) => row.name, show: (row) => row.name || "without a name" },
+  { title: "Consumer", value: (row) => row.name, show: (row) => row.name || "(no name)" },
   { title: "Partitions", value: (row) => row.partitions, wrap: true },
 ];
 
-// Members of a group with what they read; else whoever holds messages or waits for some.
+// Members of a group with their partitions; else the consumers that hold or wait for messages.
 function consumersOf({ members, consumers }) {
   if (members) return Object.entries(members).map(([name, read]) => ({ name, partitions: read.join(", ") || "none" }));
   return (consumers || []).map((name) => ({ name, partitions: "any" }));
@@ -79,19 +79,19 @@ function consumersOf({ members, consumers }) {
 
 function settingsOf({ created, settings }) {
   return [
-    ["Made", moment(created)], ["Topics", settings.topics.join(", ")], ["Filter", settings.filter], ["Order", settings.ordering],
-    ["Guarantee", settings.guarantee], ["Held for", age(settings.visibility)], ["Deliveries at most", count(settings.max_deliveries)],
-    ["Dead letters go to", settings.dead_letter], ["Pushed to", settings.push?.url]];
+    ["Created", moment(created)], ["Topics", settings.topics.join(", ")], ["Filter", settings.filter], ["Ordering", settings.ordering],
+    ["Guarantee", settings.guarantee], ["Visibility timeout", age(settings.visibility)], ["Max deliveries", count(settings.max_deliveries)],
+    ["Dead-letter topic", settings.dead_letter], ["Push URL", settings.push?.url]];
 }
 
 async function purge(name) {
-  if (!await ask(`Purge ${name}?`, "Everything that is pending counts as finished and is delivered to nobody. This cannot be undone.", "Purge")) return;
+  if (!await ask(`Purge ${name}?`, "All pending messages are discarded. This cannot be undone.", "Purge")) return;
   await attempt(async () => notice(`${count((await call("POST", `/subscriptions/${part(name)}/purge`, {})).messages)} messages were purged.`));
 }
 
 async function replay(name) {
-  if (!await ask(`Replay ${name}?`, "Every message that is still stored is delivered again, from the first one on.", "Replay")) return;
-  await attempt(async () => { await call("POST", `/subscriptions/${part(name)}/seek`, { to: "earliest" }); notice(`${name} begins again.`); });
+  if (!await ask(`Replay ${name}?`, "All stored messages are delivered again, starting with the oldest.", "Replay")) return;
+  await attempt(async () => { await call("POST", `/subscriptions/${part(name)}/seek`, { to: "earliest" }); notice(`${name} starts again with the oldest message.`); });
 }
 
 async function attempt(act) {

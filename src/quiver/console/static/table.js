@@ -1,11 +1,11 @@
-// A table that is sorted by its headings, narrowed by a word, and refreshed without losing the focus.
+// A table that can be sorted and searched, and is refreshed without losing the focus.
 
 import { el, fill } from "./dom.js";
 
 const ROWS_MAX = 500;
 
 // `columns` are {title, value(row), show?(row), number?, wrap?}; `key(row)` tells rows apart.
-export function table(columns, { key, sort = 0, descending = false, search = true, empty = "Nothing here.", caption }) {
+export function table(columns, { key, sort = 0, descending = false, search = true, empty = "No rows.", caption }) {
   let rows = [], word = "";
   const body = el("tbody"), kept = new Map();
   const heads = columns.map((column, place) => el("th", { scope: "col", class: column.number ? "number" : null },

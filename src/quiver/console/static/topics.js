@@ -20,16 +20,16 @@ const COLUMNS = [
 export function topicsPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet." });
   const more = el("p", { class: "hint" });
-  content.append(...heading("Topics", "Where messages are stored, and how fast they come."), rows.element, more);
+  content.append(...heading("Topics", "Stored messages and publish rates."), rows.element, more);
   signal.addEventListener("abort", onFigures((figures) => {
     rows.update(figures.topics);
-    more.textContent = figures.more_topics ? `${count(figures.more_topics)} more are not watched here; the address #/topics/name shows any of them.` : "";
+    more.textContent = figures.more_topics ? `${count(figures.more_topics)} more are not listed. Open any of them at #/topics/NAME.` : "";
   }));
 }
 
 const PARTITIONS = [
   { title: "Partition", value: (row) => row.index },
-  { title: "Leader", value: (row) => row.placed?.leader ?? row.leader, show: (row) => (row.placed ? row.placed.leader || "nobody" : row.leader || "this node") },
+  { title: "Leader", value: (row) => row.placed?.leader ?? row.leader, show: (row) => (row.placed ? row.placed.leader || "none" : row.leader || "this node") },
   { title: "Replicas", value: (row) => row.placed?.replicas.length, show: (row) => (row.placed ? row.placed.replicas.join(" ") : "—") },
   { title: "In sync", value: (row) => row.placed?.in_sync.length, show: (row) => (row.placed ? `${row.placed.in_sync.length} of ${row.placed.replicas.length}` : "—"), number: true },
   { title: "First offset", value: (row) => row.start_offset, show: (row) => count(row.start_offset), number: true },
@@ -58,21 +58,21 @@ export async function topicPage(content, { subject, signal }) {
     el("div", { class: "row" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
-    el("div", { class: "charts" }, chart("Messages a second", [["published", (figures) => one(figures)?.rate]], short, signal)),
+    el("div", { class: "charts" }, chart("Messages per second", [["published", (figures) => one(figures)?.rate]], short, signal)),
     el("h2", {}, "Partitions"), partitions.element,
     el("h2", {}, "Settings"),
     el("div", { class: "card" }, facts([
-      ["Made", moment(info.created)], ["Durability", info.settings.durability], ["Acknowledged by", info.settings.acks],
-      ["Kept", kept.filter(Boolean).join(", ") || "for ever"], ["Compression", info.settings.compression],
+      ["Created", moment(info.created)], ["Durability", info.settings.durability], ["Acks", info.settings.acks],
+      ["Retention", kept.filter(Boolean).join(", ") || "forever"], ["Compression", info.settings.compression],
       ["Largest message", size(info.settings.message_bytes_max)]]),
-    el("dl", { class: "facts" }, el("dt", {}, "Read by"), readers)));
+    el("dl", { class: "facts" }, el("dt", {}, "Subscriptions"), readers)));
   let looked = 0;
   signal.addEventListener("abort", onFigures(async (figures) => {
     const found = figures.subscriptions.filter((each) => each.topics.includes(subject));
     const names = found.map((each) => each.name).join();
     if (readers.dataset.names !== names) {
       readers.dataset.names = names;
-      fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name), " "]) : document.createTextNode("nobody"));
+      fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name), " "]) : document.createTextNode("none"));
     }
     if (figures.time_ms - looked < 2000) return;
     looked = figures.time_ms;

@@ -37,7 +37,7 @@ export function payload(message) {
   if (message.encoding !== "base64") return tree(message.body);
   const text = decoded(message.body);
   if (text !== null) return el("pre", {}, text);
-  return el("div", {}, el("p", { class: "hint" }, "Bytes that are no text, as base64:"), el("pre", {}, message.body.slice(0, 4000)));
+  return el("div", {}, el("p", { class: "hint" }, "Binary data, as base64:"), el("pre", {}, message.body.slice(0, 4000)));
 }
 
 export function preview(message) {
