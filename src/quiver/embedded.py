@@ -32,10 +32,7 @@ class EmbeddedDialer:
     async def dial(self, address: str) -> InProcessChannel:
         async with self._starting:
             if self._node is None:
-                node = Node(self._config, clock=self._clock)
-                await node.start(listen=False)
-                self._node = node
-        assert self._node.services is not None
+                self._node = await Node.start(self._config, listen=False, clock=self._clock)
         return InProcessChannel(self._node.services, INTERNAL)
 
     async def close(self) -> None:

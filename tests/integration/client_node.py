@@ -16,7 +16,8 @@ from pathlib import Path
 import uvloop
 
 from quiver.config import Address, Alerts, NodeConfig
-from quiver.edge.node import Node, run_node
+from quiver.edge.node import Node
+from quiver.edge.run import run_node
 from tests.ports import free_port
 
 _SECONDS_MAX = 60.0
@@ -41,11 +42,9 @@ class ThreadNode:
     def start(self) -> None:
         async def started() -> int:
             address = Address("127.0.0.1", self._port)
-            node = Node(_config(self._folder, address))
-            address = await node.start()
-            assert address is not None
-            self._node = node
-            return address.port
+            self._node = await Node.start(_config(self._folder, address))
+            assert self._node.native_address is not None
+            return self._node.native_address.port
 
         future = asyncio.run_coroutine_threadsafe(started(), self._loop)
         self._port = future.result(_SECONDS_MAX)

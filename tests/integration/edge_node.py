@@ -104,13 +104,12 @@ class Running:
 
     def counter(self, name: str) -> float:
         """One of the node's numbers, by name and labels; 0 if it was never counted."""
-        assert self.node.services is not None
         return self.node.services.metrics.values().get(name, 0)
 
     @property
     def connections(self) -> list[NativeConnection]:
-        assert self.node._native is not None
-        return list(self.node._native._connections)
+        assert self.node.native is not None
+        return list(self.node.native._connections)
 
     @property
     def unsent_bytes(self) -> int:
@@ -135,10 +134,9 @@ async def running(
 ) -> AsyncIterator[Running]:
     # The metadata is in a real folder, also when the logs are on a simulated disk.
     (folder / "data").mkdir(exist_ok=True)
-    node = Node(config(folder, **limits), disk=disk, clock=clock)
-    address = await node.start()
-    assert address is not None
-    run = Running(node, address)
+    node = await Node.start(config(folder, **limits), disk=disk, clock=clock)
+    assert node.native_address is not None
+    run = Running(node, node.native_address)
     try:
         yield run
     finally:

@@ -36,7 +36,6 @@ def bearer(text: str) -> Shown:
 
 
 def clients_of(run: Running, **rest: Any) -> NodeClients:
-    assert run.node.services is not None
     return NodeClients(run.node.services, **rest)
 
 

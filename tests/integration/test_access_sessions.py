@@ -26,7 +26,6 @@ ALL = ("publish:*", "consume:*", "admin:*")
 
 
 def tokens_of(run: Running) -> TokenStore:
-    assert run.node.services is not None
     return run.node.services.authority.tokens
 
 

@@ -35,7 +35,6 @@ CALLS = typing.get_args(protocol.AnyRequest)
 
 
 def tokens_of(run: Running) -> TokenStore:
-    assert run.node.services is not None
     return run.node.services.authority.tokens
 
 
@@ -49,7 +48,6 @@ async def token(run: Running, *grants: str, name: str = "somebody") -> str:
 async def guarded(folder: Path) -> AsyncIterator[Running]:
     """A node with authentication and team a's things on it."""
     async with running(folder, clock=ManualClock(), security=Security(authentication=True)) as run:
-        assert run.node.services is not None
         inside = InProcessChannel(run.node.services, INTERNAL)
         for name in ("a.orders", "a.spare-topic"):
             await inside.call(protocol.CreateTopic(name=name, settings=TopicSettings()))

@@ -12,13 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
 from quiver import protocol
+from quiver.broker.broker import Broker
 from quiver.config import parse_address
+from quiver.edge.auth.tokens import TokenStore
+from quiver.edge.native.server import NativeServer
 from quiver.edge.node import Node
+from quiver.edge.observability import Observability
 from quiver.errors import DiskFull, FolderInUse, PartitionUnavailable, ShuttingDown
 from quiver.model.envelope import ProducerStamp
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
@@ -106,10 +111,9 @@ async def test_a_client_that_does_not_read_does_not_keep_the_node_from_stopping(
 async def test_a_disk_that_hangs_does_not_keep_the_node_from_stopping(tmp_path: Path) -> None:
     disk, clock = GatedDisk(), ManualClock()
     (tmp_path / "data").mkdir()
-    node = Node(config(tmp_path), disk=disk, clock=clock)
-    address = await node.start()
-    assert address is not None
-    peer = await Peer.connect(address)
+    node = await Node.start(config(tmp_path), disk=disk, clock=clock)
+    assert node.native_address is not None
+    peer = await Peer.connect(node.native_address)
     await peer.create("orders")
     await peer.store("orders", batch_of(b"first"))
     disk.shut()
@@ -123,18 +127,56 @@ async def test_a_disk_that_hangs_does_not_keep_the_node_from_stopping(tmp_path: 
     assert type(await peer.refusal(lost)) is ShuttingDown
     await peer.close()
     with pytest.raises(FolderInUse):  # a late write may still come: nobody else may have it
-        await Node(config(tmp_path), disk=disk).start()
+        await Node.start(config(tmp_path), disk=disk)
     disk.open()
 
 
 @edge_test
-async def test_a_node_may_be_stopped_twice_and_before_it_runs(tmp_path: Path) -> None:
-    await Node(config(tmp_path)).stop()
+async def test_a_node_may_be_stopped_twice(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         await run.node.stop()
         await run.node.stop()
         async with running(tmp_path) as again:
             assert len(again.connections) == 0, "the folder is free, and a node starts on it"
+
+
+CLOSING_STEPS: list[tuple[type, str]] = [
+    (Observability, "stop"),
+    (NativeServer, "drain"),
+    (Broker, "close"),
+    (TokenStore, "close"),
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "step"), CLOSING_STEPS, ids=lambda one: getattr(one, "__name__", one)
+)
+@edge_test
+async def test_a_step_of_stopping_that_fails_skips_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: type, step: str
+) -> None:
+    closed: list[str] = []
+
+    def noting(kind: type, name: str) -> None:
+        original = getattr(kind, name)
+
+        async def close(*arguments: Any) -> None:
+            await original(*arguments)
+            closed.append(kind.__name__)
+            if kind is part:
+                raise RuntimeError("this step fails")
+
+        monkeypatch.setattr(kind, name, close)
+
+    for kind, name in CLOSING_STEPS:
+        noting(kind, name)
+    node = await Node.start(config(tmp_path))
+    with pytest.raises(RuntimeError, match="this step fails"):
+        await node.stop()
+    assert closed == [kind.__name__ for kind, _ in CLOSING_STEPS]
+    monkeypatch.undo()
+    async with running(tmp_path) as again:  # the folder is free
+        await (await again.peer()).create("orders")
 
 
 # ---------------------------------------------------------------------- one folder, one node
@@ -148,7 +190,7 @@ async def test_a_second_node_on_the_folder_is_refused_and_the_first_unharmed(
         peer = await run.peer()
         await peer.create("orders")
         with pytest.raises(FolderInUse, match="in use"):
-            await Node(config(tmp_path)).start()
+            await Node.start(config(tmp_path))
         await peer.store("orders", batch_of(b"p"))
     async with running(tmp_path) as run:
         assert await (await run.peer()).payloads("orders") == [b"p"]
@@ -161,7 +203,7 @@ async def test_a_start_that_fails_leaves_the_folder_to_the_next(tmp_path: Path) 
     async with running(other) as run:
         on_a_taken_port = msgspec.structs.replace(config(tmp_path), native=run.address)
         with pytest.raises(OSError, match="in use"):
-            await Node(on_a_taken_port).start()
+            await Node.start(on_a_taken_port)
     async with running(tmp_path) as run:
         await (await run.peer()).create("orders")
 
@@ -180,7 +222,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         await peer.store("orders", batch_of(b"before"))
         disk.capacity_bytes = 1 << 20
         await clock.advance(1.5)
-        await until(lambda: run.node._broker.maintenance.disk_is_full)  # type: ignore[union-attr]
+        await until(lambda: run.node.services.broker.maintenance.disk_is_full)
         error = await peer.refusal(peer.publish("orders", batch_of(b"refused")))
         assert type(error) is DiskFull
         assert error.retryable
@@ -189,7 +231,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         assert await peer.payloads("orders") == [b"before"]
         disk.capacity_bytes = 8 << 20
         await clock.advance(1.5)
-        await until(lambda: not run.node._broker.maintenance.disk_is_full)  # type: ignore[union-attr]
+        await until(lambda: not run.node.services.broker.maintenance.disk_is_full)
         await peer.store("orders", batch_of(b"after"))
         assert await peer.payloads("orders") == [b"before", b"after"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiver import protocol
-from quiver.broker.broker import FETCH_BYTES_MAX
+from quiver.broker.partition.reader import FETCH_BYTES_MAX
 from quiver.errors import (
     InvalidFilter,
     InvalidRequest,
@@ -338,7 +338,7 @@ async def test_offsets_are_found_by_name_and_by_time(tmp_path: Path) -> None:
         peer = await run.peer()
         await peer.create("orders")
         first = await peer.store("orders", batch_of(b"a", b"b"))
-        await until(lambda: run.node._clock.time_us() > first.append_time)
+        await until(lambda: run.node.services.clock.time_us() > first.append_time)
         second = await peer.store("orders", batch_of(b"c"))
 
         async def find(**what: Any) -> int:

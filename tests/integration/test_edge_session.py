@@ -39,12 +39,10 @@ class Heard:
 @asynccontextmanager
 async def conversation(folder: Path, disk: GatedDisk) -> AsyncIterator[tuple[Session, Heard]]:
     (folder / "data").mkdir()
-    node = Node(config(folder), disk=disk)
-    await node.start(listen=False)
-    assert node.services is not None
+    node = await Node.start(config(folder), listen=False, disk=disk)
     heard = Heard()
     session = Session(node.services, heard)
-    await node.services.broker.create_topic("orders", TopicSettings())
+    await node.services.broker.topics.create("orders", TopicSettings())
     try:
         yield session, heard
     finally:
@@ -90,7 +88,7 @@ async def test_after_the_shutdown_nothing_that_was_refused_is_stored(tmp_path: P
         assert heard.codes() == ["shutting_down"] * 10
         broker = session._broker
         await until(lambda: not session._tasks, 5)
-        read = await broker.fetch("orders", 0, 0, bytes_max=1)
+        read = await broker.reader.fetch("orders", 0, 0, bytes_max=1)
         assert read.next_offset == 0
 
 

@@ -39,10 +39,9 @@ def config(etcd: EtcdServer, folder: Path, name: str, prefix: str) -> NodeConfig
 
 @asynccontextmanager
 async def serving(config: NodeConfig) -> AsyncIterator[quiver.AsyncClient]:
-    node = Node(config)
+    node = await Node.start(config)
     try:
-        address = await node.start()
-        async with quiver.AsyncClient(f"quiver://{address}") as client:
+        async with quiver.AsyncClient(f"quiver://{node.native_address}") as client:
             yield client
     finally:
         await node.stop()

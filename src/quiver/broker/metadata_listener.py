@@ -40,8 +40,6 @@ class MetadataListener:
         self._subscriptions = subscriptions
         self._traffic = traffic
         self._opening: set[asyncio.Task[None]] = set()
-        topics.registry.on_change = self._topic_changed
-        subscription_catalog.registry.on_change = self._subscription_changed
 
     async def close(self) -> None:
         if self._opening:
@@ -62,15 +60,17 @@ class MetadataListener:
             self._subscription_catalog.registry.apply(change, revision)
             self._producer_ids.apply(change)
 
-    def _topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:
+    def topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:
+        """Another node has made, changed or deleted a topic."""
         if new is not None:
             self._partitions.reconfigure(new)
         elif old is not None:
             self._traffic.topics.forget(old.name)
 
-    def _subscription_changed(
+    def subscription_changed(
         self, old: SubscriptionRecord | None, new: SubscriptionRecord | None
     ) -> None:
+        """Another node has made, changed or deleted a subscription."""
         if old is not None and (new is None or new.number != old.number):
             self._subscriptions.forget(old)
         elif new is not None:

@@ -40,10 +40,12 @@ class Observability:
         broker: Broker,
         metrics: NodeMetrics,
         clock: Clock,
+        *,
+        cluster: Callable[[], ClusterInfo] | None = None,
         tell: Sequence[Tell] = (),
     ) -> None:
-        self.cluster: Callable[[], ClusterInfo | None] = lambda: None
-        """The cluster as this node knows it; nothing on a node that is on its own."""
+        """``cluster`` describes it as this node knows it, where there is one."""
+        self._cluster = cluster
         self._node = config.name
         self._broker = broker
         self._metrics = metrics
@@ -105,7 +107,8 @@ class Observability:
             requests=metrics.total(metrics.requests),
             errors=metrics.total(metrics.errors),
         )
-        return with_cluster(sample, self.cluster(), self._node)
+        cluster = None if self._cluster is None else self._cluster()
+        return with_cluster(sample, cluster, self._node)
 
     # ------------------------------------------------------------------ alerts
 
@@ -120,7 +123,7 @@ class Observability:
 
     async def _store(self, alert: Alert) -> None:
         """Anything may subscribe to the broker's topic of alerts."""
-        await self._broker.store_internal(ALERTS, alert_json(alert, self._node))
+        await self._broker.internal.store(ALERTS, alert_json(alert, self._node))
 
 
 def alert_info(alert: Alert, node: str) -> AlertInfo:

@@ -54,9 +54,3 @@ class NodeServices(msgspec.Struct, kw_only=True):
     """What administers the cluster; ``None`` on a node that is on its own."""
     turns: Iterator[int] = msgspec.field(default_factory=count)
     """Of those who are asked one after the other, who is the first this time."""
-
-    def __post_init__(self) -> None:
-        self.observability.cluster = self._described
-
-    def _described(self) -> ClusterInfo | None:
-        return None if self.cluster is None else self.cluster.describe()

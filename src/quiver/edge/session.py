@@ -17,10 +17,11 @@ import msgspec
 import structlog
 
 from quiver import protocol
-from quiver.broker.broker import FETCH_WAIT_S_MAX, Offer
 from quiver.broker.partition.partition import Partition, Placed, StoredOnce, unavailable
 from quiver.broker.partition.producer_sessions import StoredRange
+from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.broker.publish.copy import copy_entries
+from quiver.broker.publish.publisher import Offer
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.calls import PEER_REQUESTS_MAX, Calls
@@ -244,9 +245,9 @@ class Session:
         self._services.metrics.published_bytes.inc(len(body))
         if self._backlog_worker is None:
             try:
-                partition = self._broker.ready_partition(request.topic, request.partition)
+                partition = self._broker.publisher.ready_partition(request.topic, request.partition)
                 if partition is not None:
-                    offer = self._broker.offer(
+                    offer = self._broker.publisher.offer(
                         request.topic, body, request.layout, request.partition
                     )
                     if offer.is_light:
@@ -264,11 +265,13 @@ class Session:
             while self._backlog:
                 waiting, request, body = self._backlog.popleft()
                 try:
-                    offer = self._broker.offer(
+                    offer = self._broker.publisher.offer(
                         request.topic, body, request.layout, request.partition
                     )
-                    await self._broker.check(offer)
-                    partition = await self._broker.partition(request.topic, request.partition)
+                    await self._broker.publisher.check(offer)
+                    partition = await self._broker.publisher.partition(
+                        request.topic, request.partition
+                    )
                     if self._waits(waiting):
                         self._store(waiting, request.acks, partition, offer)
                 except Exception as error:
@@ -279,7 +282,7 @@ class Session:
     def _store(
         self, waiting: _Waiting, acks: Acks | None, partition: Partition, offer: Offer
     ) -> None:
-        placed, number = self._broker.store(partition, offer, acks)
+        placed, number = self._broker.publisher.store(partition, offer, acks)
         waiting.is_under_way = True
         if acks is Acks.NONE:
             self._answer(waiting, protocol.Done())
@@ -345,7 +348,7 @@ class Session:
             self._fail(waiting, _explained(error))
 
     async def _copy(self, waiting: _Waiting, request: protocol.Copy) -> None:
-        copied = await copy_entries(self._broker, request)
+        copied = await copy_entries(self._broker.publisher, self._broker.reader, request)
         self._services.metrics.published_bytes.inc(copied.bytes)
         self._services.metrics.published_batches.inc(copied.entries)
         self.caller.sent(copied.bytes)
@@ -389,10 +392,10 @@ class Session:
         """
         wait_s = request.wait_ms / 1000
         place = request.topic, request.partition, request.offset
-        await self._broker.wait_for_data(*place, wait_s, any_replica=request.any_replica)
+        await self._broker.reader.wait_for_data(*place, wait_s, any_replica=request.any_replica)
         async with self._fetch_turn:
             await self._writable.wait()
-            read = await self._broker.fetch(
+            read = await self._broker.reader.fetch(
                 *place, bytes_max=request.bytes_max, any_replica=request.any_replica
             )
             buffers = [buffer for entry in read.entries for buffer in entry.buffers()]
@@ -437,7 +440,7 @@ class Session:
         if not self._waits(waiting):
             await self._fan_out.requeue(reply)
             return
-        if self._broker.subscriptions.is_to_be_settled(request.subscription):
+        if self._broker.leaders.is_to_be_settled(request.subscription):
             self.caller.took(reply)
         self._answer(waiting, reply, body)
 

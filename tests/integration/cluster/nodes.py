@@ -23,7 +23,7 @@ import quiver
 from quiver.broker.delivery import state_log
 from quiver.broker.partition import partition, replicated_storage
 from quiver.config import Address, Limits, Metadata, NodeConfig
-from quiver.edge.node import run_node
+from quiver.edge.run import run_node
 from quiver.errors import QuiverError
 from tests.etcd_server import EtcdServer
 from tests.ports import free_port

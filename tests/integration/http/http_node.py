@@ -68,8 +68,7 @@ async def http_node(
         security=security or Security(),
         alerts=Alerts(defaults=False),
     )
-    node = Node(config, clock=clock)
-    await node.start()
+    node = await Node.start(config, clock=clock)
     try:
         async with httpx.AsyncClient(
             base_url=f"{'https' if trusted else 'http'}://{node.http_address}",

@@ -102,6 +102,5 @@ def test_serve_runs_a_forwarder_that_keeps_no_data(tmp_path: Path) -> None:
 
 
 def _waiters(node: Running) -> int:
-    assert node.node.services is not None
-    subscriptions = node.node.services.broker.subscriptions._at_work
+    subscriptions = node.node.services.broker.directory._at_work
     return sum(len(each._waiters) for each in subscriptions.values())

@@ -317,7 +317,7 @@ async def test_messages_are_never_cached(tmp_path: Path) -> None:
 
 
 def _waiters(node: object) -> int:
-    subscriptions = node.services.broker.subscriptions._at_work  # type: ignore[attr-defined]
+    subscriptions = node.services.broker.directory._at_work  # type: ignore[attr-defined]
     return sum(len(each._waiters) for each in subscriptions.values())
 
 

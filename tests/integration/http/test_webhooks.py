@@ -180,7 +180,7 @@ async def test_without_a_list_nothing_may_be_pushed(tmp_path: Path) -> None:
 
 
 def _pushing_to(node: HttpNode) -> str | None:
-    pushers = node.node._pushers
+    pushers = node.node.pushers
     assert pushers is not None
     running = pushers._running.get("emails")
     return None if running is None else running[0][0].url

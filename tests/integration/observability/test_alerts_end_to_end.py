@@ -23,7 +23,7 @@ DEEP = AlertRule(name="deep", watch="depth", on="emails", limit=2)
 
 @asynccontextmanager
 async def watched(folder: Path, *rules: AlertRule, webhook: str = "") -> AsyncIterator[HttpNode]:
-    node = Node(
+    node = await Node.start(
         NodeConfig(
             data=str(folder / "data"),
             http=LOOPBACK,
@@ -34,7 +34,6 @@ async def watched(folder: Path, *rules: AlertRule, webhook: str = "") -> AsyncIt
             alert_rules=rules,
         )
     )
-    await node.start()
     try:
         async with httpx.AsyncClient(
             base_url=f"http://{node.http_address}", timeout=30, trust_env=False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from quiver.broker.broker import Broker, BrokerLimits
+from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk import Disk
@@ -54,7 +54,7 @@ async def open_broker(
     disk: Disk,
     *,
     clock: Clock | None = None,
-    barrier: Gate | None = None,
+    gate: Gate | None = None,
     checks: Gate | None = None,
     wrap: Callable[[MetadataStore], MetadataStore] = lambda store: store,
     **limits: Any,
@@ -64,25 +64,22 @@ async def open_broker(
     disk.make_folder("/data")
     store = await SqliteStore.open(str(folder / "metadata.db"), clock)
     limits.setdefault("free_bytes_min", 0)
-    broker = Broker(
-        "/data",
-        wrap(store),
+    environment = BrokerEnvironment(
+        folder="/data",
+        store=wrap(store),
         disk=disk,
         clock=clock,
-        run_blocking=barrier or Gate(),
+        run_blocking=gate or Gate(),
         run_checks=checks,
         limits=BrokerLimits(**limits),
     )
-    try:
-        await broker.open()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        broker = await Broker.open(environment)
+        stack.push_async_callback(broker.close)
+        if gate is not None:
+            stack.callback(gate.open)
         yield broker
-    finally:
-        if barrier is not None:
-            barrier.open()
-        try:
-            await broker.close()
-        finally:
-            await store.close()
 
 
 async def until(reached: Callable[[], bool], seconds_max: float = 50.0) -> None:
@@ -113,9 +110,9 @@ def data_of(batch: UnstoredBatch) -> bytes:
 
 async def publish(broker: Broker, topic: str, batch: UnstoredBatch, partition: int = 0) -> Any:
     """Publish as a session does, and wait until it is acknowledged."""
-    offer = broker.offer(topic, data_of(batch))
-    await broker.check(offer)
-    placed, _ = broker.store(await broker.partition(topic, partition), offer)
+    offer = broker.publisher.offer(topic, data_of(batch))
+    await broker.publisher.check(offer)
+    placed, _ = broker.publisher.store(await broker.publisher.partition(topic, partition), offer)
     return await placed
 
 
@@ -123,7 +120,7 @@ async def payloads(broker: Broker, topic: str, partition: int = 0) -> list[bytes
     found: list[bytes] = []
     offset = 0
     while True:
-        read = await broker.fetch(topic, partition, offset, bytes_max=1 << 20)
+        read = await broker.reader.fetch(topic, partition, offset, bytes_max=1 << 20)
         if not read.entries:
             return found
         for entry in read.entries:

@@ -29,9 +29,7 @@ from tests.aio import async_test
 
 @asynccontextmanager
 async def broker(folder: Path) -> AsyncIterator[AsyncClient]:
-    node = Node(NodeConfig(data=str(folder)))
-    await node.start(listen=False)
-    assert node.services is not None
+    node = await Node.start(NodeConfig(data=str(folder)), listen=False)
     client = AsyncClient(dialer=InProcessDialer(node.services, INTERNAL))
     try:
         yield client

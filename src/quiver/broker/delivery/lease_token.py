@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,3 +63,10 @@ async def receipt_secret(store: MetadataStore) -> bytes:
 def lease_ids() -> Iterator[int]:
     """Ids of leases that no other start of a node gives out."""
     return count(int.from_bytes(os.urandom(4), "little") >> 1 << 32 | 1)
+
+
+class LeaseIssuer(NamedTuple):
+    """What leases are given out with."""
+
+    signer: TokenSigner
+    ids: Iterator[int]

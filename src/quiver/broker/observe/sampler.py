@@ -118,7 +118,7 @@ class Sampler:
         )
 
     def _topic_samples(self, sizes: dict[int, int]) -> list[TopicSample]:
-        replication = self._partitions.storage.replication
+        replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
         return [
             TopicSample(

@@ -50,9 +50,12 @@ class Partitions:
         exists: Callable[[TopicRecord], bool],
         tail_bytes_total: int,
         traffic: Traffic | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
-        """``exists`` says whether a topic has not been deleted meanwhile."""
-        self.storage = storage
+        """``exists`` says whether a topic has not been deleted meanwhile; ``prepare`` is called with
+        each partition that was opened, before anybody gets it."""
+        self.placement = storage.placement
+        self._store = storage.partitions
         self._clock = clock
         self._exists = exists
         self._tail_bytes_total = tail_bytes_total
@@ -63,8 +66,7 @@ class Partitions:
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
         self._next_complaint = 0.0
-        self.prepare: Prepare = _nothing
-        """Called with each partition that was opened, before anybody gets it."""
+        self._prepare = prepare or _nothing
 
     def __len__(self) -> int:
         return len(self._open)
@@ -93,7 +95,9 @@ class Partitions:
     def led(self, record: TopicRecord) -> list[int]:
         """Those partitions of a topic that this node serves."""
         return [
-            index for index in range(len(record.first_hashes)) if self.storage.leads(record, index)
+            index
+            for index in range(len(record.first_hashes))
+            if self.placement.leads(record, index)
         ]
 
     def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
@@ -112,18 +116,18 @@ class Partitions:
 
     async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
         place = (record.number, index)
-        partition = await self.storage.open(
+        partition = await self._store.open(
             record, index, self.log_settings(record.settings), lambda: self._lose(place)
         )
         partition.log.on_sync = self._synced
         partition.log.on_stored = self._traffic.topics.of(record.name).stored
         try:
-            await self.prepare(record, index, partition)
+            await self._prepare(record, index, partition)
         except BaseException:
             await _close(partition)
             raise
         self._open[place] = partition
-        if self.storage.mends_itself and partition.log.failure is not None:
+        if self._store.mends_itself and partition.log.failure is not None:
             self._lose(place)
             raise NotLeader(f"this node is not the leader of partition {index} of {record.name!r}")
         return partition
@@ -148,7 +152,7 @@ class Partitions:
             if number == record.number:
                 partition.log.reconfigure(self.log_settings(record.settings))
                 partition.window.window_us = record.settings.dedup_window_us
-        self.storage.altered(record)
+        self._store.reconfigure(record)
 
     async def remove(self, record: TopicRecord) -> None:
         """Close the partitions of a topic that exists no more, and remove its data."""
@@ -160,11 +164,11 @@ class Partitions:
             partition = self._open.pop(place, None)
             if partition is not None:
                 await _close(partition)
-        await self.storage.remove(record)
+        await self._store.remove(record)
 
     async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
         """Try to open again what failed, if its time has come. It is readable meanwhile."""
-        if self.storage.mends_itself:
+        if self._store.mends_itself:
             return
         for place, partition in self.opened():
             now = self._clock.monotonic()
@@ -188,7 +192,7 @@ class Partitions:
         """Two of a kind must not write: the state log is let go of first, a good log is kept."""
         await partition.close_state()
         if partition.log.failure is None:
-            await self.prepare(record, index, partition)
+            await self._prepare(record, index, partition)
             return
         await asyncio.shield(self._opening_of(record, index))
         await _close(partition)

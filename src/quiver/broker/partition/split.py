@@ -84,7 +84,7 @@ class PartitionSplitter:
 
     async def _split_held(self, record: TopicRecord, index: int) -> TopicRecord:
         partition = await self._partitions.get(record, index)
-        term = self._partitions.storage.term(record, index)
+        term = self._partitions.placement.term(record, index)
         if partition.failure is not None:
             raise NotLeader(f"this node is not the leader of partition {index} of {record.name!r}")
         offset = await partition.export_handover()
@@ -92,7 +92,7 @@ class PartitionSplitter:
         async def also(old: TopicRecord, new: TopicRecord) -> Sequence[tuple[Expect, Put | None]]:
             if new.splits == old.splits:
                 return ()
-            return await self._partitions.storage.split(new, index, term)
+            return await self._topics.hooks.on_split(new, index, term)
 
         try:
             return await self._topics.split(record, index, offset, also)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from quiver.broker.broker import Broker
 from quiver.broker.partition.partition import Placed
+from quiver.broker.partition.reader import PartitionReader
+from quiver.broker.publish.publisher import Publisher
 from quiver.errors import InvalidRequest, OffsetOutOfRange, QuiverError, ShuttingDown, TopicNotFound
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
@@ -21,25 +22,25 @@ COPIED_ENTRIES_MAX = 1024
 _READ_BYTES = 4 << 20
 
 
-async def copy_entries(broker: Broker, request: Copy) -> Copied:
+async def copy_entries(publisher: Publisher, reader: PartitionReader, request: Copy) -> Copied:
     """Returns when all of them are acknowledged; what is under way has the log's own bound."""
     if not 0 < len(request.offsets) <= COPIED_ENTRIES_MAX:
         raise InvalidRequest(f"one request copies 1 to {COPIED_ENTRIES_MAX:,} entries")
-    await broker.partition(request.topic, request.partition)  # before anything is read for it
+    await publisher.partition(request.topic, request.partition)  # before anything is read for it
     sequence, size = request.sequence, 0
     underway: list[asyncio.Future[Placed]] = []
     try:
-        async for entry in _entries(broker, request):
+        async for entry in _entries(reader, request):
             stamp = ProducerStamp(
                 ProducerId(request.producer_id),
                 ProducerEpoch(request.producer_epoch),
                 Sequence(sequence),
             )
             batch = seal_batch(entry.body, entry.count, entry.columns, stamp)
-            offer = broker.offer_batch(request.topic, batch)
-            await broker.check(offer)
-            partition = await broker.partition(request.topic, request.partition)
-            placed, _ = broker.store(partition, offer)
+            offer = publisher.offer_batch(request.topic, batch)
+            await publisher.check(offer)
+            partition = await publisher.partition(request.topic, request.partition)
+            placed, _ = publisher.store(partition, offer)
             placed.add_done_callback(_failure)  # looked at, even if this is given up
             underway.append(placed)
             sequence += entry.count
@@ -65,12 +66,12 @@ def _failure(placed: asyncio.Future[Placed]) -> BaseException | None:
     return ShuttingDown() if placed.cancelled() else placed.exception()
 
 
-async def _entries(broker: Broker, request: Copy) -> AsyncIterator[StoredBatch]:
+async def _entries(reader: PartitionReader, request: Copy) -> AsyncIterator[StoredBatch]:
     """The entries that were asked for, in the order asked for."""
     wanted = iter(request.offsets)
     offset = next(wanted, None)
     while offset is not None:
-        read = await broker.fetch(
+        read = await reader.fetch(
             request.from_topic, request.from_partition, offset, bytes_max=_READ_BYTES
         )
         if read.topic_number != request.from_number:

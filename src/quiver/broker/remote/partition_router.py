@@ -57,7 +57,7 @@ class PartitionRouter:
         self._remote = remote
 
     def _is_remote(self, record: TopicRecord, index: int) -> bool:
-        return self._remote is not None and not self._partitions.storage.leads(record, index)
+        return self._remote is not None and not self._partitions.placement.leads(record, index)
 
     async def store(self, record: TopicRecord, index: int, rows: pa.RecordBatch) -> None:
         """Store messages, durably; those with an id that is there already are not stored again."""

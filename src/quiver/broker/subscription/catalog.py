@@ -12,7 +12,13 @@ from typing import Any
 import msgspec
 
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.broker.topics.registry import RecordKind, Registry, changed_settings
+from quiver.broker.topics.registry import (
+    OnChange,
+    RecordKind,
+    Registry,
+    changed_settings,
+    ignore_change,
+)
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
 from quiver.model.clock import Clock
@@ -62,13 +68,23 @@ def covers(name: str, settings: SubscriptionSettings, topic: str) -> bool:
 
 
 class SubscriptionCatalog:
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    """``on_change`` is called when another node has made, changed or deleted a subscription."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        on_change: OnChange[SubscriptionRecord] = ignore_change,
+    ) -> None:
         self._clock = clock
-        self.registry = self._registry = Registry(store, _KIND, SubscriptionRecord)
+        self.registry = self._registry = Registry(store, _KIND, SubscriptionRecord, on_change)
         self.load = self._registry.load
         self.get = self._registry.get
         self.all = self._registry.all
         self.delete = self._registry.delete
+
+    def has(self, name: str) -> bool:
+        return any(record.name == name for record in self.all())
 
     def on_topic(self, topic: str) -> list[SubscriptionRecord]:
         return [record for record in self.all() if covers(record.name, record.settings, topic)]

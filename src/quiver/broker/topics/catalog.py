@@ -6,14 +6,21 @@ the same name. A deletion leaves a tombstone until the data is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from quiver.broker.topics.internal_topics import SETTINGS
-from quiver.broker.topics.registry import Also, RecordKind, Registry, changed_settings, nothing_else
-from quiver.cluster.metadata.store import Delete, MetadataStore, Put
+from quiver.broker.topics.registry import (
+    Also,
+    OnChange,
+    RecordKind,
+    Registry,
+    changed_settings,
+    ignore_change,
+)
+from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
 from quiver.errors import InvalidRequest, InvalidSetting, TopicExists, TopicNotFound
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
@@ -71,21 +78,61 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class TopicHooks(Protocol):
+    """What else is written to the metadata store when a topic changes, in the same commit."""
+
+    def on_create(self, record: TopicRecord) -> Sequence[Put]: ...
+
+    async def on_alter(
+        self, old: TopicRecord, new: TopicRecord
+    ) -> Sequence[tuple[Expect, Put | None]]: ...
+
+    async def on_split(
+        self, new: TopicRecord, index: int, term: int
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        """``NotLeader`` unless this node still leads the partition under the epoch ``term``."""
+
+    def on_delete(self, record: TopicRecord) -> Sequence[Put | Delete]: ...
+
+
+class NoTopicHooks:
+    """A single node writes nothing else."""
+
+    def on_create(self, _record: TopicRecord) -> Sequence[Put]:
+        return ()
+
+    async def on_alter(
+        self, _old: TopicRecord, _new: TopicRecord
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        return ()
+
+    async def on_split(
+        self, _new: TopicRecord, _index: int, _term: int
+    ) -> Sequence[tuple[Expect, Put | None]]:
+        return ()
+
+    def on_delete(self, _record: TopicRecord) -> Sequence[Put | Delete]:
+        return ()
+
+
 class TopicCatalog:
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    """``on_change`` is called when another node has made, changed or deleted a topic."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        hooks: TopicHooks | None = None,
+        on_change: OnChange[TopicRecord] = ignore_change,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self.registry = self._registry = Registry(store, _KIND, TopicRecord)
+        self.hooks = hooks or NoTopicHooks()
+        self.registry = self._registry = Registry(store, _KIND, TopicRecord, on_change)
         self.load = self._registry.load
         self.get = self._registry.get
         self.topics = self._registry.all
         self.holds = self._registry.holds
-        self.begin: Callable[[TopicRecord], Sequence[Put]] = lambda _: ()
-        """What is to be written together with a new topic."""
-        self.change: Also[TopicRecord] = nothing_else
-        """What is to be written together with other settings of one."""
-        self.end: Callable[[TopicRecord], Sequence[Put | Delete]] = lambda _: ()
-        """What is to be written together with the deletion of one."""
 
     def numbered(self, number: int) -> TopicRecord | None:
         """The topic with this number, if it is still there."""
@@ -115,7 +162,7 @@ class TopicCatalog:
                 created_us=self._clock.time_us(),
                 first_hashes=even_ranges(settings.partitions),
             ),
-            self.begin,
+            self.hooks.on_create,
         )
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
@@ -130,7 +177,7 @@ class TopicCatalog:
                 )
             return msgspec.structs.replace(record, settings=settings)
 
-        return await self._registry.change(name, altered, self.change)
+        return await self._registry.change(name, altered, self.hooks.on_alter)
 
     async def split(
         self, record: TopicRecord, index: int, offset: Offset, also: Also[TopicRecord]
@@ -156,7 +203,10 @@ class TopicCatalog:
         """Remove a topic from the catalog; once its data is gone too, ``forget`` it."""
         return await self._registry.delete(
             name,
-            lambda record: [Put(DELETED + str(record.number), _encode(record)), *self.end(record)],
+            lambda record: [
+                Put(DELETED + str(record.number), _encode(record)),
+                *self.hooks.on_delete(record),
+            ],
         )
 
     async def deleted(self) -> list[TopicRecord]:

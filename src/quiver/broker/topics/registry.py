@@ -36,6 +36,14 @@ Also = Callable[[R, R], Awaitable[Sequence[tuple[Expect, Put | None]]]]
 what is written if it holds."""
 
 
+OnChange = Callable[[R | None, R | None], None]
+"""Called with what there was and what there is now, when another node has made a change."""
+
+
+def ignore_change(_old: object, _new: object) -> None:
+    """Nobody needs to know."""
+
+
 async def nothing_else(_old: object, _new: object) -> Sequence[tuple[Expect, Put | None]]:
     """A change concerns its record alone."""
     return ()
@@ -56,7 +64,13 @@ class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
 class Registry(Generic[R]):
     """``version`` grows with every change."""
 
-    def __init__(self, store: MetadataStore, kind: RecordKind, record: type[R]) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        kind: RecordKind,
+        record: type[R],
+        on_change: OnChange[R] = ignore_change,
+    ) -> None:
         self.version = 0
         self.revision = 0
         """The store's, after the last change that is known here."""
@@ -68,8 +82,7 @@ class Registry(Generic[R]):
         self._dropped: dict[str, int] = {}
         """Names that were removed here, and when, until the store's own word of it has come."""
         self._turn = asyncio.Lock()
-        self.on_change: Callable[[R | None, R | None], None] = lambda old, new: None
-        """Called with what there was and what there is when another node has made a change."""
+        self._on_change = on_change
 
     async def load(self) -> None:
         """Read every record from the store."""
@@ -102,7 +115,7 @@ class Registry(Generic[R]):
             self._keep(self._decoder.decode(change.value), change.revision)
         elif old is not None:
             self._forget(name)
-        self.on_change(old, self._records.get(name))
+        self._on_change(old, self._records.get(name))
 
     def get(self, name: str) -> R:
         record = self._records.get(name)

@@ -181,7 +181,7 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
 
     load_structlog()
     from quiver.cli.support.logging import set_up_logging  # noqa: PLC0415
-    from quiver.edge.node import run_node  # noqa: PLC0415
+    from quiver.edge.run import run_node  # noqa: PLC0415
 
     set_up_logging(config.logging)
 

@@ -42,7 +42,9 @@ class Authority:
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
         principal_quotas: Mapping[str, Quotas] | None = None,
         is_queue: Callable[[str], bool] = lambda _: False,
+        peer_secret: str | None = None,
     ) -> None:
+        """``peer_secret`` is what other nodes of the cluster show, if there is a cluster."""
         assert tokens is not None or not security.authentication
         self._clock = clock
         self._tokens = tokens
@@ -52,8 +54,7 @@ class Authority:
         self._usages = Usages(quotas, principal_quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
         self.audit = Audit()
-        self.peer_secret: str | None = None
-        """What other nodes of the cluster show, if there is a cluster."""
+        self._peer_secret = peer_secret
 
     @property
     def tokens(self) -> TokenStore:
@@ -91,8 +92,8 @@ class Authority:
     def _is_peer(self, token: str | None) -> bool:
         return (
             token is not None
-            and self.peer_secret is not None
-            and compare_digest(token.encode(), self.peer_secret.encode())
+            and self._peer_secret is not None
+            and compare_digest(token.encode(), self._peer_secret.encode())
         )
 
     def _known(self, credentials: Credentials) -> Principal:

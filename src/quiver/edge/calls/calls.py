@@ -54,7 +54,7 @@ class Calls:
     ) -> tuple[protocol.AnyReply, Sequence[Bytes]]:
         """What this node alone has to say."""
         if isinstance(request, protocol.CreateTopic | protocol.CreateQueue):
-            self._caller.require_room_for_topic(request.name, self._services.broker.topic_names)
+            self._caller.require_room_for_topic(request.name, self._services.broker.topics.names)
         handler = _HANDLERS.get(type(request))
         if handler is not None:
             return await handler(self, request), ()
@@ -92,37 +92,39 @@ class Calls:
         )
 
     async def _create_topic(self, request: protocol.CreateTopic) -> protocol.AnyReply:
-        info = await self._services.broker.create_topic(
+        info = await self._services.broker.topics.create(
             request.name, request.settings, exist_ok=request.exist_ok
         )
         return protocol.Topic(topic=info)
 
     async def _alter_topic(self, request: protocol.AlterTopic) -> protocol.AnyReply:
         return protocol.Topic(
-            topic=await self._services.broker.alter_topic(request.name, request.changes)
+            topic=await self._services.broker.topics.alter(request.name, request.changes)
         )
 
     async def _split_partition(self, request: protocol.SplitPartition) -> protocol.AnyReply:
-        info = await self._services.broker.split_partition(
+        info = await self._services.broker.topics.split(
             request.topic, request.partition, request.layout
         )
         return protocol.Topic(topic=info)
 
     async def _delete_topic(self, request: protocol.DeleteTopic) -> protocol.AnyReply:
-        await self._services.broker.delete_topic(request.name)
+        await self._services.broker.topics.delete(request.name)
         return protocol.Done()
 
     async def _describe_topic(self, request: protocol.DescribeTopic) -> protocol.AnyReply:
-        info = await self._services.broker.describe_topic(request.name, extents=request.extents)
+        info = await self._services.broker.topics.describe(request.name, extents=request.extents)
         return protocol.Topic(topic=info)
 
     async def _list_topics(self, _: protocol.ListTopics) -> protocol.AnyReply:
-        topics = await self._services.broker.list_topics()
+        topics = self._services.broker.topics.infos()
         return protocol.Topics(topics=[one for one in topics if self._caller.sees_topic(one.name)])
 
     async def _open_producer(self, request: protocol.OpenProducer) -> protocol.AnyReply:
         name = self._caller.producer_name(request.name)
-        identity, sequences = await self._services.broker.open_producer(name, request.topic)
+        identity, sequences = await self._services.broker.publisher.open_producer(
+            name, request.topic
+        )
         return protocol.ProducerOpened(
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
@@ -130,7 +132,7 @@ class Calls:
         )
 
     async def _find_offset(self, request: protocol.FindOffset) -> protocol.AnyReply:
-        offset = await self._services.broker.find_offset(
+        offset = await self._services.broker.reader.find_offset(
             request.topic, request.partition, request.at, request.time_us
         )
         return protocol.OffsetFound(offset=offset)
@@ -141,7 +143,7 @@ class Calls:
             node=services.node,
             software=f"quiver/{__version__}",
             uptime_s=services.clock.monotonic() - services.started,
-            topics=self._services.broker.topic_count,
+            topics=self._services.broker.topics.count,
             partitions=self._services.broker.partition_count,
             connections=services.connection_count(),
             counters=services.metrics.values() if self._caller.is_admin else {},
@@ -168,7 +170,7 @@ class Calls:
         if services.cluster is not None:
             cluster = services.cluster.describe()
         else:
-            cluster = node_alone(services.node, await services.broker.list_topics())
+            cluster = node_alone(services.node, services.broker.topics.infos())
         return protocol.Cluster(cluster=as_seen(cluster, self._caller.sees_topic))
 
     async def _manage_cluster(self, request: AnyClusterChange) -> protocol.AnyReply:

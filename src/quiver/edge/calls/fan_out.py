@@ -83,7 +83,7 @@ class FanOut:
         reply = await self._in_turn(parts, msgspec.structs.replace(request, wait_ms=0))
         if expect(protocol.Received, reply[0]).portions or not request.wait_ms:
             return reply
-        if self._broker.subscriptions.is_to_be_settled(request.subscription):
+        if self._broker.leaders.is_to_be_settled(request.subscription):
             return await self._at_once(parts, request)
         await self._services.clock.sleep(min(request.wait_ms / 1000, _PAUSE_S))
         return reply  # what is delivered at most once cannot be given back: nodes are asked in turn
@@ -115,12 +115,12 @@ class FanOut:
 
     async def _parts(self, request: protocol.Receive) -> list[_Part]:
         """One receive for each node that has partitions for this consumer."""
-        subscriptions = self._broker.subscriptions
-        if subscriptions.is_group(request.subscription):
+        leaders = self._broker.leaders
+        if leaders.is_group(request.subscription):
             mine = await self._membership(request.subscription, request.consumer)
-            places = subscriptions.by_leader(request.subscription, mine)
+            places = leaders.by_leader(request.subscription, mine)
         else:
-            places = dict.fromkeys(subscriptions.leaders(request.subscription))
+            places = dict.fromkeys(leaders.leaders(request.subscription))
         parts: list[_Part] = [
             partial(self._here if address is None else partial(self._there, address), partitions)
             for address, partitions in places.items()
@@ -157,7 +157,7 @@ class FanOut:
         portions = expect(protocol.Received, reply).portions
         if not portions:
             return
-        name = self._broker.subscriptions.named_in(portions[0].lease)
+        name = self._broker.leaders.named_in(portions[0].lease)
         taken = [protocol.Settlement(portion.lease, portion.offsets) for portion in portions]
         with contextlib.suppress(QuiverError):  # their leases end by themselves, later
             await self.settle(protocol.Return(subscription=name, settlements=taken))
@@ -174,10 +174,10 @@ class FanOut:
         self, request: protocol.Heartbeat | protocol.Leave, subscription: str
     ) -> Reply:
         """The node that leads the first partition of a group's decides who reads what."""
-        address = self._broker.subscriptions.coordinator(subscription)
+        address = self._broker.leaders.coordinator(subscription)
         if address is not None:
             return await self._ask(address, request)
-        group = await self._broker.subscriptions.get(subscription)
+        group = await self._broker.directory.get(subscription)
         if isinstance(request, protocol.Leave):
             group.leave(request.consumer[:200])
             return protocol.Done(), ()
@@ -189,7 +189,7 @@ class FanOut:
         """Each lease is settled by the node that leads its partition."""
         parts: dict[str | None, list[protocol.Settlement]] = defaultdict(list)
         for one in request.settlements:
-            parts[self._broker.subscriptions.leader_of_lease(one.lease)].append(one)
+            parts[self._broker.leaders.leader_of_lease(one.lease)].append(one)
         replies = await asyncio.gather(
             *(self._settle(address, request, part) for address, part in parts.items())
         )
@@ -219,14 +219,14 @@ class FanOut:
 
     async def _find(self, request: protocol.FindMessage, local: Local) -> Reply:
         place = parse_message_id(request.message_id)
-        address = self._broker.leader_of(request.topic, place.partition)
+        address = self._broker.topics.leader_of(request.topic, place.partition)
         return await local() if address is None else await self._ask(address, request)
 
     async def _describe(self, request: protocol.DescribeSubscription, local: Local) -> Reply:
         return _described(await self._everywhere(request, local))
 
     async def _purge(self, request: protocol.Purge, local: Local) -> Reply:
-        self._broker.subscriptions.require_led(request.subscription)
+        self._broker.leaders.require_led(request.subscription)
         replies = await self._everywhere(request, local)
         return protocol.Counted(
             count=sum(expect(protocol.Counted, one).count for one, _ in replies)
@@ -236,7 +236,7 @@ class FanOut:
         return _joined(await self._everywhere(request, local))
 
     async def _seek(self, request: protocol.Seek, local: Local) -> Reply:
-        self._broker.subscriptions.require_led(request.subscription)
+        self._broker.leaders.require_led(request.subscription)
         await self._everywhere(request, local)
         return protocol.Done(), ()
 
@@ -250,7 +250,7 @@ class FanOut:
         return _alerts([one for one in replies if not isinstance(one, BaseException)])
 
     async def _everywhere(self, request: _OfSubscription, local: Local) -> list[Reply]:
-        leaders = self._broker.subscriptions.leaders(_subscription_of(request))
+        leaders = self._broker.leaders.leaders(_subscription_of(request))
         others = [self._ask(address, request) for address in leaders if address is not None]
         return list(await asyncio.gather(local(), *others))
 
@@ -261,7 +261,7 @@ class FanOut:
         count = 0
         for index, ids in parts.items():
             part = msgspec.structs.replace(request, ids=ids)
-            address = self._broker.leader_of(request.topic, index)
+            address = self._broker.topics.leader_of(request.topic, index)
             if address is None:
                 count += await self._broker.lookup.cancel(request.topic, ids)
             else:
@@ -270,9 +270,9 @@ class FanOut:
 
     async def _redrive(self, request: protocol.Redrive, local: Local) -> Reply:
         """One after the other, so that no more than was asked for go back."""
-        letters = self._broker.letters_of(request.subscription)
+        letters = self._broker.dead_letters.queue_of(request.subscription)
         count, by_topic, left = 0, defaultdict[str, int](int), request.messages_max
-        for address in self._broker.subscriptions.leaders(letters or request.subscription):
+        for address in self._broker.leaders.leaders(letters or request.subscription):
             if left <= 0:
                 break
             part = msgspec.structs.replace(request, messages_max=left)

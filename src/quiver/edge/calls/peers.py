@@ -62,11 +62,13 @@ async def _answer(services: NodeServices, question: Question, body: memoryview) 
         case Fetch():
             return await services.member.on_fetch(question)
         case StoreBatch():
-            await services.broker.store_batch(question.topic, question.partition, body)
+            await services.broker.publisher.store_batch(question.topic, question.partition, body)
             return Acknowledged()
         case LastSequence():
             identity = ProducerIdentity(question.producer_id, question.epoch)
-            last = await services.broker.last_sequence(question.topic, question.partition, identity)
+            last = await services.broker.publisher.last_sequence(
+                question.topic, question.partition, identity
+            )
             return LastOwnSequence(last=last)
         case CatchUp():
             await services.member.view.wait_for(question.revision, _CATCH_UP_S)
@@ -75,7 +77,7 @@ async def _answer(services: NodeServices, question: Question, body: memoryview) 
             return await _answer_about_split(services, question)
         case Extents():
             return Partitions(
-                partitions=(await services.broker.describe_here(question.topic)).partitions
+                partitions=(await services.broker.topics.describe_here(question.topic)).partitions
             )
 
 
@@ -85,10 +87,8 @@ async def _answer_about_split(
     broker, topic, partition = services.broker, question.topic, question.partition
     if isinstance(question, HasFinished):
         offset = Offset(question.offset)
-        passed = await broker.subscriptions.has_passed(
-            question.subscription, topic, partition, offset
-        )
+        passed = await broker.directory.has_passed(question.subscription, topic, partition, offset)
         return Finished(passed=passed)
-    data = await broker.handover(topic, partition, question.offset)
+    data = await broker.reader.handover(topic, partition, question.offset)
     part = data[question.begin : question.begin + _PART_BYTES]
     return SplitHandoverPart(data=part, size=len(data))

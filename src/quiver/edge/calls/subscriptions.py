@@ -32,7 +32,7 @@ async def manage(broker: Broker, request: protocol.AnyRequest) -> protocol.AnyRe
                 raise InvalidRequest(
                     f"a subscription starts at 'earliest' or 'latest', not {request.start[:80]!r}"
                 )
-            info = await broker.create_subscription(
+            info = await broker.subscriptions.create(
                 request.name,
                 request.settings,
                 start=request.start,
@@ -41,18 +41,18 @@ async def manage(broker: Broker, request: protocol.AnyRequest) -> protocol.AnyRe
                 exist_ok=request.exist_ok,
             )
         case protocol.CreateQueue():
-            info = await broker.create_queue(
+            info = await broker.subscriptions.create_queue(
                 request.name, request.topic, request.subscription, exist_ok=request.exist_ok
             )
         case protocol.AlterSubscription():
-            info = await broker.alter_subscription(request.name, request.changes)
+            info = await broker.subscriptions.alter(request.name, request.changes)
         case protocol.DescribeSubscription():
-            info = await broker.describe_subscription(request.name)
+            info = await broker.subscriptions.describe(request.name)
         case protocol.DeleteSubscription():
-            await broker.delete_subscription(request.name)
+            await broker.subscriptions.delete(request.name)
             return protocol.Done()
         case protocol.ListSubscriptions():
-            return protocol.Subscriptions(subscriptions=broker.list_subscriptions())
+            return protocol.Subscriptions(subscriptions=broker.subscriptions.infos())
         case _:
             return await _tend(broker, request)
     return protocol.Subscription(subscription=info)
@@ -75,12 +75,12 @@ async def _tend(broker: Broker, request: protocol.AnyRequest) -> protocol.AnyRep
     """Groups, replay and clearing up."""
     match request:
         case protocol.Heartbeat():
-            subscription = await broker.subscriptions.get(request.subscription)
+            subscription = await broker.directory.get(request.subscription)
             return protocol.GroupMembership(
                 partitions=subscription.heartbeat(request.consumer[:200])
             )
         case protocol.Leave():
-            subscription = await broker.subscriptions.get(request.subscription)
+            subscription = await broker.directory.get(request.subscription)
             subscription.leave(request.consumer[:200])
             return protocol.Done()
         case protocol.Seek():
@@ -89,14 +89,14 @@ async def _tend(broker: Broker, request: protocol.AnyRequest) -> protocol.AnyRep
         case protocol.Purge():
             condition = _condition(request.filter)
             return protocol.Counted(
-                count=await broker.subscriptions.purge(request.subscription, condition)
+                count=await broker.directory.purge(request.subscription, condition)
             )
         case protocol.Cancel():
             if len(request.ids) > IDS_MAX:
                 raise InvalidRequest(f"at most {IDS_MAX:,} messages are cancelled in one request")
             return protocol.Counted(count=await broker.lookup.cancel(request.topic, request.ids))
         case protocol.Redrive():
-            redriven = await broker.redrive(
+            redriven = await broker.dead_letters.redrive(
                 request.subscription,
                 to=request.to,
                 condition=_condition(request.filter),
@@ -116,7 +116,7 @@ async def _seek(broker: Broker, request: protocol.Seek) -> None:
     offsets = None
     if request.places is not None:
         offsets = {(place.topic, place.partition): place.offset for place in request.places}
-    await broker.subscriptions.seek(
+    await broker.directory.seek(
         request.subscription,
         at=request.at,
         time_us=request.time_us,
@@ -135,7 +135,7 @@ async def peek(broker: Broker, request: protocol.Peek) -> tuple[protocol.Peeked,
         raise InvalidRequest(f"a peek is at 1 to {RECEIVE_MAX:,} messages")
     if not set(request.states) <= set(PEEKED_STATES) or not request.states:
         raise InvalidRequest(f"the states to peek at are {', '.join(PEEKED_STATES)}")
-    subscription = await broker.subscriptions.get(request.subscription)
+    subscription = await broker.directory.get(request.subscription)
     peeked_batches = await subscription.peek(
         request.messages_max,
         bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
@@ -163,7 +163,7 @@ async def read_state(
     broker: Broker, request: protocol.ReadState
 ) -> tuple[protocol.StateRead, list[Bytes]]:
     """Every pending message of a subscription, once all that is stored was looked at."""
-    subscription = await broker.subscriptions.get(request.subscription)
+    subscription = await broker.directory.get(request.subscription)
     partitions: list[protocol.PartitionDeliveries] = []
     buffers: list[Bytes] = []
     for delivery in subscription.deliveries.values():
@@ -206,7 +206,7 @@ async def acknowledge(
     broker: Broker, request: protocol.Ack
 ) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
     """Acknowledge messages; the reply, and what has to be stored before it is sent."""
-    subscription = await broker.subscriptions.get(request.subscription)
+    subscription = await broker.directory.get(request.subscription)
     stale, stored = subscription.ack(_settlements(request))
     return _settled(stale), stored
 
@@ -219,7 +219,7 @@ async def settle(
         settled, stored = await acknowledge(broker, request)
         await asyncio.gather(*map(asyncio.shield, stored))  # others wait for it too
         return settled
-    subscription = await broker.subscriptions.get(request.subscription)
+    subscription = await broker.directory.get(request.subscription)
     settlements = _settlements(request)
     if isinstance(request, protocol.Nack):
         delay_s = None if request.delay_ms is None else request.delay_ms / 1000
@@ -261,7 +261,7 @@ class Receiving:
     async def attempt(self) -> tuple[protocol.Received, Sequence[Bytes]] | None:
         """What there is, or ``None`` if that is nothing and there is time left to wait."""
         request = self._request
-        subscription = await self._broker.subscriptions.get(request.subscription)
+        subscription = await self._broker.directory.get(request.subscription)
         portions = await subscription.receive(
             request.messages_max,
             bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
@@ -287,7 +287,7 @@ class Receiving:
         self._requeue()
 
     async def wait(self) -> None:
-        subscription = await self._broker.subscriptions.get(self._request.subscription)
+        subscription = await self._broker.directory.get(self._request.subscription)
         left_s = max(0.0, self._deadline - self._clock.monotonic())
         await subscription.wait(left_s, self._request.consumer[:200], self._request.partitions)
 

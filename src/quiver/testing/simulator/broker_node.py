@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from quiver import protocol
-from quiver.broker.broker import Broker, BrokerLimits
+from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.broker.partition.partition import Partition, StoredOnce, unavailable
 from quiver.broker.partition.producer_sessions import StoredRange
-from quiver.broker.partition.replicated_storage import ReplicatedStorage
+from quiver.broker.partition.replicated_placement import ReplicatedPlacement
+from quiver.broker.partition.replicated_storage import replicated_storage
 from quiver.cluster.node import ClusterNode
+from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
@@ -53,28 +55,37 @@ class BrokerNode(SimulatedNode):
 
     async def _open(self, process: Process) -> None:
         cluster, run_blocking = self._member(process), self._blocking(process)
-        storage = ReplicatedStorage(cluster, self.clock, run_blocking)
         peers: Any = SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
 
         def known_leader(topic: str, index: int) -> str | None:
-            return broker.known_leader(topic, index)
+            return broker.topics.known_leader(topic, index)
 
-        broker = Broker(
-            FOLDER,
-            self._store,
-            disk=self.disk,
-            clock=self.clock,
-            run_blocking=run_blocking,
-            limits=LIMITS,
-            storage=storage,
-            remote=PeerBroker(peers, self.clock, known_leader),
+        def leads_now(partition: PartitionId) -> None:
+            broker.listener.leads_now(partition)
+
+        storage = replicated_storage(
+            cluster,
+            ReplicatedPlacement(cluster, self.clock),
+            self.clock,
+            run_blocking,
+            leads_now,
         )
         await run_blocking(lambda: self.disk.make_folder(FOLDER))
-        await broker.open()
-        broker.subscriptions._lease_ids = count(self._rng.getrandbits(31) << 32 | 1)
+        broker = await Broker.open(
+            BrokerEnvironment(
+                folder=FOLDER,
+                store=self._store,
+                disk=self.disk,
+                clock=self.clock,
+                run_blocking=run_blocking,
+                limits=LIMITS,
+                storage=storage,
+                remote=PeerBroker(peers, self.clock, known_leader),
+                lease_ids=count(self._rng.getrandbits(31) << 32 | 1),
+            )
+        )
         cluster.view.on_load = broker.listener.reload
         cluster.view.on_commit = broker.listener.apply
-        storage.on_lead = broker.listener.leads_now
         self._tell_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
@@ -153,12 +164,10 @@ class BrokerNode(SimulatedNode):
         self, request: protocol.CreateTopic | protocol.DescribeTopic | protocol.SplitPartition
     ) -> protocol.TopicInfo:
         if isinstance(request, protocol.SplitPartition):
-            return await self.broker.split_partition(
-                request.topic, request.partition, request.layout
-            )
+            return await self.broker.topics.split(request.topic, request.partition, request.layout)
         if isinstance(request, protocol.DescribeTopic):
-            return await self.broker.describe_topic(request.name, extents=False)
-        return await self.broker.create_topic(
+            return await self.broker.topics.describe(request.name, extents=False)
+        return await self.broker.topics.create(
             request.name, request.settings, exist_ok=request.exist_ok
         )
 
@@ -173,12 +182,12 @@ class BrokerNode(SimulatedNode):
     async def _store_batch(self, request: protocol.Publish, body: bytes) -> Answer:
         """As a session does it."""
         broker = self.broker
-        offer = broker.offer(request.topic, body, request.layout, request.partition)
-        partition = broker.ready_partition(request.topic, request.partition)
+        offer = broker.publisher.offer(request.topic, body, request.layout, request.partition)
+        partition = broker.publisher.ready_partition(request.topic, request.partition)
         if partition is None:
-            partition = await broker.partition(request.topic, request.partition)
+            partition = await broker.publisher.partition(request.topic, request.partition)
         epoch = _epoch(partition)
-        placed, number = broker.store(partition, offer, request.acks)
+        placed, number = broker.publisher.store(partition, offer, request.acks)
         place = await placed
         repeats = place.repeats if isinstance(place, StoredOnce) else {}
         published = protocol.Published(
@@ -193,11 +202,11 @@ class BrokerNode(SimulatedNode):
         return Answer(published, b"", epoch)
 
     async def _read_from(self, request: protocol.Fetch) -> Answer:
-        partition = await self.broker.partition(request.topic, request.partition)
-        read = await self.broker.fetch(
+        partition = await self.broker.publisher.partition(request.topic, request.partition)
+        read = await self.broker.reader.fetch(
             request.topic, request.partition, request.offset, bytes_max=request.bytes_max
         )
-        if self.broker.ready_partition(request.topic, request.partition) is not partition:
+        if self.broker.publisher.ready_partition(request.topic, request.partition) is not partition:
             raise PartitionUnavailable("the leader has changed meanwhile")
         fetched = protocol.Fetched(
             start_offset=read.start_offset,

@@ -21,7 +21,8 @@ from quiver import protocol
 from quiver.broker.delivery import state_log
 from quiver.broker.delivery.lease_token import SECRET
 from quiver.broker.partition import partition as partition_module
-from quiver.broker.partition.replicated_storage import DATA, REPLICAS, STATE
+from quiver.broker.partition.replicated_placement import DATA, STATE
+from quiver.broker.partition.replicated_topics import REPLICAS
 from quiver.broker.subscription.catalog import covers
 from quiver.cluster.control.admin import ClusterAdministration, place_of
 from quiver.cluster.metadata.secret import SECRET_BYTES
@@ -316,7 +317,7 @@ class BrokerSimulation(_Simulation):
                 led = opened.get((number, index))
                 if node is None or led is None or led.state is None:
                     return f"{known} is not open to {name}"
-                machine = led.state.machines.get(node.broker.subscriptions.find(name).number)
+                machine = led.state.machines.get(node.broker.leaders.catalog.get(name).number)
                 if machine is None or machine.view.observed_to < led.log.next_offset:
                     return f"{name} has not looked at all of {known}"
                 if machine.view.pending_count:

@@ -245,7 +245,7 @@ async def test_records_of_lost_messages_do_not_touch_those_that_take_their_offse
 
 
 async def received(broker: Broker, name: str = "jobs") -> tuple[Subscription, list[Portion]]:
-    subscription = await broker.subscriptions.get(name)
+    subscription = await broker.directory.get(name)
     portions = await subscription.receive(100, bytes_max=1 << 20, consumer="", visibility_s=None)
     return subscription, portions
 
@@ -272,7 +272,7 @@ async def test_messages_published_before_the_queue_is_used_again_are_all_deliver
         folder.mkdir()
         async with open_broker(folder, disk) as broker:
             settings = TopicSettings(durability=Durability.OS)
-            await broker.create_queue("jobs", settings, {}, exist_ok=False)
+            await broker.subscriptions.create_queue("jobs", settings, {}, exist_ok=False)
             for _ in range(5):
                 await publish(broker, "jobs", batch_of(b"old"))
             assert not await ack(*await received(broker))
@@ -295,10 +295,12 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
     disk, clock = SimulatedDisk(1), ManualClock()
     async with open_broker(tmp_path, disk, clock=clock) as broker:
         durable_leases = {"guarantee": "exactly-once"}
-        await broker.create_queue("jobs", TopicSettings(), durable_leases, exist_ok=False)
+        await broker.subscriptions.create_queue(
+            "jobs", TopicSettings(), durable_leases, exist_ok=False
+        )
         await publish(broker, "jobs", batch_of(b"1", b"2", b"3"))
         subscription, portions = await received(broker)
-        partition = await broker.partition("jobs", 0)
+        partition = await broker.publisher.partition("jobs", 0)
         fault = disk.fail("append", errno.ENOSPC, path=path, times=1)
         failing = (
             ack(subscription, portions)
@@ -316,7 +318,7 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
         await publish(broker, "jobs", batch_of(b"5"))
         again, more = await received(broker)
         assert again is subscription
-        kept = await broker.partition("jobs", 0) is partition
+        kept = await broker.publisher.partition("jobs", 0) is partition
         assert kept == ("state" in path), "a good log is never opened twice"
         assert count(more) == 1
         assert await ack(again, portions + more) == []
@@ -328,10 +330,10 @@ async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -
 async def test_a_lease_shares_the_sync_of_the_ack_that_follows(tmp_path: Path) -> None:
     disk = SimulatedDisk(1)
     async with open_broker(tmp_path, disk) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2"))
         subscription, portions = await received(broker)
-        state = (await broker.partition("jobs", 0)).state
+        state = (await broker.publisher.partition("jobs", 0)).state
         assert state is not None
         before = state._log.staged_offset
         await ack(subscription, portions)
@@ -341,10 +343,10 @@ async def test_a_lease_shares_the_sync_of_the_ack_that_follows(tmp_path: Path) -
 @async_test
 async def test_a_lease_that_nothing_follows_is_stored_all_the_same(tmp_path: Path) -> None:
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1"))
         await received(broker)
-        state = (await broker.partition("jobs", 0)).state
+        state = (await broker.publisher.partition("jobs", 0)).state
         assert state is not None
         await until(lambda: state._log.next_offset == 1)
 
@@ -353,7 +355,9 @@ async def test_a_lease_that_nothing_follows_is_stored_all_the_same(tmp_path: Pat
 async def test_condemned_messages_are_buried_after_a_restart(tmp_path: Path) -> None:
     disk, clock = SimulatedDisk(1), ManualClock()
     async with open_broker(tmp_path, disk, clock=clock) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False)
+        await broker.subscriptions.create_queue(
+            "jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False
+        )
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
         disk.fail("create", errno.EIO, path="*dlq*", times=None)
@@ -361,11 +365,11 @@ async def test_condemned_messages_are_buried_after_a_restart(tmp_path: Path) -> 
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
         await subscription.nack([settlement], delay_s=None, error="bad")
         await turns()
-        assert (await broker.describe_subscription("jobs")).dead == 1
+        assert (await broker.subscriptions.describe("jobs")).dead == 1
     disk.heal()
     async with open_broker(tmp_path, disk, clock=clock) as broker:
         await received(broker)
-        await broker.subscriptions.close()
+        await broker.directory.close()
         assert await payloads(broker, "jobs.dlq") == [b"1"]
 
 
@@ -374,23 +378,25 @@ async def test_condemned_messages_are_buried_after_a_restart(tmp_path: Path) -> 
 async def test_a_receive_that_is_cancelled_gives_everything_back(
     tmp_path: Path, guarantee: Guarantee
 ) -> None:
-    barrier = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
         settings = TopicSettings(partitions=3)
-        await broker.create_queue("jobs", settings, {"guarantee": guarantee.value}, exist_ok=False)
+        await broker.subscriptions.create_queue(
+            "jobs", settings, {"guarantee": guarantee.value}, exist_ok=False
+        )
         for index in range(3):
             await publish(broker, "jobs", batch_of(b"1", b"2"), index)
-        subscription = await broker.subscriptions.get("jobs")
+        subscription = await broker.directory.get("jobs")
         for steps in range(12):
             receiving = asyncio.create_task(
                 subscription.receive(100, bytes_max=1 << 20, consumer="", visibility_s=None)
             )
             if steps % 2:
-                barrier.shut()
+                gate.shut()
             for _ in range(steps):
                 await asyncio.sleep(0)
             receiving.cancel()
-            barrier.open()
+            gate.open()
             with suppress(asyncio.CancelledError):
                 subscription.requeue(await receiving)
             _, portions = await received(broker)
@@ -403,14 +409,14 @@ async def test_a_receive_that_is_cancelled_gives_everything_back(
 async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
     tmp_path: Path,
 ) -> None:
-    barrier = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+        await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2"))
         subscription, (portion,) = await received(broker)
         token = subscription.token(portion)
         await turns()
-        barrier.shut()
+        gate.shut()
         one, other = (
             asyncio.create_task(
                 subscription.extend([Settlement(token, BitMap64([offset]))], visibility_s=60)
@@ -420,7 +426,7 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
         await turns()
         one.cancel()
         await turns()
-        barrier.open()
+        gate.open()
         assert await other == []
 
 
@@ -428,38 +434,38 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
 async def test_an_ack_that_is_repeated_is_confirmed_no_sooner_than_the_first(
     tmp_path: Path,
 ) -> None:
-    barrier = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+        await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
         await turns()
-        barrier.shut()
+        gate.shut()
         for _ in range(2):
             stale, stored = subscription.ack([settlement])
             await turns()
             assert stale == []
             assert [future.done() for future in stored] == [False]
-        barrier.open()
+        gate.open()
         await asyncio.gather(*stored)
         assert subscription.ack([settlement]) == ([], [])
 
 
 @async_test
 async def test_what_follows_on_the_disk_is_at_hand_before_it_is_asked_for(tmp_path: Path) -> None:
-    disk, barrier = SimulatedDisk(1), Gate()
+    disk, gate = SimulatedDisk(1), Gate()
     async with open_broker(tmp_path, disk) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+        await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         for _ in range(2):
             await publish(broker, "jobs", batch_of(*[bytes(700_000)] * 2))
-    async with open_broker(tmp_path, disk, barrier=barrier) as broker:
-        subscription = await broker.subscriptions.get("jobs")
+    async with open_broker(tmp_path, disk, gate=gate) as broker:
+        subscription = await broker.directory.get("jobs")
         for offset in range(2):
             (portion,) = await _receive_one(subscription)
             assert list(portion.taken.offsets) == [offset]
             await turns()
-        barrier.shut()
+        gate.shut()
         receiving = asyncio.create_task(_receive_one(subscription))
         await turns()
         assert receiving.done(), "the disk is not asked"
@@ -474,9 +480,11 @@ async def _receive_one(subscription: Subscription) -> list[Portion]:
 @async_test
 async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -> None:
     """Until then another leader may deliver it again, and a consumer may finish it."""
-    barrier = Gate()
-    async with open_broker(tmp_path, SimulatedDisk(1), barrier=barrier) as broker:
-        await broker.create_queue("jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False)
+    gate = Gate()
+    async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
+        await broker.subscriptions.create_queue(
+            "jobs", TopicSettings(), {"max_deliveries": 1}, exist_ok=False
+        )
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
         (delivery,) = subscription.deliveries.values()
@@ -488,24 +496,24 @@ async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -
 
         delivery._bury = seen
         await turns()
-        barrier.shut()
+        gate.shut()
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
         nacked = asyncio.ensure_future(subscription.nack([settlement], delay_s=None, error="bad"))
         await turns()
         assert buried == []
-        barrier.open()
+        gate.open()
         await nacked
-        await broker.subscriptions.close()
+        await broker.directory.close()
         assert await payloads(broker, "jobs.dlq") == [b"1"]
         assert len(buried) == 1
 
 
 async def used_state(broker: Broker) -> tuple[DeliveryStateLog, int]:
     """The state of a queue's partition, and the number of the subscription that uses it."""
-    await broker.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+    await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
     await publish(broker, "jobs", batch_of(b"1"))
     await received(broker)
-    state = (await broker.partition("jobs", 0)).state
+    state = (await broker.publisher.partition("jobs", 0)).state
     assert state is not None
     (number,) = state.machines
     return state, number

@@ -25,14 +25,14 @@ FOLDER = "/data/topic@1/0"
 
 
 async def _open(
-    disk: Disk, barrier: Gate | None = None, durability: Durability = Durability.FSYNC
+    disk: Disk, gate: Gate | None = None, durability: Durability = Durability.FSYNC
 ) -> Partition:
     return await Partition.open(
         FOLDER,
         LogSettings(durability=durability),
         disk=disk,
         clock=ManualClock(),
-        run_blocking=barrier or Gate(),
+        run_blocking=gate or Gate(),
     )
 
 
@@ -65,28 +65,28 @@ async def test_a_repeat_has_the_offset_of_the_original() -> None:
 
 @async_test
 async def test_a_repeat_of_a_batch_under_way_is_acknowledged_when_the_original_is() -> None:
-    barrier = Gate()
-    partition = await _open(SimulatedDisk(1), barrier)
-    barrier.shut()
+    gate = Gate()
+    partition = await _open(SimulatedDisk(1), gate)
+    gate.shut()
     original, repeat = _publish(partition, 0), _publish(partition, 0)
     await turns()
     assert not original.done()
     assert not repeat.done()
-    barrier.open()
+    gate.open()
     assert (await repeat).base_offset == (await original).base_offset
     await partition.close()
 
 
 @async_test
 async def test_a_repeat_whose_place_is_forgotten_waits_for_the_original_all_the_same() -> None:
-    barrier = Gate()
-    partition = await _open(SimulatedDisk(1), barrier)
-    barrier.shut()
+    gate = Gate()
+    partition = await _open(SimulatedDisk(1), gate)
+    gate.shut()
     originals = [_publish(partition, sequence) for sequence in range(RECENT_BATCHES + 5)]
     repeat = _publish(partition, 0)
     await turns()
     assert not repeat.done()
-    barrier.open()
+    gate.open()
     assert (await repeat).base_offset == UNKNOWN_OFFSET
     assert all(original.done() for original in originals)
     await partition.close()
@@ -94,12 +94,12 @@ async def test_a_repeat_whose_place_is_forgotten_waits_for_the_original_all_the_
 
 @async_test
 async def test_a_repeat_of_a_batch_that_fails_fails_too() -> None:
-    disk, barrier = SimulatedDisk(1), Gate()
-    partition = await _open(disk, barrier)
+    disk, gate = SimulatedDisk(1), Gate()
+    partition = await _open(disk, gate)
     disk.fail("append", errno.EIO, path="*.log")
-    barrier.shut()
+    gate.shut()
     original, repeat = _publish(partition, 0), _publish(partition, 0)
-    barrier.open()
+    gate.open()
     for placed in (original, repeat):
         with pytest.raises(LogFailed):
             await placed
@@ -122,26 +122,26 @@ async def test_a_repeat_that_comes_after_the_failure_is_told_at_once() -> None:
 
 @async_test
 async def test_a_repeat_while_the_partition_closes_holds_nobody_up() -> None:
-    barrier = Gate()
-    partition = await _open(SimulatedDisk(1), barrier)
-    barrier.shut()
+    gate = Gate()
+    partition = await _open(SimulatedDisk(1), gate)
+    gate.shut()
     original = _publish(partition, 0)
     closing = asyncio.create_task(partition.close())
     await turns()
     repeat = _publish(partition, 0)
     await turns()
-    barrier.open()
+    gate.open()
     await closing
     assert (await repeat).base_offset == (await original).base_offset
 
 
 @async_test
 async def test_batches_keep_the_order_in_which_they_were_given() -> None:
-    barrier = Gate()
-    partition = await _open(SimulatedDisk(1), barrier)
-    barrier.shut()
+    gate = Gate()
+    partition = await _open(SimulatedDisk(1), gate)
+    gate.shut()
     placed = [_publish(partition, 0, count, producer=count) for count in (3, 1, 4, 2)]
-    barrier.open()
+    gate.open()
     assert [(await place).base_offset for place in placed] == [0, 3, 4, 8]
     await partition.close()
 
@@ -268,16 +268,16 @@ def test_a_snapshot_that_cannot_be_read_makes_the_partition_unavailable_for_now(
 
 @async_test
 async def test_the_own_sequence_that_is_told_is_of_stored_messages_only() -> None:
-    disk, barrier = SimulatedDisk(1), Gate()
-    partition = await _open(disk, barrier)
+    disk, gate = SimulatedDisk(1), Gate()
+    partition = await _open(disk, gate)
     await _publish(partition, 0, own=10)
-    barrier.shut()
+    gate.shut()
     under_way = _publish(partition, 1, own=11)
     asked = asyncio.create_task(partition.last_user_sequence(ProducerId(1)))
     await turns()
     assert not asked.done()
     disk.fail("append", errno.EIO, path="*.log")
-    barrier.open()
+    gate.open()
     with pytest.raises(PartitionUnavailable):
         await asked
     with pytest.raises(LogFailed):
@@ -302,14 +302,14 @@ async def test_the_own_sequence_is_known_again_after_a_kill() -> None:
 
 @async_test
 async def test_a_failed_log_does_not_hold_up_the_snapshot_or_the_closing() -> None:
-    disk, barrier = SimulatedDisk(1), Gate()
-    partition = await _open(disk, barrier)
+    disk, gate = SimulatedDisk(1), Gate()
+    partition = await _open(disk, gate)
     partition._unsnapshotted_bytes = 1 << 40
-    barrier.shut()
+    gate.shut()
     disk.fail("append", errno.EIO, path="*.log")
     placed = _publish(partition, 0)
     await turns()
-    barrier.open()
+    gate.open()
     with pytest.raises(LogFailed):
         await placed
     await partition.close()

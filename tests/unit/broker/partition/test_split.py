@@ -66,8 +66,8 @@ class Faulty:
 
 async def publish(broker: Broker, batch: UnstoredBatch, layout: int, partition: int = 0) -> Any:
     """Publish a batch that was routed by a layout."""
-    offer = broker.offer("orders", data_of(batch), layout, partition)
-    placed, _ = broker.store(await broker.partition("orders", partition), offer)
+    offer = broker.publisher.offer("orders", data_of(batch), layout, partition)
+    placed, _ = broker.publisher.store(await broker.publisher.partition("orders", partition), offer)
     return await placed
 
 
@@ -84,10 +84,10 @@ async def test_a_batch_that_was_stored_before_the_split_is_acknowledged_after_it
     tmp_path: Path,
 ) -> None:
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_topic("orders", TopicSettings())
+        await broker.topics.create("orders", TopicSettings())
         before = batch_of(b"a", b"b", stamped=stamp(1, 0))
         first = await publish(broker, before, 1)
-        await broker.split_partition("orders", 0, 1)
+        await broker.topics.split("orders", 0, 1)
         again = await publish(broker, before, 1)
         assert again.base_offset == first.base_offset == 0
         with pytest.raises(StaleLayout) as refused:
@@ -103,8 +103,8 @@ async def test_batches_of_partitions_that_did_not_change_are_taken_by_the_old_la
     tmp_path: Path,
 ) -> None:
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_topic("orders", TopicSettings(partitions=2))
-        await broker.split_partition("orders", 0, 1)
+        await broker.topics.create("orders", TopicSettings(partitions=2))
+        await broker.topics.split("orders", 0, 1)
         assert await is_refused(broker, 1)
         assert not await is_refused(broker, 2)
         await publish(broker, batch_of(b"x"), 1, partition=1)
@@ -114,31 +114,31 @@ async def test_batches_of_partitions_that_did_not_change_are_taken_by_the_old_la
 @async_test
 async def test_whoever_asks_twice_has_it_split_once(tmp_path: Path) -> None:
     async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
-        await broker.create_topic("orders", TopicSettings())
+        await broker.topics.create("orders", TopicSettings())
         for _ in range(2):
-            info = await broker.split_partition("orders", 0, 1)
+            info = await broker.topics.split("orders", 0, 1)
             assert len(info.partitions) == 2
-        both = await asyncio.gather(*(broker.split_partition("orders", 0, 2) for _ in range(2)))
+        both = await asyncio.gather(*(broker.topics.split("orders", 0, 2) for _ in range(2)))
         assert [len(info.partitions) for info in both] == [3, 3]
 
 
 @async_test
 async def test_everything_before_the_split_is_stored_before_it_is_made(tmp_path: Path) -> None:
-    barrier, disk = Gate(), SimulatedDisk(1)
-    async with open_broker(tmp_path, disk, barrier=barrier) as broker:
-        await broker.create_topic("orders", TopicSettings())
-        partition = await broker.partition("orders", 0)
-        barrier.shut()
-        offer = broker.offer("orders", data_of(batch_of(b"x", b"y")), 1)
-        placed, _ = broker.store(partition, offer)
-        splitting = asyncio.create_task(broker.split_partition("orders", 0, 1))
+    gate, disk = Gate(), SimulatedDisk(1)
+    async with open_broker(tmp_path, disk, gate=gate) as broker:
+        await broker.topics.create("orders", TopicSettings())
+        partition = await broker.publisher.partition("orders", 0)
+        gate.shut()
+        offer = broker.publisher.offer("orders", data_of(batch_of(b"x", b"y")), 1)
+        placed, _ = broker.publisher.store(partition, offer)
+        splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
         await turns()
-        held = broker.offer("orders", data_of(batch_of(b"z")), 1)
+        held = broker.publisher.offer("orders", data_of(batch_of(b"z")), 1)
         with pytest.raises(StaleLayout) as refused:
-            broker.store(partition, held)
+            broker.publisher.store(partition, held)
         assert refused.value.details == {}  # it is not decided yet
         assert not splitting.done()
-        barrier.open()
+        gate.open()
         info = await splitting
         assert (placed.done(), info.partitions[1].parent_offset) == (True, 2)
 
@@ -147,9 +147,9 @@ async def test_everything_before_the_split_is_stored_before_it_is_made(tmp_path:
 async def test_a_commit_that_was_made_and_not_answered_is_found(tmp_path: Path) -> None:
     stores: list[Faulty] = []
     async with open_broker(tmp_path, SimulatedDisk(1), wrap=faulty(stores)) as broker:
-        await broker.create_topic("orders", TopicSettings())
+        await broker.topics.create("orders", TopicSettings())
         stores[0].fate = "unanswered"
-        splitting = asyncio.create_task(broker.split_partition("orders", 0, 1))
+        splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
         await until(lambda: stores[0].attempts == 2)
         stores[0].fate = "well"
         info = await splitting
@@ -164,10 +164,10 @@ async def test_until_it_is_certain_whether_a_commit_was_made_nothing_is_taken(
 ) -> None:
     stores, clock = list[Faulty](), ManualClock()
     async with open_broker(tmp_path, SimulatedDisk(1), clock=clock, wrap=faulty(stores)) as broker:
-        await broker.create_topic("orders", TopicSettings())
+        await broker.topics.create("orders", TopicSettings())
         (store,) = stores
         store.fate = "late"
-        splitting = asyncio.create_task(broker.split_partition("orders", 0, 1))
+        splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
         await until(lambda: store.attempts == 2)
         store.fate = "lost"
         await until(lambda: store.attempts == 3)  # what it does to be certain fails, too
@@ -181,8 +181,8 @@ async def test_until_it_is_certain_whether_a_commit_was_made_nothing_is_taken(
         assert not await is_refused(broker, 1)
         with pytest.raises(MetadataConflict):
             await store.arrive()
-        assert len((await broker.describe_topic("orders")).partitions) == 1
-        assert len((await broker.split_partition("orders", 0, 1)).partitions) == 2
+        assert len((await broker.topics.describe("orders")).partitions) == 1
+        assert len((await broker.topics.split("orders", 0, 1)).partitions) == 2
 
 
 @async_test
@@ -191,9 +191,9 @@ async def test_a_split_of_which_nobody_knows_does_not_keep_a_node_from_ending(
 ) -> None:
     stores, clock = list[Faulty](), ManualClock()
     async with open_broker(tmp_path, SimulatedDisk(1), clock=clock, wrap=faulty(stores)) as broker:
-        await broker.create_topic("orders", TopicSettings())
+        await broker.topics.create("orders", TopicSettings())
         stores[0].fate = "lost"
-        splitting = asyncio.create_task(broker.split_partition("orders", 0, 1))
+        splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
         await until(lambda: stores[0].attempts == 3)
         closing = asyncio.create_task(broker.close())
         await passed(clock, closing)

@@ -9,7 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quiver.broker.topics.registry import RecordKind, Registry, changed_settings
+from quiver.broker.topics.registry import (
+    OnChange,
+    RecordKind,
+    Registry,
+    changed_settings,
+    ignore_change,
+)
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.errors import InvalidSetting, SubscriptionExists, SubscriptionNotFound
@@ -41,8 +47,8 @@ async def opened(folder: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-def registry(store: SqliteStore) -> Registry[Thing]:
-    return Registry(store, KIND, Thing)
+def registry(store: SqliteStore, on_change: OnChange[Thing] = ignore_change) -> Registry[Thing]:
+    return Registry(store, KIND, Thing, on_change)
 
 
 async def make(things: Registry[Thing], name: str) -> Thing:
@@ -156,9 +162,9 @@ def test_a_wrong_change_is_refused(changes: dict[str, object], told: str) -> Non
 @async_test
 async def test_what_another_node_did_is_known_once_it_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        here, there = registry(store), registry(store)
+        here = registry(store)
         seen: list[tuple[Thing | None, Thing | None]] = []
-        there.on_change = lambda old, new: seen.append((old, new))
+        there = registry(store, lambda old, new: seen.append((old, new)))
         made = await make(here, "a")
         listing = await store.list("")
         there.reload(listing.entries, listing.revision)

@@ -20,7 +20,7 @@ from tests.unit.broker.broker_doubles import batch_of, open_broker, publish
 
 async def received(broker: Broker) -> int:
     """How many messages a consumer gets of the queue."""
-    subscription: Subscription = await broker.subscriptions.get("q")
+    subscription: Subscription = await broker.directory.get("q")
     portions = await subscription.receive(10, bytes_max=1 << 20, consumer="c", visibility_s=None)
     return sum(len(portion.taken.offsets) for portion in portions)
 
@@ -29,8 +29,8 @@ async def received(broker: Broker) -> int:
 async def unproven(folder: Path) -> AsyncIterator[tuple[Broker, Callable[[], None]]]:
     """A broker with a queue of which it cannot prove that it leads it, until that is called."""
     async with open_broker(folder, SimulatedDisk(1)) as broker:
-        await broker.create_queue("q", TopicSettings(), {}, exist_ok=False)
-        storage: Any = broker.storage
+        await broker.subscriptions.create_queue("q", TopicSettings(), {}, exist_ok=False)
+        storage: Any = broker._partitions._store
         opened = storage.open
 
         async def refuse(*_: Any) -> None:
@@ -58,8 +58,8 @@ async def test_nobody_is_told_that_a_queue_is_empty_which_it_cannot_look_into(
 ) -> None:
     async with unproven(tmp_path) as (broker, prove):
         with pytest.raises(NotLeader):
-            await broker.describe_subscription("q")
+            await broker.subscriptions.describe("q")
         prove()
         await publish(broker, "q", batch_of(b"one"))
-        seen = await broker.describe_subscription("q")
+        seen = await broker.subscriptions.describe("q")
         assert (seen.ready, seen.unseen) in ((0, 1), (1, 0))

@@ -1,0 +1,1 @@
+"""Topics and subscriptions as users define them: created, altered, described and deleted."""

@@ -1,0 +1,189 @@
+"""Subscriptions and queues: created, altered, described and deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+import structlog
+
+from quiver.broker.definitions.changes import MetadataChanges
+from quiver.broker.definitions.topics import Topics
+from quiver.broker.remote.partition_router import PartitionRouter
+from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.subscription.directory import SubscriptionDirectory, offset_within
+from quiver.broker.subscription.leaders import SubscriptionLeaders
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.broker.topics.internal_topics import SETTINGS as INTERNAL_TOPICS
+from quiver.broker.topics.registry import changed_settings
+from quiver.errors import NotLeader, SubscriptionExists, TopicExists, TopicNotFound
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import TopicSettings
+from quiver.protocol import SubscriptionInfo
+
+logger = structlog.get_logger()
+
+
+class Subscriptions:
+    def __init__(
+        self,
+        leaders: SubscriptionLeaders,
+        directory: SubscriptionDirectory,
+        topics: Topics,
+        router: PartitionRouter,
+        changes: MetadataChanges,
+    ) -> None:
+        self._leaders = leaders
+        self._catalog = leaders.catalog
+        self._directory = directory
+        self._topics = topics
+        self._router = router
+        self._changes = changes
+
+    async def create(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        *,
+        start: str = "latest",
+        start_time: int | None = None,
+        start_offset: int | None = None,
+        exist_ok: bool = False,
+        is_queue: bool = False,
+    ) -> SubscriptionInfo:
+        """Make a subscription that begins at a place in each partition there is."""
+        for topic in INTERNAL_TOPICS.keys() & set(settings.topics):
+            await self._topics.internal(topic)
+        starts_at_place = start == "latest" or start_time is not None or start_offset is not None
+        try:
+            record = await self._changes.run(
+                self._create(
+                    name,
+                    settings,
+                    start_time,
+                    start_offset,
+                    starts_at_place=starts_at_place,
+                    is_queue=is_queue,
+                )
+            )
+        except SubscriptionExists:
+            record = self._catalog.get(name)
+            if not exist_ok or record.settings != settings:
+                raise
+        return _info(record)
+
+    async def _create(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        start_time: int | None,
+        start_offset: int | None,
+        *,
+        starts_at_place: bool,
+        is_queue: bool,
+    ) -> SubscriptionRecord:
+        self._require_topics(settings)
+        starts: dict[str, int] = {}
+        if starts_at_place:
+            starts = await self._starts(name, settings, start_time, start_offset)
+        record = await self._catalog.create(name, settings, starts, is_queue=is_queue)
+        logger.info("subscription created", subscription=name, topics=settings.topics)
+        return record
+
+    async def _starts(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        start_time: int | None,
+        start_offset: int | None,
+    ) -> dict[str, int]:
+        """The end of each partition, or the first message at or after a time, or an offset."""
+        starts: dict[str, int] = {}
+        for topic in self._leaders.covered(name, settings):
+            for index in range(len(topic.first_hashes)):
+                first, end, place = await self._router.start(topic, index, start_time, start_offset)
+                if start_offset is not None:
+                    place = offset_within(first, start_offset, end)
+                starts[f"{topic.number}/{index}"] = place
+        return starts
+
+    async def create_queue(
+        self, name: str, topic: TopicSettings, changes: dict[str, Any], *, exist_ok: bool
+    ) -> SubscriptionInfo:
+        """A topic and its built-in subscription, which begins with the first message."""
+        settings = changed_settings(SubscriptionSettings(topics=[name]), changes)
+        await self._topics.create(name, topic, exist_ok=exist_ok)
+        return await self.create(name, settings, start="earliest", exist_ok=exist_ok, is_queue=True)
+
+    async def dead_letter_queue(self, name: str) -> TopicRecord:
+        """The topic for dead letters, with a subscription of its own name to take them back from."""
+        with contextlib.suppress(TopicExists):
+            await self._topics.create(name, TopicSettings())
+        with contextlib.suppress(SubscriptionExists):
+            settings = SubscriptionSettings(topics=[name], max_deliveries=0)
+            await self.create(name, settings, start="earliest", is_queue=True)
+        return self._leaders.topics.get(name)
+
+    async def alter(self, name: str, changes: dict[str, Any]) -> SubscriptionInfo:
+        record = await self._changes.run(self._alter(name, changes))
+        return await self._describe(record)
+
+    async def _alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:
+        if "topics" in changes:
+            self._require_topics(changed_settings(self._catalog.get(name).settings, changes))
+        return await self._directory.alter(name, changes)
+
+    async def delete(self, name: str) -> None:
+        """Of a queue, the topic goes too."""
+        record = self._catalog.get(name)
+        if record.is_queue:
+            # First, so that whoever was interrupted between the two can do it again.
+            with contextlib.suppress(TopicNotFound):
+                await self._topics.delete(name)
+        await self._changes.run(self._directory.delete(name))
+
+    async def describe(self, name: str) -> SubscriptionInfo:
+        """The settings, and how many messages are in which state."""
+        return await self._describe(self._catalog.get(name))
+
+    async def _describe(self, record: SubscriptionRecord) -> SubscriptionInfo:
+        subscription = await self._directory.get(record.name)
+        if subscription.version is None:
+            raise NotLeader(
+                f"partitions of {record.name!r} are opening, so their depth is unknown; try again"
+            )
+        depth, group = subscription.depth, subscription.membership
+        return msgspec.structs.replace(
+            _info(record),
+            ready=depth.ready,
+            delayed=depth.delayed,
+            leased=depth.leased,
+            dead=depth.dead + depth.dead_letter_pending,
+            unseen=subscription.unseen,
+            consumers=subscription.consumers,
+            members=None if group is None else group.members,
+        )
+
+    def infos(self) -> list[SubscriptionInfo]:
+        """Every subscription, without its depth."""
+        return [_info(record) for record in sorted(self._catalog.all(), key=lambda one: one.name)]
+
+    def is_queue(self, name: str) -> bool:
+        """Whether there is a queue of this name."""
+        return any(one.is_queue for one in self._catalog.all() if one.name == name)
+
+    def _require_topics(self, settings: SubscriptionSettings) -> None:
+        for wanted in settings.topics:
+            if "*" not in wanted:
+                self._leaders.topics.get(wanted)
+
+
+def _info(record: SubscriptionRecord) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        name=record.name,
+        number=record.number,
+        settings=record.settings,
+        created_us=record.created_us,
+        is_queue=record.is_queue,
+    )

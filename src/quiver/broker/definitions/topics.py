@@ -1,0 +1,230 @@
+"""Topics: created, altered, split, described and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from quiver.broker.definitions.changes import MetadataChanges
+from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.split import PartitionSplitter
+from quiver.broker.remote.partition_router import RemoteBroker
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
+from quiver.broker.topics.internal_topics import require_users_own
+from quiver.errors import NotLeader, QuiverError, ShuttingDown, TopicExists, TopicNotFound
+from quiver.metrics.traffic import Traffic
+from quiver.model.topic import TopicSettings
+from quiver.protocol import PartitionInfo, TopicInfo
+
+_OPENED_AT_ONCE = 4
+
+logger = structlog.get_logger()
+
+
+class Topics:
+    """``on_split`` is called when a partition was split: its child may have to be delivered."""
+
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        partitions: Partitions,
+        splitter: PartitionSplitter,
+        changes: MetadataChanges,
+        *,
+        remote: RemoteBroker | None,
+        traffic: Traffic,
+        on_split: Callable[[], None],
+    ) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._splitter = splitter
+        self._changes = changes
+        self._remote = remote
+        self._traffic = traffic
+        self._on_split = on_split
+
+    # ------------------------------------------------------------------ changes
+
+    async def create(
+        self, name: str, settings: TopicSettings, *, exist_ok: bool = False
+    ) -> TopicInfo:
+        try:
+            record = await self._changes.run(self._catalog.create(name, settings))
+        except TopicExists:
+            record = self._catalog.get(name)
+            if not exist_ok or record.settings != settings:
+                raise
+            return await self._describe(record)
+        logger.info("topic created", topic=name, partitions=settings.partitions)
+        infos = self._partition_infos(record)
+        return _topic_info(record, [_with_extent(info, 0, 0, 0) for info in infos])
+
+    async def internal(self, name: str) -> TopicRecord:
+        """One of the broker's own topics, made if need be."""
+        with contextlib.suppress(TopicExists):
+            return await self._changes.run(self._catalog.create_internal(name))
+        return self._catalog.get(name)
+
+    async def alter(self, name: str, changes: dict[str, Any]) -> TopicInfo:
+        record = await self._changes.run(self._alter(name, changes))
+        return await self._describe(record)
+
+    async def _alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:
+        record = await self._catalog.alter(name, changes)
+        self._partitions.reconfigure(record)
+        logger.info("topic altered", topic=name, changes=sorted(changes))
+        return record
+
+    async def split(self, name: str, index: int, layout: int) -> TopicInfo:
+        """Let a partition give half of its range to a new one, unless it has since ``layout``."""
+        require_users_own(name)
+        record = await self._changes.run(self._split(name, index, layout))
+        return _topic_info(record, self._partition_infos(record))
+
+    async def _split(self, name: str, index: int, layout: int) -> TopicRecord:
+        record, split, is_new = await self._splitter.split(name, index, layout)
+        if is_new:
+            self._partitions.reconfigure(record)
+            self._on_split()
+            logger.info(
+                "partition split",
+                topic=name,
+                partition=index,
+                child=split.child,
+                offset=split.offset,
+                layout=split.layout,
+            )
+        return record
+
+    async def delete(self, name: str) -> None:
+        self._catalog.get(name)
+        require_users_own(name)
+        await self._changes.run(self._delete(name))
+
+    async def _delete(self, name: str) -> None:
+        record = await self._catalog.delete(name)
+        self._traffic.topics.forget(name)
+        await self._remove_data(record)
+        logger.info("topic deleted", topic=name)
+
+    async def finish_deletions(self) -> None:
+        """Remove the data of deleted topics that a stop has left behind."""
+        for record in await self._catalog.deleted():
+            await self._remove_data(record)
+
+    async def _remove_data(self, record: TopicRecord) -> None:
+        """What cannot be removed now is removed at the next start: its tombstone stays till then."""
+        try:
+            await self._partitions.remove(record)
+        except OSError as error:
+            logger.error("data of a deleted topic remains", topic=record.name, error=str(error))
+            return
+        await self._catalog.forget(record)
+
+    # ------------------------------------------------------------------ descriptions
+
+    async def describe(self, name: str, *, extents: bool = True) -> TopicInfo:
+        """A topic; with ``extents`` also where each of its partitions begins and ends."""
+        record = self._catalog.get(name)
+        if not extents:
+            return _topic_info(record, self._partition_infos(record))
+        info = await self._describe(record)
+        if self._remote is not None and any(one.bytes is None for one in info.partitions):
+            known = {one.index: one for one in await self._remote.extents(name)}
+            info.partitions = [
+                one if one.bytes is not None else known.get(one.index, one)
+                for one in info.partitions
+            ]
+        return info
+
+    async def describe_here(self, name: str) -> TopicInfo:
+        """A topic with the extents of those partitions that this node leads."""
+        return await self._describe(self._catalog.get(name))
+
+    def infos(self) -> list[TopicInfo]:
+        """Every topic, without the extent of its partitions."""
+        records = sorted(self._catalog.topics(), key=lambda record: record.name)
+        return [_topic_info(record, self._partition_infos(record)) for record in records]
+
+    @property
+    def count(self) -> int:
+        return len(self._catalog.topics())
+
+    @property
+    def names(self) -> set[str]:
+        return {record.name for record in self._catalog.topics()}
+
+    def known_leader(self, topic: str, index: int) -> str | None:
+        """Where a partition is led, as far as is known."""
+        return self._partitions.placement.leader(self._catalog.get(topic), index)
+
+    def leader_of(self, topic: str, index: int) -> str | None:
+        """The node that leads a partition; ``None``: this one. ``NotLeader`` if nobody does."""
+        record, placement = self._catalog.get(topic), self._partitions.placement
+        if index >= len(record.first_hashes) or placement.leads(record, index):
+            return None
+        address = placement.leader(record, index)
+        if address is None:
+            raise NotLeader(f"partition {index} of {topic!r} has no leader now")
+        return address
+
+    def _partition_infos(self, record: TopicRecord) -> list[PartitionInfo]:
+        origins = {split.child: (split.parent, split.offset) for split in record.splits}
+        infos = []
+        for index, first_hash in enumerate(record.first_hashes):
+            parent, offset = origins.get(index, (None, None))
+            infos.append(
+                PartitionInfo(
+                    index=index,
+                    first_hash=first_hash,
+                    leader=self._partitions.placement.leader(record, index),
+                    in_sync=self._partitions.placement.in_sync(record, index),
+                    parent=parent,
+                    parent_offset=offset,
+                )
+            )
+        return infos
+
+    async def _describe(self, record: TopicRecord) -> TopicInfo:
+        """A topic with the extent of each partition; without it where that is not to be had now."""
+        turns = asyncio.Semaphore(_OPENED_AT_ONCE)
+
+        async def described(info: PartitionInfo) -> PartitionInfo:
+            async with turns:
+                try:
+                    log = (await self._partitions.get(record, info.index)).log
+                except (ShuttingDown, TopicNotFound):
+                    raise
+                except NotLeader:
+                    return info
+                except QuiverError as error:
+                    logger.error("partition cannot be opened", topic=record.name, error=str(error))
+                    return info
+                return _with_extent(info, log.start_offset, log.next_offset, log.size)
+
+        infos = await asyncio.gather(*map(described, self._partition_infos(record)))
+        return _topic_info(record, [*infos])
+
+
+def _with_extent(
+    info: PartitionInfo, start_offset: int, next_offset: int, size: int
+) -> PartitionInfo:
+    return msgspec.structs.replace(
+        info, start_offset=start_offset, next_offset=next_offset, bytes=size
+    )
+
+
+def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicInfo:
+    return TopicInfo(
+        name=record.name,
+        number=record.number,
+        layout=record.layout,
+        settings=record.settings,
+        created_us=record.created_us,
+        partitions=partitions,
+    )

@@ -1,0 +1,67 @@
+"""Where the partitions of a node are kept: in folders of its own, or in replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quiver.broker.partition.partition import Partition
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.clock import Clock
+
+
+class PartitionStore(Protocol):
+    @property
+    def mends_itself(self) -> bool:
+        """Whether partitions whose disk failed are opened again without being asked to."""
+
+    async def open(
+        self, record: TopicRecord, index: int, settings: LogSettings, on_lost: Callable[[], None]
+    ) -> Partition:
+        """``NotLeader`` if another node serves it. ``on_lost`` is called when this node ceases to."""
+
+    def reconfigure(self, record: TopicRecord) -> None:
+        """Apply a topic's settings to what is held here and not open."""
+
+    async def remove(self, record: TopicRecord) -> None:
+        """Remove what this node has of a deleted topic; its partitions are closed."""
+
+
+class LocalPartitionStore:
+    """A folder for each topic of a single node."""
+
+    mends_itself = False
+
+    def __init__(self, folder: str, disk: Disk, clock: Clock, run_blocking: RunBlocking) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._clock = clock
+        self._run_blocking = run_blocking
+
+    async def open(
+        self, record: TopicRecord, index: int, settings: LogSettings, _on_lost: Callable[[], None]
+    ) -> Partition:
+        return await Partition.open(
+            f"{self._folder}/{record.folder}/{index}",
+            settings,
+            disk=self._disk,
+            clock=self._clock,
+            run_blocking=self._run_blocking,
+            dedup_window_us=record.settings.dedup_window_us,
+        )
+
+    def reconfigure(self, _record: TopicRecord) -> None:
+        """Partitions that are not open read the settings when they are opened."""
+
+    async def remove(self, record: TopicRecord) -> None:
+        folder = f"{self._folder}/{record.folder}"
+
+        def remove() -> None:
+            if self._disk.exists(folder):
+                self._disk.remove_folder(folder)
+                self._disk.sync_folder(self._folder)
+
+        await self._run_blocking(remove)

@@ -1,0 +1,90 @@
+"""Which node serves which partition, as the cluster has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quiver.broker.partition.follower_log import FollowerLog
+from quiver.broker.partition.replication_lag import ReplicationLag
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.cluster.metadata.store import Delete, Entry
+from quiver.cluster.node import ClusterNode
+from quiver.cluster.records import PARTITIONS, PartitionId, PartitionRecord, decode
+from quiver.errors import NotLeader
+from quiver.model.clock import Clock
+from quiver.protocol import ReplicaInfo
+
+DATA, STATE = 0, 1
+"""Which of a partition's logs is which."""
+
+
+def partition_id(record: TopicRecord, index: int) -> PartitionId:
+    return PartitionId(f"{record.folder}/{index}")
+
+
+class ReplicatedPlacement:
+    def __init__(self, cluster: ClusterNode, clock: Clock) -> None:
+        self.version = 0
+        self.replication: ReplicationLag | None = ReplicationLag(cluster)
+        self._cluster = cluster
+        self._clock = clock
+
+    def learn(self, changes: Sequence[Entry | Delete]) -> None:
+        """What one commit has changed in the metadata store: perhaps this node was elected."""
+        for change in changes:
+            if isinstance(change, Entry) and change.key.startswith(PARTITIONS):
+                record = decode(change.value, PartitionRecord)
+                self.version += record.leader == self._cluster.membership.record.id
+
+    def changed(self) -> None:
+        """This node leads something that it did not lead before, or the reverse."""
+        self.version += 1
+
+    def may_lack(self, record: TopicRecord) -> bool:
+        """Else one that does is a former leader's, who does not know that it was replaced."""
+        return record.settings.allow_data_loss
+
+    def leads(self, record: TopicRecord, index: int) -> bool:
+        """Also what it was elected for and is about to lead: whoever comes waits for that."""
+        partition = partition_id(record, index)
+        replica = self._cluster.replica_manager.replica(partition)
+        return (replica is not None and replica.is_leading) or self.is_elected(partition)
+
+    def leader(self, record: TopicRecord, index: int) -> str | None:
+        state = self._cluster.view.state
+        versioned = state.partitions.get(partition_id(record, index))
+        node = None if versioned is None else state.nodes.get(versioned.record.leader)
+        return None if node is None else node.address
+
+    def in_sync(self, record: TopicRecord, index: int) -> list[ReplicaInfo]:
+        state = self._cluster.view.state
+        versioned = state.partitions.get(partition_id(record, index))
+        names = () if versioned is None else versioned.record.in_sync
+        nodes = [state.nodes[name] for name in names if name in state.nodes]
+        return [ReplicaInfo(node.address, node.zone) for node in nodes]
+
+    def follower(self, record: TopicRecord, index: int) -> FollowerLog | None:
+        replica = self._cluster.replica_manager.replica(partition_id(record, index))
+        if replica is None or replica.is_leading or replica.record is None:
+            return None
+        if self._cluster.membership.record.id not in replica.record.in_sync:
+            return None
+        return FollowerLog(replica, DATA, self._clock)
+
+    def term(self, record: TopicRecord, index: int) -> int:
+        replica = self._cluster.replica_manager.replica(partition_id(record, index))
+        if replica is None or not replica.is_leading:
+            raise self.not_leader(record, index)
+        return replica.leading.machine.epoch
+
+    def is_elected(self, partition: PartitionId) -> bool:
+        """Whether this node was elected to lead the partition, be it that it does not lead yet."""
+        versioned = self._cluster.view.state.partitions.get(partition)
+        own = self._cluster.membership.record.id, self._cluster.membership.session
+        return versioned is not None and (versioned.record.leader, versioned.record.session) == own
+
+    def not_leader(self, record: TopicRecord, index: int) -> NotLeader:
+        leader = self.leader(record, index)
+        return NotLeader(
+            f"this node is not the leader of partition {index} of {record.name!r}", leader=leader
+        )

@@ -1,0 +1,73 @@
+"""Redrive by subscription: finds the queue of its dead letters, and sends them back or counts them."""
+
+from __future__ import annotations
+
+import structlog
+
+from quiver.broker.remote.partition_router import PartitionRouter
+from quiver.broker.subscription.catalog import dead_letter_topic
+from quiver.broker.subscription.directory import SubscriptionDirectory
+from quiver.broker.subscription.leaders import SubscriptionLeaders
+from quiver.broker.subscription.redrive import Redrive, Redriven
+from quiver.broker.topics.internal_topics import require_users_own
+from quiver.model.filter import Filter
+
+logger = structlog.get_logger()
+
+
+class DeadLetterRedrive:
+    def __init__(
+        self,
+        leaders: SubscriptionLeaders,
+        directory: SubscriptionDirectory,
+        router: PartitionRouter,
+    ) -> None:
+        self._catalog = leaders.catalog
+        self._topics = leaders.topics
+        self._directory = directory
+        self._router = router
+
+    async def redrive(
+        self,
+        name: str,
+        *,
+        to: str | None,
+        condition: Filter | None,
+        dry_run: bool,
+        messages_max: int,
+    ) -> Redriven:
+        """Send dead letters back, or count those that a redrive would send."""
+        letters = dead_letter_topic(name, self._catalog.get(name).settings)
+        await (await self._directory.get(name)).wait_for_dead_letters()
+        if to is not None:
+            require_users_own(to)
+            self._topics.get(to)
+        if not self._catalog.has(letters):
+            if not self._holds_letters(name):
+                return Redriven(0, {})
+            letters = name
+        subscription = await self._directory.get(letters)
+        redrive = Redrive(self._topics, self._router)
+        if dry_run:
+            return await redrive.count(subscription, condition, to)
+        redriven = await redrive.step(subscription, condition, to, messages_max)
+        if redriven.count:
+            logger.info(
+                "dead letters redriven",
+                subscription=name,
+                messages=redriven.count,
+                topics=sorted(redriven.by_topic),
+            )
+        return redriven
+
+    def queue_of(self, name: str) -> str | None:
+        """The queue that a redrive of this subscription takes from, if there is one."""
+        letters = dead_letter_topic(name, self._catalog.get(name).settings)
+        return letters if self._catalog.has(letters) else None
+
+    def _holds_letters(self, name: str) -> bool:
+        """Whether this is the queue for the dead letters of others."""
+        return any(
+            dead_letter_topic(record.name, record.settings) == name
+            for record in self._catalog.all()
+        )

@@ -1,0 +1,107 @@
+"""A node as a member of a cluster: its replicas, the other nodes, and what its broker learns of them."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from quiver.broker.broker import Broker
+from quiver.broker.partition.replicated_placement import ReplicatedPlacement
+from quiver.broker.partition.replicated_storage import replicated_storage
+from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
+from quiver.cluster.node import ClusterNode, ClusterSettings
+from quiver.cluster.records import NodeId, NodeRecord, PartitionId
+from quiver.config import Address, NodeConfig
+from quiver.edge.peers.peer_broker import PeerBroker
+from quiver.edge.peers.peers import Peers
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.log.settings import LogSettings
+from quiver.model.clock import Clock
+from quiver.version import __version__
+
+_JOIN_TIMEOUT_S = 10.0
+
+
+class ClusterMembership:
+    """``broker`` gives the node's broker, which is opened over this membership. ``join`` comes last."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: MetadataStore,
+        secret: str,
+        broker: Callable[[], Broker],
+        *,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self._config = config
+        self._broker = broker
+        name = NodeId(config.name)
+        self.peers = Peers(name, secret, config.security, clock, self._nodes)
+        self.node = ClusterNode(
+            NodeRecord(id=name, zone=config.zone, version=__version__),
+            config.data,
+            ClusterSettings(lease_seconds=config.metadata.lease_s),
+            self._logs_of,
+            store=store,
+            network=self.peers,
+            disk=disk,
+            clock=clock,
+            run_blocking=run_blocking,
+            new_disk_name=lambda: secrets.token_hex(16),
+        )
+        self.placement = ReplicatedPlacement(self.node, clock)
+        self.storage = replicated_storage(
+            self.node, self.placement, clock, run_blocking, self._leads
+        )
+        self.remote = PeerBroker(self.peers, clock, self._leader_of)
+        self.node.view.on_load, self.node.view.on_commit = self._load, self._commit
+
+    async def join(self, native: Address, http: Address | None) -> None:
+        """Register this node where it can be reached; it leads and follows from then on."""
+        session = self.node.membership
+        session.record = msgspec.structs.replace(
+            session.record,
+            address=advertised(self._config.advertise, native),
+            http="" if http is None else str(http),
+        )
+        await self.node.start()
+        # Whoever connects from now on finds a node that knows of itself.
+        await self.node.view.wait_for(session.revision, _JOIN_TIMEOUT_S)
+
+    # ------------------------------------------------------------------ what others ask and tell
+
+    def _nodes(self) -> Mapping[NodeId, NodeRecord]:
+        return self.node.view.state.nodes
+
+    def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+        return self._broker().listener.logs_of(partition)
+
+    def _leader_of(self, topic: str, index: int) -> str | None:
+        return self._broker().topics.known_leader(topic, index)
+
+    def _leads(self, partition: PartitionId) -> None:
+        self._broker().listener.leads_now(partition)
+
+    def _load(self, entries: tuple[Entry, ...], revision: int) -> None:
+        self.placement.learn(entries)
+        self._broker().listener.reload(entries, revision)
+
+    def _commit(self, changes: tuple[Entry | Delete, ...], revision: int) -> None:
+        self.placement.learn(changes)
+        self._broker().listener.apply(changes, revision)
+
+
+def advertised(given: str, native: Address) -> str:
+    """Where other nodes and clients reach this one."""
+    host, _, port = given.rpartition(":")
+    if not given:
+        is_unspecified = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
+        return str(Address(socket.gethostname() if is_unspecified else native.host, native.port))
+    return given if host and port.isdigit() else str(Address(given, native.port))

@@ -1,0 +1,92 @@
+"""A node as a process: it runs until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from quiver.config import Address, NodeConfig
+from quiver.edge.forwarder import Forwarder
+from quiver.edge.node import Node
+from quiver.errors import LeaseLost, MetadataConflict, MetadataUnavailable
+from quiver.version import __version__
+
+_STORE_WAIT_S = 30.0
+"""How long a node that starts waits for a metadata store that does not answer."""
+_STORE_AGAIN_S = 0.5
+
+logger = structlog.get_logger()
+
+
+def _allow_many_files() -> None:
+    """Let the process have as many files and sockets open as the system lets it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _collect_rarely() -> None:
+    """Look for garbage less often, and not among what lives as long as the node."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+async def run_node(
+    config: NodeConfig, on_ready: Callable[[Address | None, Address | None], None]
+) -> None:
+    """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens: native, HTTP."""
+    _allow_many_files()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node, native, http = await _started(config, stopping)
+    try:
+        logger.info(
+            "node is ready",
+            node=config.name,
+            version=__version__,
+            data=config.data,
+            role=config.role,
+            native=str(native or "off"),
+            http=str(http or "off"),
+        )
+        _collect_rarely()
+        on_ready(native, http)
+        await stopping.wait()
+        logger.info("node is stopping", node=config.name)
+    finally:
+        await node.stop()
+    logger.info("node has stopped", node=config.name)
+
+
+async def _started(
+    config: NodeConfig, stopping: asyncio.Event
+) -> tuple[Node | Forwarder, Address | None, Address | None]:
+    """A node that runs. While its metadata store elects, or is not there yet, it is waited for."""
+    if config.role == "forwarder":
+        forwarder = Forwarder(config)
+        try:
+            return forwarder, None, await forwarder.start()
+        except BaseException:
+            await forwarder.stop()
+            raise
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _STORE_WAIT_S
+    while True:
+        try:
+            node = await Node.start(config)
+            return node, node.native_address, node.http_address
+        except (MetadataUnavailable, MetadataConflict, LeaseLost) as error:
+            if stopping.is_set() or loop.time() > deadline:
+                raise
+            logger.warning("the metadata store is waited for", error=error.message)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _STORE_AGAIN_S)
