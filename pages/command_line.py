@@ -14,8 +14,8 @@ from quiver.cli.main import app
 _PAGE = """\
 # Every command
 
-Made from the program itself (`make pages`). What holds for all commands, exit codes and examples are in
-[the command line](cli.md). Each command has `--help`.
+This page is generated from the program (`make pages`). [The command line](cli.md) has common options, exit
+codes and examples. Each command has `--help`.
 """
 _DETAILS = re.compile(r"\s*\[(?P<details>[^\]]*)\]$")
 

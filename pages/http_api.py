@@ -11,8 +11,8 @@ from quiver.edge.http.openapi import openapi_document
 _PAGE = """\
 # Every path of the HTTP interface
 
-Made from what a node serves at `/openapi.json` (`make pages`). How to publish, receive and settle, and what
-holds everywhere, is in [HTTP and WebSocket](http.md); the codes of errors are in [errors](errors.md).
+This page is generated from the node's `/openapi.json` (`make pages`). [HTTP and WebSocket](http.md) explains
+how to publish, receive and acknowledge. [Errors](errors.md) lists the error codes.
 """
 _COMMON = {"application/problem+json"}
 _NOTHING: tuple[Any, ...] = (None, "", [], {})

@@ -19,10 +19,10 @@ from quiver.protocol import Reply, Request
 _PAGE = """\
 # Python
 
-Everything public is in `import quiver`; made from the code itself (`make pages`). Durations are seconds or
-text such as `"30s"` (`quiver.Duration`), sizes are bytes or text such as `"10MB"` (`quiver.Size`). A
-`quiver.Position` is an offset, `"earliest"`, `"latest"`, a duration such as `"-1h"`, or a datetime. The
-command line has [its own page](commands.md), and so has [Spark](spark.md).
+The module `quiver` holds everything public. This page is generated from the code (`make pages`). Durations
+are seconds or text such as `"30s"` (`quiver.Duration`). Sizes are bytes or text such as `"10MB"`
+(`quiver.Size`). A `quiver.Position` is an offset, `"earliest"`, `"latest"`, a duration such as `"-1h"`, or a
+datetime. See also [every command](commands.md) and [Spark](spark.md).
 """
 _ERRORS = """
 # What calls raise

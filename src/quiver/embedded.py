@@ -1,4 +1,4 @@
-"""The same broker inside this process, reached without a socket.
+"""The broker embedded in this process, reached without a socket.
 
 ``EmbeddedDialer`` starts a node on a data folder when the client first needs it, in the client's own
 event loop, and stops it when the client closes.
@@ -42,12 +42,12 @@ class EmbeddedDialer:
 
 
 def open(folder: str | os.PathLike[str] = "./data", **client: Any) -> Client:
-    """A client whose broker runs inside this process, with its data in ``folder``."""
+    """Return a client with a broker embedded in this process, with its data in ``folder``."""
     return Client(dialer=EmbeddedDialer(_config(folder)), **client)
 
 
 def open_async(folder: str | os.PathLike[str] = "./data", **client: Any) -> AsyncClient:
-    """The same for async programs; the broker runs in the event loop of the first use."""
+    """Like ``open``, for async programs. The broker runs in the event loop of the first use."""
     return AsyncClient(dialer=EmbeddedDialer(_config(folder)), **client)
 
 

@@ -20,7 +20,7 @@ from quiver.spark.write.decisions import Decisions
 from quiver.spark.write.publish import pieces_of, publish_staged
 from quiver.spark.write.sink import StreamWriter
 from quiver.spark.write.staging import StagedRows, Staging, sink_name, staging_topic
-from quiver.spark.write.transfer import Lane
+from quiver.spark.write.transfer import Transfer
 from tests.serving import Commands, Served, served, unused_address
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
@@ -108,9 +108,9 @@ def test_what_a_driver_carried_half_way_the_next_one_has_copied(sink: Sink) -> N
 
     async def carry(client: AsyncClient) -> None:
         for place, pieces in pieces_of(decision).items():
-            lane = Lane(client.cluster, *place, decision.producer_id)
+            transfer = Transfer(client.cluster, *place, decision.producer_id)
             for piece in pieces[:1]:
-                await lane.carry(client, staging, piece)
+                await transfer.carry(client, staging, piece)
 
     sink.client.run(carry)
     carried = sink.values()

@@ -1,8 +1,7 @@
-"""Quiver for async programs: topics, publishing and reading.
+"""The client for async programs.
 
-The client connects when it is first used, shares its connections between everything that is done
-with it, and belongs to the event loop of that first use. ``Client`` has the same methods without
-``await``.
+It connects when it is first used, shares its connections between all calls, and belongs to the event
+loop of its first use. ``Client`` has the same methods without ``await``.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ from quiver.protocol import (
 )
 
 _SHARED_LINGER_S = 0.001
-"""Whoever publishes one message waits for it: gathering others must cost little of that time."""
+"""A single publish waits for its confirmation, so batching must add little to that time."""
 
 
 class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
-    """A connection to Quiver. Use it with ``async with``, or ``close`` it.
+    """A client of Quiver. Use it in a ``with`` block (``async with``), or call ``close``.
 
-    ``url`` names one or more nodes, ``quiver://host:port,host2:port2``; ``timeout`` bounds every
-    call. ``quivers://`` and ``tls`` reach them over TLS, and ``token`` says who asks; without it the
-    variable ``QUIVER_TOKEN`` does. ``zone`` is where this client is, for reading from nodes nearby;
-    without it the variable ``QUIVER_ZONE`` says so. ``dialer`` replaces the network, as a broker in
-    the same process does.
+    ``url`` names one or more nodes, as ``quiver://host:port,host2:port2``. ``quivers://`` connects
+    with TLS, and ``tls`` names its files. ``timeout`` bounds every call. ``token`` authenticates the
+    client; the default is the variable ``QUIVER_TOKEN``. ``zone`` is the client's zone, for reads from
+    near replicas; the default is the variable ``QUIVER_ZONE``. ``dialer`` replaces the network, as an
+    embedded broker does.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
 
     @property
     def cluster(self) -> Cluster:
-        """The nodes, for what is built on the client and makes calls of its own."""
+        """The connections to the nodes, for code that makes its own calls."""
         return self._cluster
 
     # ------------------------------------------------------------------ topics
@@ -119,9 +118,9 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     async def create_topic(
         self, /, name: str, *, partitions: int = 1, exist_ok: bool = False, **settings: Any
     ) -> TopicInfo:
-        """Make a topic. ``settings`` are those of ``TopicSettings``, such as ``retention``.
+        """Create a topic. ``settings`` are those of ``TopicSettings``, such as ``retention``.
 
-        With ``exist_ok``, a topic of this name with the same settings is not an error.
+        With ``exist_ok``, an existing topic with the same settings is not an error.
         """
         request = CreateTopic(
             name=topic_name(name), settings=topic_settings(partitions, settings), exist_ok=exist_ok
@@ -129,26 +128,26 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         return expect(Topic, await self._call(request, repeatable=exist_ok)).topic
 
     async def alter_topic(self, /, name: str, **changes: Any) -> TopicInfo:
-        """Change some of a topic's settings; ``retention`` may be a dict with some of its limits."""
+        """Change settings of a topic. ``retention`` may be a dict with some of its limits."""
         request = AlterTopic(name=name, changes=topic_changes(changes))
         return expect(Topic, await self._call(request, repeatable=True)).topic
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and all that is stored in it."""
+        """Delete a topic and all its messages."""
         await self._call(DeleteTopic(name=name), repeatable=False)
         self._cluster.forget(name)
         self._read_cluster.forget(name)
 
     async def describe_topic(self, name: str) -> TopicInfo:
-        """A topic's settings, and the extent of its partitions."""
+        """Return a topic's settings and partitions."""
         return expect(Topic, await self._call(DescribeTopic(name=name), repeatable=True)).topic
 
     async def list_topics(self) -> list[TopicInfo]:
-        """Every topic that the caller may know of, by name."""
+        """Return the topics that the caller may see, sorted by name."""
         return expect(Topics, await self._call(ListTopics(), repeatable=True)).topics
 
     async def describe_node(self) -> Node:
-        """The node that answers: its version, how long it is up, what it has counted."""
+        """Return the version, uptime and counters of the node that answers."""
         return expect(Node, await self._call(DescribeNode(), repeatable=True))
 
     async def _call(self, request: AnyRequest, *, repeatable: bool) -> AnyReply:
@@ -167,7 +166,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         acks: str | None = None,
         **options: Unpack[MessageOptions],
     ) -> Published:
-        """Store a message and wait until it is. Publishes made at the same time go together.
+        """Publish a message and wait until it is stored. Concurrent publishes share a batch.
 
         Bytes are stored as they are, text as UTF-8, anything else as JSON. ``options`` are
         ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``, ``partition``.
@@ -179,11 +178,11 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     async def publish_many(
         self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table
     ) -> list[Published]:
-        """Store many messages and wait until all are: where each is, in the order given.
+        """Publish many messages, wait until all are stored, and return their positions in order.
 
         ``messages`` are payloads, ``OutgoingMessage`` values, dicts with a ``payload`` and other
         fields of ``OutgoingMessage``, or an Arrow batch or table with those columns. If some fail,
-        the first error is raised once all are settled.
+        the first error is raised when all are stored or failed.
         """
         self._check_open()
         with self._shared.producer(topic, None) as producer:
@@ -201,7 +200,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     async def publish_each(
         self, topic: str, messages: Iterable[Any]
     ) -> list[Published | QuiverError]:
-        """Like ``publish_many``, but a message that is not stored is told in its place."""
+        """Like ``publish_many``, but the result has the error of each message that failed."""
         self._check_open()
         sent: list[Delivery | QuiverError] = []
         with self._shared.producer(topic, None) as producer:
@@ -224,9 +223,9 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             return told
 
     async def publish_table(self, topic: str, data: pa.RecordBatch | pa.Table) -> int:
-        """Store the rows of an Arrow batch or table and wait until they are: how many.
+        """Publish the rows of an Arrow batch or table, wait until all are stored, and return their number.
 
-        Unlike ``publish_many`` it does not tell where each is, and costs nothing for each row.
+        Unlike ``publish_many`` it returns no positions, so it has no cost for each row.
         """
         self._check_open()
         with self._shared.producer(topic, None) as producer:
@@ -245,10 +244,10 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         buffer_bytes: Size = "64MiB",
         delivery_timeout: Duration = "2m",
     ) -> AsyncProducer:
-        """A producer for many messages: ``async with client.producer("orders") as p``.
+        """Return a producer for many messages: ``async with client.producer("orders") as p``.
 
-        A ``name`` makes it outlive its process: with ``send(…, sequence=n)`` a rerun leaves out what
-        is stored already, and an older process of the same name is stopped.
+        With a ``name`` and ``send(…, sequence=n)``, a second run of the program skips what is already
+        stored, and a producer that opened the same name earlier is fenced.
         """
         self._check_open()
         settings = producer_settings(
@@ -284,10 +283,10 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     ) -> AsyncReader:
         """Read a topic as record batches, or as messages with ``.messages()``.
 
-        ``start`` and ``end`` (not included) are an offset, "earliest", "latest", a duration such as
-        "-1h", or a datetime. Without an end it stops where the topic ends now; with ``follow`` it
-        goes on with what is stored later. ``read_from="nearest"`` reads from replicas in this
-        client's ``zone`` where there are some, which may be a moment behind.
+        ``start`` and ``end`` (exclusive) are an offset, "earliest", "latest", a duration such as
+        "-1h", or a datetime. Without ``end`` the reader stops at the present end of the topic; with
+        ``follow`` it waits for new messages. ``read_from="nearest"`` reads from in-sync replicas in
+        this client's ``zone``, which may be slightly behind the leader.
         """
         self._check_open()
         if read_from not in ("leader", "nearest"):
@@ -308,7 +307,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     # ------------------------------------------------------------------ endings
 
     async def close(self) -> None:
-        """Flush what was sent, stop what is read, and disconnect."""
+        """Flush producers, stop readers and consumers, and disconnect."""
         if self._closed:
             return
         self._closed = True

@@ -14,13 +14,13 @@ from quiver.model.ids import Microseconds
 
 
 class Clock(Protocol):
-    """Where Quiver gets the time from."""
+    """The source of time."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back. For durations and deadlines."""
+        """Seconds since a fixed point; never goes back. For durations and deadlines."""
 
     def time_us(self) -> Microseconds:
-        """The date and time. May jump either way: for stamps that people read, no deadlines."""
+        """The date and time. It may jump, so it is for timestamps, not for deadlines."""
 
     async def sleep(self, seconds: float) -> None:
         """Return when ``seconds`` have passed on ``monotonic``; at once if not positive."""

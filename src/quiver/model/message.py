@@ -34,7 +34,7 @@ def time_us_of(moment: datetime) -> int:
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One stored message, and where it is stored."""
+    """A stored message and its position."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: dict[str, str] = {}
     priority: int = PRIORITY_DEFAULT
     event_time_us: int | None = None
-    """When it happened, as its producer says."""
+    """When the event happened, as set by the producer."""
     deliver_at_us: int | None = None
     expires_at_us: int | None = None
     dedup_id: str | None = None
@@ -81,7 +81,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return None if self.expires_at_us is None else datetime_of(self.expires_at_us)
 
     def json(self, type: Any = Any) -> Any:
-        """The payload as JSON; ``type`` is what msgspec shall make of it and check it against."""
+        """Decode the payload as JSON, into ``type`` if given (checked by msgspec)."""
         try:
             return msgspec.json.decode(self.payload, type=type)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -90,7 +90,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
             ) from error
 
     def text(self) -> str:
-        """The payload as UTF-8 text."""
+        """Decode the payload as UTF-8 text."""
         try:
             return self.payload.decode()
         except UnicodeDecodeError as error:

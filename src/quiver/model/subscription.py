@@ -1,4 +1,4 @@
-"""A subscription: a named reader of topics with its own progress, and everything that can be set."""
+"""A subscription's settings. A subscription is a named reader of topics with its own progress."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
 
 class Ordering(StrEnum):
     NONE = "none"
-    """A work queue: as fast as it goes, roughly in order."""
+    """A work queue: highest throughput, only roughly in order."""
     KEY = "key"
-    """Publish order for each key; keys in parallel."""
+    """In publish order for each key; different keys in parallel."""
     PARTITION = "partition"
-    """Publish order in each partition; partitions are shared out among the members of a group."""
+    """In publish order in each partition; the members of a group share the partitions."""
 
 
 class Guarantee(StrEnum):
     AT_MOST_ONCE = "at-most-once"
-    """Acknowledged when delivered: never twice, perhaps not at all."""
+    """Acknowledged on delivery: never delivered twice, but may be lost."""
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
-    """Never again after a confirmed acknowledgement, and never to two consumers at a time."""
+    """Not delivered again after a confirmed acknowledgement, and never to two consumers at a time."""
 
 
 class OnDisconnect(StrEnum):
-    """What becomes of messages that a streaming consumer holds when its connection ends."""
+    """What happens to the messages of a streaming consumer when its connection ends."""
 
     RETURN = "return"
-    """Others have them at once."""
+    """They are ready for other consumers at once."""
     KEEP = "keep"
-    """Their leases go on: the consumer may come back and settle them."""
+    """They stay leased, so that the consumer can reconnect and acknowledge them."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a message rests before it is tried again: ``min`` at first, then ``factor`` times more."""
+    """The delay before a message is delivered again: ``min`` first, then ``factor`` times longer each
+    time, up to ``max``."""
 
     min: float | str = 0.0
     max: float | str = 600.0
@@ -60,21 +61,21 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting("backoff.max must not be below backoff.min", setting="backoff.max")
 
     def delay_us(self, deliveries: int) -> int:
-        """The rest after that many deliveries."""
+        """The delay after that many deliveries."""
         steps = min(max(deliveries - 1, 0), 64)
         return round(min(float(self.max), float(self.min) * self.factor**steps) * 1_000_000)
 
 
 class Push(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP endpoint that messages are posted to; a 2xx answer acknowledges them."""
+    """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them."""
 
     url: str
     secret: str | None = None
-    """The name of the secret that signs each push. The secret itself is in the node's folder."""
+    """Name of the secret that signs each push. The secret is a file on the node."""
     batch: int = 1
-    """How many messages go into one request at most."""
+    """Most messages in one request."""
     concurrency: int = 4
-    """How many requests are under way at a time at most."""
+    """Most requests at a time."""
     timeout: float | str = 10.0
 
     def __post_init__(self) -> None:
@@ -96,31 +97,31 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set about a subscription. Durations are seconds, or text like ``"30s"``."""
+    """The settings of a subscription or queue. Durations are seconds, or text such as ``"30s"``."""
 
     topics: list[str]
-    """Names, or patterns with ``*`` that topics made later join too."""
+    """Topics, or patterns with ``*``, which also match topics created later."""
     ordering: Ordering = Ordering.NONE
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     visibility: float | str = 30.0
     max_deliveries: int = 5
-    """After this many failed deliveries a message is dead-lettered; 0: never."""
+    """Number of failed deliveries after which a message is dead-lettered; 0: never."""
     dead_letter: str | None = None
-    """The topic for dead letters; by default the subscription's name with ``.dlq``."""
+    """Topic for dead letters; the default is the subscription's name with ``.dlq``."""
     backoff: Backoff = Backoff()
     ageing: float | str = 60.0
-    """A message that waited this long counts as one priority higher; 0: strict priorities."""
+    """A message's priority rises by 1 for each such time it waits; 0: strict priorities."""
     fairness: str | None = None
-    """Whose turn it is: ``key`` or ``headers.NAME`` says which tenant a message is of, and messages
-    of one priority are delivered tenant by tenant. Needs ordering ``none``."""
+    """Round-robin delivery among tenants: ``key`` or ``headers.NAME`` names the column with the tenant
+    of a message. Needs ordering ``none``."""
     session_timeout: float | str = 10.0
-    """With ordering ``partition``: a member that was silent for so long has left its group."""
+    """With ordering ``partition``: time without a heartbeat after which a member leaves its group."""
     filter: str | None = None
-    """Only messages that match are delivered, as ``headers.region = 'eu' and priority >= 5``."""
+    """Only matching messages are delivered, as in ``headers.region = 'eu' and priority >= 5``."""
     push: Push | None = None
-    """Where a node posts the messages itself, if anywhere."""
+    """The endpoint to which the node pushes the messages, if any."""
     on_disconnect: OnDisconnect = OnDisconnect.RETURN
-    """Whether what a streaming consumer holds goes back when its connection ends."""
+    """What happens to the messages of a streaming consumer when its connection ends."""
 
     def __post_init__(self) -> None:
         self._choose("ordering", Ordering)
@@ -158,7 +159,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"{topic[:80]!r} is not a topic pattern", setting="topics")
 
     def _choose(self, name: str, choices: type[StrEnum]) -> None:
-        """Take a choice by its name too: ``"key"`` compares equal to it, but is not it."""
+        """Convert a text such as ``"key"`` to its enumeration."""
         try:
             msgspec.structs.force_setattr(self, name, choices(getattr(self, name)))
         except ValueError:

@@ -1,4 +1,4 @@
-"""A topic: its name and everything that can be set about it."""
+"""A topic: its name and its settings."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def within(setting: str, value: float | None, least: float, most: float) -> None
 
 
 class Durability(StrEnum):
-    """When a stored message counts as stored."""
+    """When a message counts as stored."""
 
     FSYNC = "fsync"
-    """After fdatasync; one sync serves all publishes that wait."""
+    """After a disk sync (fdatasync). One sync serves all waiting publishes."""
     INTERVAL = "interval"
-    """After the write; synced every ``sync_interval_ms``."""
+    """After the write. The disk is synced every ``sync_interval_ms``."""
     OS = "os"
-    """After the write; the operating system syncs when it likes."""
+    """After the write. The operating system decides when to sync."""
 
 
 class Compression(StrEnum):
-    """How the producer packs the body of a batch."""
+    """Compression of a batch by the producer."""
 
     NONE = "none"
     LZ4 = "lz4"
@@ -44,22 +44,24 @@ class Compression(StrEnum):
 
 
 class Acks(StrEnum):
-    """Whom a publish waits for."""
+    """Which replicas must store a message before it is confirmed."""
 
     NONE = "none"
-    """Nobody: it is sent and forgotten."""
+    """None: the producer does not wait."""
     LEADER = "leader"
+    """The leader."""
     QUORUM = "quorum"
-    """As many in-sync replicas as the topic's minimum."""
+    """``min_in_sync`` replicas."""
     ALL = "all"
+    """All replicas of the partition."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long messages are kept; the limits hold together, and the first one reached counts.
+    """How long messages are kept. A message is deleted as soon as one of the limits says so.
 
-    ``acked`` drops what every subscription has acknowledged. ``None`` means no such limit. Age and
-    bytes may be written as people do, ``Retention(age="7d", bytes="10GB")``; they are kept as
-    seconds and bytes.
+    ``bytes`` and ``messages`` are limits for each partition. ``acked`` deletes messages that every
+    subscription has acknowledged. ``None`` means no limit. Age and bytes may be text, as in
+    ``Retention(age="7d", bytes="10GB")``.
     """
 
     age: float | str | None = 7 * 86400.0
@@ -86,27 +88,29 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set about a topic. Sizes are bytes; times carry their unit."""
+    """The settings of a topic. Sizes are bytes; the names of times end in their unit."""
 
     partitions: int = 1
     durability: Durability = Durability.FSYNC
     sync_interval_ms: int = 50
     retention: Retention = Retention()
     compression: Compression = Compression.NONE
-    """What producers use unless told otherwise."""
+    """The default of producers."""
     message_bytes_max: int = 1 << 20
-    """The largest message, payload with key and headers."""
+    """The size of the largest message: payload, key and headers."""
     acks: Acks = Acks.QUORUM
     segment_bytes: int = 256 << 20
     segment_age_s: int = 86400
     dedup_window: float | str = 300.0
-    """For so long, a message with the ``dedup_id`` of another is not stored again; 0: not at all."""
+    """Time within which a message with the same ``dedup_id`` is not stored again; 0: off."""
     replicas: int | None = None
-    """On how many nodes each partition is kept; ``None``: 3, or as many as there are."""
+    """Number of replicas of each partition; ``None``: 3, or one for each node if there are fewer."""
     min_in_sync: int | None = None
-    """How many of them must have a message before it counts; ``None``: more than half."""
+    """Number of in-sync replicas that must have a message before it is confirmed; ``None``: more than
+    half."""
     allow_data_loss: bool = False
-    """Whether a node may lead that lacks confirmed messages when no other is left."""
+    """Whether a replica that is not in sync may become leader if no other is left. Confirmed messages
+    may be lost."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "dedup_window", float(seconds(self.dedup_window)))
@@ -125,7 +129,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def topic_name(name: str) -> TopicName:
-    """Check a topic's name that a user chose."""
+    """Check the name of a user's topic."""
     return TopicName(checked_name(name, "topic"))
 
 
@@ -137,12 +141,12 @@ def checked_name(name: str, what: str) -> str:
 
 
 def is_internal(name: str) -> bool:
-    """Whether it is the name of one of the broker's own topics."""
+    """Whether it is the name of an internal topic."""
     return name.startswith("__")
 
 
 def readable_name(name: str, what: str) -> str:
-    """Check the name of something that need not be the user's own."""
+    """Check a name, which may be internal."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
         raise InvalidSetting(
             f"{_shown(name)} is not a {what} name; use 1 to 200 letters, digits, '.', '_' or '-'",

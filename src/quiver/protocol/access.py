@@ -8,17 +8,17 @@ from quiver.protocol.base import Reply, Request
 
 
 class TokenInfo(msgspec.Struct, kw_only=True):
-    """What is known of a token. The token itself is shown once, to whoever made it."""
+    """The description of a token. The token itself is shown only when it is created."""
 
     id: str
     name: str
-    """Who the token stands for; several tokens may stand for one."""
+    """The principal. Several tokens may have the same one."""
     grants: list[str]
     created_us: int
     expires_us: int | None = None
     revoked_us: int | None = None
     is_certificate: bool = False
-    """Nothing to show: a client certificate of this name stands for it."""
+    """There is no token: client certificates of this name have the grants."""
 
 
 class CreateToken(Request, tag="create_token"):

@@ -18,39 +18,39 @@ class PeerAnswer(Reply, tag="peer_answer"):
 
 
 class NodeInfo(msgspec.Struct, kw_only=True):
-    """A node of the cluster, as the node asked knows it."""
+    """A node of the cluster, as seen by the node that answers."""
 
     id: str
     address: str = ""
-    """Where it speaks the native protocol, as host:port."""
+    """Address of the native protocol, as host:port."""
     http: str = ""
-    """Where it speaks HTTP, as host:port; empty if nowhere."""
+    """Address of HTTP, as host:port; empty if HTTP is off."""
     zone: str = ""
     version: str = ""
     role: str = "full"
-    """``full``, or ``forwarder``, which holds nothing."""
+    """``full`` or ``forwarder``, which stores nothing."""
     alive: bool = True
     draining: bool = False
-    """It is to be emptied."""
+    """The node is being decommissioned."""
     leads: int = 0
-    """How many partitions it leads."""
+    """Number of partitions that it leads."""
     holds: int = 0
-    """How many replicas it holds."""
+    """Number of replicas that it stores."""
 
 
 class PartitionPlacement(msgspec.Struct, kw_only=True):
-    """Who holds a partition, and who leads it."""
+    """The replicas and the leader of a partition."""
 
     topic: str
     index: int
     leader: str | None = None
-    """``None`` while nobody leads it."""
+    """``None`` while there is no leader."""
     epoch: int = 0
     replicas: list[str] = []
-    """The first is the one that leads if all is well."""
+    """The first is the preferred leader."""
     in_sync: list[str] = []
     target: list[str] = []
-    """Where the replicas are to be, while they are being moved."""
+    """The new replicas, while the partition moves."""
     min_in_sync: int = 1
 
 
@@ -60,7 +60,7 @@ class ClusterInfo(msgspec.Struct, kw_only=True):
     controller: str | None = None
     """The node that elects leaders and places replicas."""
     revision: int = 0
-    """Grows with every change that the nodes agree on."""
+    """Increases with every change of the cluster's metadata."""
 
 
 class DescribeCluster(Request, tag="describe_cluster"):

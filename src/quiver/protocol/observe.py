@@ -32,17 +32,17 @@ class Metrics(Reply, tag="metrics"):
 
 
 class AlertInfo(msgspec.Struct, kw_only=True):
-    """An alert that fires or has cleared."""
+    """An alert that is firing or has cleared."""
 
     rule: str
     watch: str
     subject: str
-    """The subscription, topic or node; empty for the node that found it."""
+    """The subscription, topic or node; empty for the node in ``node``."""
     severity: str
     state: str
     """``firing`` or ``cleared``."""
     value: float
-    """What it was when the alert fired or cleared."""
+    """The value at which the alert fired or cleared."""
     limit: float
     unit: str
     since_us: int
@@ -50,9 +50,9 @@ class AlertInfo(msgspec.Struct, kw_only=True):
     until_us: int | None = None
     """When it cleared."""
     summary: str = ""
-    """All of this in one line."""
+    """The alert in one line."""
     node: str = ""
-    """The node that found it."""
+    """The node that raised the alert."""
 
 
 class ListAlerts(Request, tag="list_alerts"):
@@ -61,6 +61,6 @@ class ListAlerts(Request, tag="list_alerts"):
 
 class Alerts(Reply, tag="alerts"):
     firing: list[AlertInfo]
-    """The worst first, then the newest."""
+    """By severity, then newest first."""
     recent: list[AlertInfo]
-    """Those that cleared lately, the newest first."""
+    """Recently cleared alerts, newest first."""

@@ -14,22 +14,22 @@ from quiver.protocol.base import Reply, Request
 class SubscriptionInfo(msgspec.Struct, kw_only=True):
     name: str
     number: int
-    """Never given to another subscription, even one of the same name later."""
+    """Never reused, not even for a later subscription with the same name."""
     settings: SubscriptionSettings
     created_us: int
     is_queue: bool = False
     ready: int | None = None
-    """Messages that could be delivered now, as far as they have been looked at."""
+    """Messages that can be delivered now."""
     delayed: int | None = None
     leased: int | None = None
     dead: int | None = None
-    """Messages that are in the dead-letter topic, or on their way there."""
+    """Messages in the dead-letter topic, or about to be moved there."""
     unseen: int | None = None
-    """Messages that are stored and have not been looked at."""
+    """Stored messages that the subscription has not read yet."""
     members: dict[str, list[str]] | None = None
-    """With ordering ``partition``: the members of the group, and the partitions that each reads."""
+    """With ordering ``partition``: the members of the group, and the partitions of each."""
     consumers: list[str] | None = None
-    """Who holds messages or waits for some; of many, some."""
+    """Consumers that hold or wait for messages; not all if there are many."""
 
 
 class CreateSubscription(Request, tag="create_subscription"):

@@ -11,7 +11,7 @@ from quiver.protocol.base import Reply, Request
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """A node that has everything of a partition that was confirmed, and may be read from."""
+    """An in-sync replica of a partition, which may be read from."""
 
     address: str
     zone: str
@@ -20,26 +20,26 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 class PartitionInfo(msgspec.Struct, kw_only=True):
     index: int
     first_hash: int
-    """The first key hash of its range, which ends where the next partition's begins."""
+    """First key hash of the partition's range. The range ends where the next one begins."""
     leader: str | None = None
-    """Where the native protocol is spoken, as host:port; ``None`` means the node asked."""
+    """Native address of the leader, as host:port; ``None``: the node that answers."""
     start_offset: int | None = None
     next_offset: int | None = None
     bytes: int | None = None
     in_sync: list[ReplicaInfo] = []
-    """In a cluster: where committed messages can be read, the leader among them."""
+    """In a cluster: the in-sync replicas, the leader included."""
     parent: int | None = None
-    """The partition it was split from; ``None`` if it was there from the beginning."""
+    """The partition it was split from; ``None`` if it was created with the topic."""
     parent_offset: int | None = None
-    """From here on the parent holds no keys of this partition's range: what is before comes first."""
+    """From this offset on the parent has no keys of this partition. Earlier messages come first."""
 
 
 class TopicInfo(msgspec.Struct, kw_only=True):
     name: str
     number: int
-    """Never given to another topic, even one of the same name later."""
+    """Never reused, not even for a later topic with the same name."""
     layout: int
-    """Grows whenever partitions change; publishes name the one they were routed by."""
+    """Increases when partitions change. A publish names the layout it was routed with."""
     settings: TopicSettings
     created_us: int
     partitions: list[PartitionInfo]

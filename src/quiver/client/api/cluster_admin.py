@@ -1,4 +1,4 @@
-"""Nodes from the client's side: the cluster, its tokens, and a node's figures and alerts."""
+"""The client's methods for the cluster, tokens, metrics and alerts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from quiver.protocol import Cluster as ClusterDescribed
 
 
 class ClusterAdminApi:
-    """The part of an ``AsyncClient`` that is about how nodes are, and about tokens and the cluster,
-    which need ``admin:*``."""
+    """The methods of an ``AsyncClient`` for nodes, tokens and the cluster. Most need ``admin:*``."""
 
     _cluster: Cluster
 
@@ -43,10 +42,10 @@ class ClusterAdminApi:
         expires: Duration | None = None,
         certificate: bool = False,
     ) -> tuple[TokenInfo, str | None]:
-        """Make a token for ``name``: what is known of it, and the token, which is not shown again.
+        """Create a token for ``name``. Return its description and the token, which is not shown again.
 
         ``grants`` are written ``publish:orders.*`` or ``consume:queue:emails``. With ``certificate``
-        there is no token: client certificates of that name have the grants.
+        no token is created: client certificates of that name get the grants.
         """
         request = CreateToken(
             name=name,
@@ -59,48 +58,47 @@ class ClusterAdminApi:
         return created.info, created.token
 
     async def list_tokens(self) -> list[TokenInfo]:
-        """Every token, also those that were revoked or expired lately."""
+        """Return all tokens, including those that were revoked or expired recently."""
         _, (reply, _) = await self._cluster.call(ListTokens(), repeatable=True)
         return expect(Tokens, reply).tokens
 
     async def revoke_token(self, token_id: str) -> None:
-        """From now on the token counts no more, on every connection."""
+        """Revoke a token. It stops working at once, on open connections too."""
         await self._cluster.call(RevokeToken(token_id=token_id), repeatable=True)
 
     async def metrics(self) -> str:
-        """The node's figures, as text that Prometheus reads. Needs ``consume:cluster:*``."""
+        """Return the node's metrics in the Prometheus text format. Needs ``consume:cluster:*``."""
         _, (reply, body) = await self._cluster.call(ReadMetrics(), repeatable=True)
         expect(Metrics, reply)
         return bytes(body).decode()
 
     async def alerts(self) -> Alerts:
-        """The alerts that fire now, and those that cleared lately."""
+        """Return the alerts that are firing, and those that cleared recently."""
         _, (reply, _) = await self._cluster.call(ListAlerts(), repeatable=True)
         return expect(Alerts, reply)
 
     async def describe_cluster(self) -> ClusterInfo:
-        """The nodes there are, and who holds and leads which partition."""
+        """Return the cluster's nodes, and the replicas and leader of each partition."""
         _, (reply, _) = await self._cluster.call(DescribeCluster(), repeatable=True)
         return expect(ClusterDescribed, reply).cluster
 
     async def move_partition(self, topic: str, partition: int, nodes: Sequence[str]) -> None:
-        """Have these nodes, and no others, hold a partition; the first leads it in the end.
+        """Move a partition's replicas to exactly these nodes. The first becomes the leader.
 
-        It is copied while it is used: ``describe_cluster`` shows its ``target`` until it has moved.
+        The partition stays available. ``describe_cluster`` shows its ``target`` until it has moved.
         """
         request = MovePartition(topic=topic, partition=partition, nodes=list(nodes))
         await self._cluster.call(request, repeatable=True)
 
     async def transfer_lead(self, topic: str, partition: int, node: str | None = None) -> None:
-        """Have another in-sync replica lead a partition: ``node``, or the best of the others."""
+        """Move the leader of a partition to ``node``, by default to the best other in-sync replica."""
         request = TransferLead(topic=topic, partition=partition, node=node)
         await self._cluster.call(request, repeatable=node is not None)
 
     async def split_partition(self, topic: str, partition: int) -> PartitionInfo:
-        """Have a partition give half of its keys to a new one, which is returned; needs
-        ``admin:TOPIC``.
+        """Split a partition and return the new one, which gets half of its keys. Needs ``admin:TOPIC``.
 
-        It is used all the while, and the messages of each key stay in order.
+        The partition stays available, and the messages of each key stay in order.
         """
         layout = await self._cluster.refresh(topic)
         request = SplitPartition(topic=topic, partition=partition, layout=layout.version)
@@ -116,7 +114,7 @@ class ClusterAdminApi:
         return next(one for one in info.partitions if _is_child(one, partition, known))
 
     async def decommission(self, node: str, *, cancel: bool = False) -> None:
-        """Have a node emptied, so that it can be stopped for good; ``cancel`` lets it stay."""
+        """Move all replicas off a node, so that it can be removed; ``cancel`` stops this."""
         await self._cluster.call(Decommission(node=node, cancel=cancel), repeatable=True)
 
 

@@ -1,4 +1,4 @@
-"""Looking after subscriptions: replay, peeking, purging, dead letters, the fate of one message."""
+"""The client's methods to administer subscriptions: seek, peek, purge, redrive, message status."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ STATES = ("ready", "delayed", "leased")
 
 
 class SubscriptionAdminApi:
-    """The part of an ``AsyncClient`` that is about looking after what is there."""
+    """The methods of an ``AsyncClient`` to administer subscriptions."""
 
     _clock: Clock
     _cluster: Cluster
     _read_cluster: Cluster
 
     async def seek(self, subscription: str, to: Position | Mapping[tuple[str, int], int]) -> None:
-        """Begin again at another place: what is before is done with, what is after is delivered.
+        """Move a subscription to another position.
 
         ``to`` is ``"earliest"``, ``"latest"``, a time (``"-1h"``, a datetime), an offset, or offsets
-        by ``(topic, partition)``; partitions that are not named stay as they are. Receipts given out
-        before are good no more.
+        by ``(topic, partition)``; other partitions stay where they are. Messages before the position
+        are acknowledged, messages after it are delivered. Earlier receipts become invalid.
         """
         if isinstance(to, Mapping):
             places = [Place(topic, index, offset) for (topic, index), offset in to.items()]
@@ -67,9 +67,9 @@ class SubscriptionAdminApi:
         *,
         states: Sequence[str] = STATES,
     ) -> list[PeekedMessage]:
-        """Look at the first pending messages of each partition; nothing changes.
+        """Return the first pending messages of each partition without receiving them.
 
-        ``states`` are the ones wanted of ``"ready"``, ``"delayed"`` and ``"leased"``.
+        ``states`` selects from ``"ready"``, ``"delayed"`` and ``"leased"``.
         """
         request = Peek(
             subscription=subscription,
@@ -81,25 +81,25 @@ class SubscriptionAdminApi:
         return peeked_in(expect(Peeked, reply), body)
 
     async def pending(self, subscription: str) -> list[PendingMessages]:
-        """Every pending message, partition by partition: offsets by state, and how often delivered."""
+        """Return the offsets of all pending messages by partition, state and number of deliveries."""
         request = ReadState(subscription=subscription)
         _, (reply, body) = await self._read_cluster.call(request, repeatable=True)
         return pending_in(expect(StateRead, reply), body)
 
     async def purge(self, subscription: str, *, filter: str | None = None) -> int:
-        """Finish everything pending, or all that matches the filter; how many messages that was."""
+        """Discard pending messages, all or those that match the filter, and return their number."""
         request = Purge(subscription=subscription, filter=filter)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(Counted, reply).count
 
     async def cancel(self, topic: str, ids: str | Iterable[str]) -> int:
-        """Let scheduled messages never be delivered; how many that was in time for."""
+        """Cancel delayed messages that are not due yet, and return how many were cancelled."""
         request = Cancel(topic=topic, ids=[ids] if isinstance(ids, str) else list(ids))
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(Counted, reply).count
 
     async def message_status(self, topic: str, message_id: str) -> MessageStatus:
-        """A message by its id, and where it stands with each subscription of its topic."""
+        """Return a message by its id, and its state in each subscription of its topic."""
         request = FindMessage(topic=topic, message_id=message_id)
         _, (reply, body) = await self._read_cluster.call(request, repeatable=True)
         return status_in(expect(MessageFound, reply), body, topic)
@@ -115,11 +115,10 @@ class SubscriptionAdminApi:
         max_messages: int | None = None,
         on_progress: Callable[[int], object] = lambda _: None,
     ) -> int:
-        """Send the dead letters of a subscription back to be tried again; how many that was.
+        """Send the dead letters of a subscription back to it, and return their number.
 
-        ``to`` sends them to another topic, ``filter`` chooses among them, ``rate`` sends no more than
-        so many a second. With ``dry_run`` they are only counted. ``on_progress`` is told how many
-        were sent so far.
+        ``to`` sends them to another topic. ``filter`` selects messages. ``rate`` limits the messages
+        per second. ``dry_run`` only counts them. ``on_progress`` is called with the number sent so far.
         """
         if rate is not None and rate <= 0:
             raise InvalidRequest(f"rate must be above 0, not {rate}")

@@ -1,4 +1,4 @@
-"""Subscriptions and queues from the client's side: making them, receiving, settling."""
+"""The client's methods for subscriptions and queues: create, receive, acknowledge."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BYTES_MAX = 16 << 20
 
 
 class SubscriptionsApi:
-    """The part of an ``AsyncClient`` that is about subscriptions."""
+    """The methods of an ``AsyncClient`` for subscriptions and queues."""
 
     _clock: Clock
     _cluster: Cluster
@@ -73,7 +73,7 @@ class SubscriptionsApi:
         exist_ok: bool = False,
         **settings: Any,
     ) -> SubscriptionInfo:
-        """Make a subscription that reads these topics, or patterns such as ``"orders.*"``.
+        """Create a subscription that reads these topics, or patterns such as ``"orders.*"``.
 
         ``start`` is ``"latest"``, ``"earliest"``, a time (``"-1h"``, a datetime) or an offset;
         ``settings`` are those of ``SubscriptionSettings``.
@@ -93,7 +93,7 @@ class SubscriptionsApi:
     async def create_queue(
         self, /, name: str, *, exist_ok: bool = False, **settings: Any
     ) -> SubscriptionInfo:
-        """Make a topic with a built-in subscription of the same name.
+        """Create a queue: a topic with a subscription of the same name.
 
         ``settings`` are those of ``TopicSettings`` and of ``SubscriptionSettings``.
         """
@@ -110,22 +110,22 @@ class SubscriptionsApi:
         return expect(Subscription, reply).subscription
 
     async def alter_subscription(self, /, name: str, **changes: Any) -> SubscriptionInfo:
-        """Change some of a subscription's settings."""
+        """Change settings of a subscription or queue."""
         request = AlterSubscription(name=name, changes=msgspec.to_builtins(changes))
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(Subscription, reply).subscription
 
     async def delete_subscription(self, name: str) -> None:
-        """Remove a subscription; of a queue, the topic and its messages too."""
+        """Delete a subscription. For a queue, its topic and messages are deleted too."""
         await self._cluster.call(DeleteSubscription(name=name), repeatable=False)
 
     async def describe_subscription(self, name: str) -> SubscriptionInfo:
-        """A subscription's settings, and how many messages are in which state."""
+        """Return a subscription's settings and its messages by state."""
         _, (reply, _) = await self._cluster.call(DescribeSubscription(name=name), repeatable=True)
         return expect(Subscription, reply).subscription
 
     async def list_subscriptions(self) -> list[SubscriptionInfo]:
-        """Every subscription that the caller may know of, by name, without how many messages wait."""
+        """Return the subscriptions that the caller may see, sorted by name, without message counts."""
         _, (reply, _) = await self._cluster.call(ListSubscriptions(), repeatable=True)
         return expect(Subscriptions, reply).subscriptions
 
@@ -141,7 +141,7 @@ class SubscriptionsApi:
         consumer: str = "",
         max_bytes: int = _BYTES_MAX,
     ) -> list[ReceivedMessage]:
-        """Lease up to ``max_messages`` (10,000 at most); waits up to 20 s if there are none.
+        """Receive up to ``max_messages`` (at most 10,000). ``wait`` is at most 20 s.
 
         No more is taken once there are ``max_bytes``.
         """
@@ -160,7 +160,7 @@ class SubscriptionsApi:
         consumer: str = "",
         max_bytes: int = _BYTES_MAX,
     ) -> pa.RecordBatch:
-        """The same as one Arrow batch with a ``receipt`` column, which ``ack`` takes as it is."""
+        """Like ``receive``, as one Arrow batch with a ``receipt`` column, which ``ack`` accepts."""
         reply, body = await self._receive(
             subscription, max_messages, wait, visibility, consumer, max_bytes
         )
@@ -175,7 +175,7 @@ class SubscriptionsApi:
         consumer: str = "",
         keep_alive: Duration = 0,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Messages as they come, for ever; at most ``prefetch`` are held and not yet yielded.
+        """Receive messages one by one, forever. At most ``prefetch`` are buffered.
 
         ``keep_alive`` extends the leases of messages that are not settled, for so long at most: give
         it where the work on a message may take longer than the visibility.
@@ -216,13 +216,13 @@ class SubscriptionsApi:
         await session.close()
 
     async def heartbeat(self, subscription: str, consumer: str = "") -> list[str]:
-        """A member of a group is alive; the partitions it reads, as ``topic/partition``."""
+        """Keep a member of a group alive, and return its partitions as ``topic/partition``."""
         request = Heartbeat(subscription=subscription, consumer=consumer or self._name)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(GroupMembership, reply).partitions
 
     async def leave(self, subscription: str, consumer: str = "") -> None:
-        """A consumer ends: what it holds is ready again, and its partitions go to others."""
+        """Leave as a consumer. Its messages are ready again, and its partitions go to others."""
         request = Leave(subscription=subscription, consumer=consumer or self._name)
         await self._cluster.call(request, repeatable=True)
 
@@ -252,7 +252,7 @@ class SubscriptionsApi:
     # ------------------------------------------------------------------ settling
 
     async def ack(self, subscription: str, messages: Any) -> None:
-        """Acknowledge received messages, receipts or a received batch, durably."""
+        """Acknowledge received messages, receipts or a received batch. It is durable on return."""
         await self._settle(
             Ack(subscription=subscription, settlements=settlements(messages)), messages
         )
@@ -265,7 +265,7 @@ class SubscriptionsApi:
         delay: Duration | None = None,
         error: str | None = None,
     ) -> None:
-        """Give messages back, to be delivered again after ``delay`` or the back-off."""
+        """Reject messages, so that they are delivered again after ``delay`` or the back-off."""
         await self._settle(
             Nack(
                 subscription=subscription,
@@ -277,13 +277,13 @@ class SubscriptionsApi:
         )
 
     async def give_back(self, subscription: str, messages: Any) -> None:
-        """Messages that nobody has looked at are ready again, as if never delivered."""
+        """Return messages that were not processed. They are ready again, and no delivery is counted."""
         await self._settle(
             Return(subscription=subscription, settlements=settlements(messages)), messages
         )
 
     async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None:
-        """Hold messages for ``visibility`` from now on."""
+        """Extend the leases of messages to ``visibility`` from now."""
         await self._settle(
             Extend(
                 subscription=subscription,

@@ -34,7 +34,7 @@ W = TypeVar("W")
 P = ParamSpec("P")
 
 EXIT_TIMEOUT_S = 5.0
-"""How long the end of the program waits for what was sent and never flushed."""
+"""How long the end of the program waits for messages that were not flushed."""
 
 
 def _wrapping(
@@ -55,7 +55,7 @@ def _wrapping(
 
 
 class Client(Wrapper[AsyncClient]):
-    """A connection to Quiver. Use it with ``with``, or ``close`` it; see ``AsyncClient``."""
+    """A client of Quiver. Use it in a ``with`` block, or call ``close``; see ``AsyncClient``."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Client(Wrapper[AsyncClient]):
         consumer: str = "",
         keep_alive: Duration = 0,
     ) -> Iterator[ReceivedMessage]:
-        """Messages as they come, for ever; see ``AsyncClient.consume``."""
+        """Receive messages one by one, forever; see ``AsyncClient.consume``."""
         session = self._open_session(subscription, prefetch, visibility, consumer, keep_alive)
         try:
             while True:
@@ -146,16 +146,16 @@ class Client(Wrapper[AsyncClient]):
 
     @property
     def cluster(self) -> Cluster:
-        """The nodes, for coroutines given to ``run``."""
+        """The connections to the nodes, for coroutines given to ``run``."""
         return self._wrapped().cluster
 
     def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine with the client that is wrapped, on its loop, and wait for the result."""
+        """Run a coroutine with the wrapped async client on its event loop, and wait for the result."""
         inner = self._wrapped()
         return self._thread.run(lambda: work(inner))
 
     def close(self) -> None:
-        """Flush what was sent, stop what is read, and disconnect."""
+        """Flush producers, stop readers and consumers, and disconnect."""
         if self._closed:
             return
         self._closed = True

@@ -24,7 +24,7 @@ from quiver.errors import QuiverError
 
 
 class Producer(Wrapper[AsyncProducer]):
-    """Publishes to one topic; made by ``Client.producer``. In a forked child it begins anew."""
+    """A producer for one topic; ``Client.producer`` creates it. After a fork the child starts a new one."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Producer(Wrapper[AsyncProducer]):
     def send(
         self, payload: Any, *, key: str | bytes | None = None, **options: Unpack[MessageOptions]
     ) -> Delivery:
-        """Take a message; waits only while the buffer is full (``Overloaded`` if for too long).
+        """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
         ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
         ``partition`` and ``sequence``: see ``MessageOptions``.
@@ -60,7 +60,7 @@ class Producer(Wrapper[AsyncProducer]):
     flush = blocking(AsyncProducer.flush)
 
     def close(self) -> None:
-        """Flush, and end. Sends after this are refused."""
+        """Flush and close. Later sends are refused."""
         self._closed = True
         if self._inner is not None:
             self._loop_thread().run(self._inner.close)
@@ -75,7 +75,7 @@ class Producer(Wrapper[AsyncProducer]):
 
     @property
     def last_sequences(self) -> dict[int, int]:
-        """By partition: the highest ``sequence`` known to be stored there under this name."""
+        """By partition: the highest ``sequence`` that is stored under this name."""
         return self._wrapped().last_sequences
 
     # ------------------------------------------------------------------ sending

@@ -24,7 +24,7 @@ from quiver.model.message import Message
 
 
 class Reader(Wrapper[AsyncReader]):
-    """Reads one topic; made by ``Client.read``. Close it, or use it with ``with``."""
+    """A reader of one topic; ``Client.read`` creates it. Use it in a ``with`` block, or call ``close``."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Reader(Wrapper[AsyncReader]):
             yield chunk
 
     def messages(self) -> Iterator[Message]:
-        """The messages one by one, with all that they have."""
+        """Iterate over the messages one by one."""
         for chunk in self.chunks():
             yield from messages_of(chunk)
 

@@ -1,4 +1,4 @@
-"""Messages that were looked at and not received: what a peek shows, and what became of one by id."""
+"""Messages that were not received: results of a peek, and the status of one message."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from quiver.protocol import MessageFound, Peeked, StateRead, Status
 
 
 class PeekedMessage(Message, frozen=True, gc=False):
-    """A pending message, as it was when it was looked at."""
+    """A pending message, as of the peek."""
 
     state: str = "ready"
     deliveries: int = 0
 
 
 class SubscriptionStatus(msgspec.Struct, frozen=True):
-    """Where a message stands with one subscription."""
+    """The state of a message in one subscription."""
 
     subscription: str
     state: str
     """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
     deliveries: int = 0
     consumer: str | None = None
-    """Who holds it."""
+    """The consumer that holds it."""
     until: datetime | None = None
     """When its delay or lease ends."""
 
@@ -41,7 +41,7 @@ class MessageStatus(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     message: Message | None
-    """``None`` if retention has removed it."""
+    """``None`` if retention has deleted it."""
     subscriptions: list[SubscriptionStatus]
 
 
@@ -51,11 +51,11 @@ class PendingMessages(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     next_offset: int
-    """What was stored from here on is not in here."""
+    """Messages from this offset on are not included."""
     states: dict[str, BitMap64]
-    """``ready``, ``delayed``, ``leased``, ``dead`` (on the way to the dead letters)."""
+    """Offsets by state: ``ready``, ``delayed``, ``leased``, or ``dead`` (about to be dead-lettered)."""
     deliveries: dict[int, BitMap64]
-    """By how often they were delivered, where at all."""
+    """Offsets by number of deliveries, for messages that were delivered."""
 
 
 def pending_in(reply: StateRead, body: memoryview) -> list[PendingMessages]:

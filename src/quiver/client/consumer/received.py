@@ -43,35 +43,35 @@ _KEPT_ROWS = 1 << 10
 
 
 class ReceivedMessage(Message, frozen=True, gc=False):
-    """One delivery of a message."""
+    """A received message."""
 
     subscription: str = ""
     lease: bytes = b""
     deliveries: int = 1
-    """How often it was delivered, this time included."""
+    """Number of deliveries, including this one."""
     deadline_us: int = 0
     settler: Any = None
 
     @property
     def receipt(self) -> str:
-        """Names this delivery; with it the message can be settled."""
+        """The receipt of this delivery, with which the message can be acknowledged."""
         return receipt(self.lease, self.offset)
 
     @property
     def deadline(self) -> datetime:
-        """When the lease ends unless it is extended."""
+        """When the lease ends, unless it is extended."""
         return datetime_of(self.deadline_us)
 
     def ack(self) -> Any:
-        """The message is done with; it is never delivered again."""
+        """Acknowledge the message. It is not delivered again."""
         return self.settler.ack(self.subscription, [self])
 
     def nack(self, *, delay: Duration | None = None, error: str | None = None) -> Any:
-        """Give it back, to be delivered again after ``delay`` or the back-off."""
+        """Reject the message, so that it is delivered again after ``delay`` or the back-off."""
         return self.settler.nack(self.subscription, [self], delay=delay, error=error)
 
     def extend(self, visibility: Duration) -> Any:
-        """Hold it for so long from now on."""
+        """Extend the lease to ``visibility`` from now."""
         return self.settler.extend(self.subscription, [self], visibility)
 
 

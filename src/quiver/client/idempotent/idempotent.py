@@ -41,23 +41,22 @@ def idempotent(
     keep: Duration = "14d",
     clock: Clock | None = None,
 ) -> Idempotent:
-    """Remember which messages were handled, in the SQLite file ``store`` (or a store of your own).
+    """Handle each message once: remember handled messages in the SQLite file ``store``, or your own store.
 
-    Messages are told apart by their ``dedup_id`` within their topic, or else by their id; ``key``
-    takes it from the message instead, as ``key=lambda message: message.json()["payment"]``. Every
-    subscription has its own memory. A message is remembered for ``keep``: longer than one may take
-    to come again.
+    A message is identified by its ``dedup_id`` within its topic, or else by its id; ``key`` computes
+    another identity, as ``key=lambda message: message.json()["payment"]``. Subscriptions are
+    independent. A message is remembered for ``keep``, which must be longer than any redelivery takes.
     """
     kept = SqliteStore(store) if isinstance(store, str | os.PathLike) else store
     return Idempotent(kept, key=key, keep_s=duration_s("keep", keep, 1, 100 * _YEAR_S), clock=clock)
 
 
 class Idempotent:
-    """What ``quiver.idempotent`` gives; a decorator for handlers, and a block around a message.
+    """The result of ``quiver.idempotent``: a decorator for handlers, and a context manager.
 
-    ``@once`` makes a handler that does nothing with a message that was handled before. If it needs a
-    second argument, that is the ``Work``. ``with once(message) as work`` (or ``async with``) is the
-    same without a function: do the work if ``work.is_new``.
+    ``@once`` makes a handler skip messages that were handled before. A second argument of the handler
+    gets the ``Work``. ``with once(message) as work`` (or ``async with``) does the same without a
+    function: do the work if ``work.is_new``.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Idempotent:
         raise InvalidRequest("call it with a message, or decorate a function that takes one")
 
     def key_of(self, message: Message) -> str:
-        """What tells the message from others of its subscription."""
+        """The key that identifies the message within its subscription."""
         if self._key is not None:
             key = self._key(message)
             if not isinstance(key, str | int) or key == "":
@@ -138,7 +137,7 @@ class Idempotent:
 
 
 class Work:
-    """The handling of one message. It is remembered when the block ends without an error."""
+    """The handling of one message. The message is remembered when the block ends without an error."""
 
     def __init__(self, once: Idempotent, message: Message) -> None:
         self._once = once
@@ -150,11 +149,11 @@ class Work:
         """Whether the message was not handled before."""
 
     def begin(self) -> Any:
-        """Begin the transaction and give its connection, for writes that shall happen once.
+        """Begin the transaction and return its connection, for writes that must happen exactly once.
 
-        In an ``async with`` it is awaited. From here to the end of the block nobody else writes to
-        the store, so do what takes long before. If another consumer has handled the message in the
-        meantime, the block ends here. Leave commit and rollback to the block.
+        In an ``async with`` block, await it. From here to the end of the block nobody else can write
+        to the store, so do slow work before. If another consumer has handled the message meanwhile,
+        the block ends here. The block commits or rolls back; do not do it yourself.
         """
         return self._begin_async() if self._is_async else self._connection(self._began())
 

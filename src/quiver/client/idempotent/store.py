@@ -38,21 +38,21 @@ DELETE FROM quiver_handled WHERE (scope, key) IN
 
 
 class HandledTransaction(Protocol):
-    """Remembers one message, together with what its handler writes."""
+    """A transaction that stores one message as handled, together with the handler's writes."""
 
     @property
     def connection(self) -> Any:
-        """Where the handler writes what shall be there if and only if the message is remembered."""
+        """The connection for the handler's writes, which are stored if and only if the message is."""
 
     def commit(self) -> None:
-        """Store what the handler wrote, and that the message was handled. Ends the transaction."""
+        """Store the handler's writes and that the message was handled. Ends the transaction."""
 
     def roll_back(self) -> None:
-        """Drop both. Ends the transaction."""
+        """Discard both. Ends the transaction."""
 
 
 class HandledStore(Protocol):
-    """What ``quiver.idempotent`` needs of a store. Its methods are called from several threads."""
+    """The interface of a store for ``quiver.idempotent``. Several threads call its methods."""
 
     def has(self, scope: str, key: str) -> bool:
         """Whether the message was handled before."""
@@ -60,13 +60,13 @@ class HandledStore(Protocol):
     def begin(
         self, scope: str, key: str, now_us: int, forget_before_us: int
     ) -> HandledTransaction | None:
-        """A transaction that remembers the message, or ``None`` if it is remembered already.
+        """Return a transaction that remembers the message, or ``None`` if it was handled before.
 
         Messages that were handled before ``forget_before_us`` may be forgotten.
         """
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class SqliteStore:

@@ -25,10 +25,10 @@ logger = logging.getLogger("quiver.client.delivery")
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """A message that is stored, and where.
+    """A stored message and its position.
 
-    ``offset`` and ``timestamp_us`` are ``None`` where that is not known: with ``acks="none"``, and
-    for a repeat of a message that was stored long ago.
+    ``offset`` and ``timestamp_us`` are ``None`` if they are not known: with ``acks="none"``, and for a
+    duplicate of a message that was stored long ago.
     """
 
     topic: str
@@ -37,11 +37,11 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     timestamp_us: int | None
     topic_number: int | None
     duplicate: bool = False
-    """It had been stored before; nothing was stored now."""
+    """The message was stored before and was not stored again."""
 
     @property
     def id(self) -> str | None:
-        """The message's id, as a reader will see it; ``None`` where the offset is not known."""
+        """The message's id; ``None`` if the offset is not known."""
         if self.offset is None or self.timestamp_us is None or self.topic_number is None:
             return None
         return str(
@@ -224,7 +224,7 @@ class BatchPromise:
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """What becomes of one message. Wait for it with ``result()``, or with ``await``."""
+    """The pending result of one message. Wait for it with ``result()``, or with ``await``."""
 
     promise: BatchPromise
     place: int
@@ -234,24 +234,24 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self.promise.is_done()
 
     def result(self, timeout: float | None = None) -> Published:
-        """Where the message is stored; blocks until that is known. In async code, ``await`` it."""
+        """Block until the message is stored, and return its position. In async code, use ``await``."""
         self.promise.wait(timeout)
         return self.promise.published(self.place)
 
     def exception(self, timeout: float | None = None) -> QuiverError | None:
-        """Why the message was not stored, or ``None`` if it was; blocks until that is known."""
+        """Block until the message is stored or failed, and return the error or ``None``."""
         self.promise.wait(timeout)
         return self.promise.error_at(self.place)
 
     def outcome(self) -> Published | QuiverError:
-        """Where the message is stored or why it is not, once that is known."""
+        """The position or the error of the message, once it is stored or failed."""
         try:
             return self.promise.published(self.place)
         except QuiverError as error:
             return error
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call ``callback(delivery)`` when it is done. It runs on the event loop: keep it short."""
+        """Call ``callback(delivery)`` when it is done. It runs on the event loop, so keep it short."""
 
         def done() -> None:
             try:

@@ -25,26 +25,26 @@ _SCALAR_BYTES = 8
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message may have beside its payload and its key."""
+    """The options of a message beside its payload and key."""
 
     headers: Mapping[str, str] | None
     priority: int | None
-    """0 to 9, higher first; 4 if not given."""
+    """0 to 9; 9 is delivered first. Default: 4."""
     delay: Duration | None
-    """How long to keep it from consumers, up to a year."""
+    """Time until the message may be delivered, up to a year."""
     ttl: Duration | None
-    """After how long nobody wants it any more."""
+    """Time until the message expires."""
     event_time: datetime | int | None
-    """When it happened; a number is microseconds since 1970."""
+    """When the event happened; a number is microseconds since 1970."""
     dedup_id: str | None
-    """Messages with the same one, close together in time, are stored once."""
+    """A message with the same id within the topic's ``dedup_window`` is not stored again."""
     partition: int | None
     sequence: int | None
-    """With a named producer: the user's own number, growing from message to message."""
+    """With a named producer: your own number, which must increase with every message."""
 
 
 class OutgoingMessage(msgspec.Struct, kw_only=True, frozen=True):
-    """One message for ``publish_many``; the fields are those of ``publish``."""
+    """A message for ``publish_many``; the fields are those of ``publish``."""
 
     payload: Any
     key: str | bytes | None = None

@@ -38,7 +38,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a producer gathers and sends. Times are seconds, sizes bytes."""
 
     acks: Acks | None = None
-    """Whom to wait for; ``None`` is the topic's own setting."""
+    """Which replicas must store a message; ``None`` is the topic's setting."""
     name: str | None = None
     """Makes the producer outlive its process: see ``sequence`` of ``send``."""
     compression: Compression | None = None
@@ -50,7 +50,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncProducer:
-    """Publishes to one topic. Belongs to the event loop on which it was opened."""
+    """A producer for one topic. It belongs to the event loop on which it was opened."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class AsyncProducer:
         self._closed = False
 
     async def open(self) -> Self:
-        """Look up the topic and get a session; done by the first ``send`` if not before."""
+        """Look up the topic and open a session. The first ``send`` does it otherwise."""
         if self._closed:
             raise InvalidRequest("the producer is closed")
         if self._sender is None:
@@ -116,13 +116,13 @@ class AsyncProducer:
 
     @property
     def last_sequences(self) -> dict[int, int]:
-        """By partition: the highest ``sequence`` known to be stored there under this name."""
+        """By partition: the highest ``sequence`` that is stored under this name."""
         return dict(self._sender.last_sequences) if self._sender is not None else {}
 
     async def send(
         self, payload: Any, *, key: str | bytes | None = None, **options: Unpack[MessageOptions]
     ) -> Delivery:
-        """Take a message; waits only while the buffer is full (``Overloaded`` if for too long).
+        """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
         ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
         ``partition`` and ``sequence``: see ``MessageOptions``.
@@ -136,7 +136,7 @@ class AsyncProducer:
             )
 
     async def send_arrow(self, data: pa.RecordBatch | pa.Table) -> TableDelivery:
-        """Take the rows of an Arrow batch or table, whose columns are those of a message.
+        """Send the rows of an Arrow batch or table, whose columns are the fields of a message.
 
         Rows are split by key where there are keys; ``payload`` is the one column that must be there.
         """
@@ -159,12 +159,12 @@ class AsyncProducer:
             return await self._when_budget(full.size, offer)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is settled; raises a failure nobody has looked at."""
+        """Wait until all messages are stored or failed. Raises the first failure that was not read."""
         if self._sender is not None:
             await self._sender.flush(timeout)
 
     async def close(self) -> None:
-        """Flush, and end. Sends after this are refused."""
+        """Flush and close. Later sends are refused."""
         was_closed, self._closed = self._closed, True
         if was_closed:
             return
@@ -177,7 +177,7 @@ class AsyncProducer:
             await self.abort()
 
     async def abort(self) -> None:
-        """End at once; what is not settled fails."""
+        """Close at once. Messages that are not stored yet fail."""
         self._closed = True
         if self._sender is not None:
             self._sender.stop(

@@ -31,7 +31,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class TableDelivery:
-    """What becomes of the rows of a table. Wait with ``result()``, or with ``await``."""
+    """The pending result of the rows of a table. Wait for it with ``result()``, or with ``await``."""
 
     def __init__(self, row_count: int) -> None:
         self._row_count = row_count
@@ -45,18 +45,18 @@ class TableDelivery:
         return all(promise.is_done() for promise, _ in self._parts)
 
     def result(self, timeout: float | None = None) -> list[Published]:
-        """Where each row is stored, in the order of the rows; blocks until that is known."""
+        """Block until all rows are stored, and return their positions in order."""
         for promise, _ in self._parts:
             promise.wait(timeout)
         return self._published()
 
     async def wait(self) -> list[Published]:
-        """Where each row is stored, as ``await`` gives it."""
+        """Wait until all rows are stored, and return their positions in order, as ``await`` does."""
         await self._settled()
         return self._published()
 
     async def stored(self) -> int:
-        """Wait until all rows are stored, without asking where: how many they are."""
+        """Wait until all rows are stored, and return their number."""
         await self._settled()
         for promise, _ in self._parts:
             promise.published_at(())

@@ -27,7 +27,7 @@ from quiver.protocol import OffsetFound
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. Without an end and without following, up to where the topic ends now."""
+    """What to read. Without ``end`` and ``follow``, up to the present end of the topic."""
 
     topic: str
     partition: int | None = None
@@ -50,7 +50,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncReader:
-    """An async iterator of record batches. Close it, or use it with ``async with``."""
+    """An async iterator of record batches. Use it in an ``async with`` block, or call ``close``."""
 
     def __init__(self, cluster: Cluster, request: ReadRequest, clock: Clock) -> None:
         request.check()
@@ -71,7 +71,7 @@ class AsyncReader:
         return await ahead.next_chunk()
 
     async def bounds(self) -> dict[int, tuple[int, int | None]]:
-        """By partition: the first offset and the end (not included), as they would be now."""
+        """Return the first and the end offset (exclusive) of each partition, as of now."""
         spans = await self._spans(await self._cluster.refresh(self.topic))
         return {partition: (span.offset, span.end) for partition, span in spans.items()}
 
@@ -88,7 +88,7 @@ class AsyncReader:
             self._batches = batches_of(chunk, self.schema)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """The messages one by one, with all that they have."""
+        """Iterate over the messages one by one."""
         while True:
             chunk = await self.next_chunk()
             if chunk is None:
@@ -97,11 +97,11 @@ class AsyncReader:
                 yield message
 
     async def table(self) -> pa.Table:
-        """Everything up to the end, in memory at once."""
+        """Return everything up to the end as one table in memory."""
         return pa.Table.from_batches([batch async for batch in self], schema=self.schema)
 
     async def close(self) -> None:
-        """Stop reading. What was fetched and not yet taken is dropped."""
+        """Stop reading. Fetched messages that were not read are dropped."""
         async with self._opening:
             self._closed = True
         if self._ahead is not None:

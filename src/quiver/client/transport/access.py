@@ -18,8 +18,8 @@ _TOKEN_CHARS_MAX = 1000
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Files for TLS (PEM): ``ca`` signs nodes' certificates, the system's list if not given;
-    ``certificate`` and ``key`` are the client's own, where nodes ask for one."""
+    """Files for TLS (PEM). ``ca`` is the CA of the nodes' certificates, by default the system's;
+    ``certificate`` and ``key`` are the client's, if the nodes require one."""
 
     ca: str | None = None
     certificate: str | None = None

@@ -1,4 +1,4 @@
-"""One conversation with one node, however its requests get there.
+"""A connection to one node, over any transport.
 
 Everything in the client stands on these two protocols and none of it knows of sockets: a broker in
 the same process offers a ``Channel`` of its own. A channel belongs to the event loop that dialled it.
@@ -23,7 +23,7 @@ class Channel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a request can still be started; once false, false for good."""
+        """Whether a request can be started. Once false, it stays false."""
 
     @property
     def is_congested(self) -> bool:
@@ -50,17 +50,17 @@ class Channel(Protocol):
         """``start``, and wait for the answer."""
 
     async def drain(self) -> None:
-        """Return when the channel is not congested; ``ConnectionLost`` if that never comes."""
+        """Return when the channel is not congested. Raises ``ConnectionLost`` if it closes first."""
 
     async def close(self) -> None:
-        """End the conversation; what is unanswered fails with ``ConnectionLost``."""
+        """Close the connection. Unanswered requests fail with ``ConnectionLost``."""
 
 
 class Dialer(Protocol):
     """Opens channels."""
 
     async def dial(self, address: str) -> Channel:
-        """A new channel to the node at ``address``; ``ConnectionLost`` if it cannot be reached."""
+        """Open a channel to the node at ``address``. Raises ``ConnectionLost`` if it is unreachable."""
 
     async def close(self) -> None:
-        """The client that was given this dialer is closing; its channels are closed already."""
+        """Called when the client closes, after its channels are closed."""
