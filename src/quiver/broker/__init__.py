@@ -1,1 +1,1 @@
-"""What a node does with requests: topics, publishing, reading. Above the cluster, beneath the edge."""
+"""The broker: topics, publishing, reading, subscriptions. It sits above the cluster and beneath the edge."""

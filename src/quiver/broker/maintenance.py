@@ -1,4 +1,4 @@
-"""What a broker does of its own accord: retention, opening again what failed, watching the disk."""
+"""Background work of a broker: retention, reopening failed partitions, watching the disk."""
 
 from __future__ import annotations
 

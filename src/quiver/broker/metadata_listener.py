@@ -1,4 +1,4 @@
-"""What changes in the cluster and concerns a broker: definitions, and which partitions it leads."""
+"""Applies changes of the metadata store to a broker: definitions, and which partitions it leads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Alerts: rules, judged against samples of the node, and what is told when they fire and clear."""
+"""Alerts: rules are evaluated against samples of the node, and changes are reported."""

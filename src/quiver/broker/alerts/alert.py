@@ -1,4 +1,4 @@
-"""An alert, as it is shown and told."""
+"""An alert, as it is shown and reported."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""When alerts fire and clear: a pure machine over samples, with the time handed in.
+"""Decides when alerts fire and clear: a pure machine over samples.
 
-An alert fires when its number has been beyond the limit for as long as the rule asks, and clears when
-it has been back behind the lower limit for long enough: a number that swings about its limit fires
-once. Invariant: what is told of a subject alternates between firing and cleared.
+An alert fires when its value has been beyond the limit for as long as the rule asks. It clears when the
+value has been back behind the lower limit for long enough, so a value that swings around its limit
+fires once. Invariant: reports about one subject alternate between firing and cleared. Time comes in
+with each call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a rule looks at in a sample: numbers by subject. Trends are kept from one sample to the next.
+"""The values that rules judge, by subject, read from a sample.
 
-Only subjects that have something to tell are given: one that is missing counts as zero.
+Trends are kept from one sample to the next. A subject that is missing counts as zero.
 """
 
 from __future__ import annotations

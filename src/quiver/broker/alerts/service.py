@@ -1,8 +1,8 @@
-"""Alerts at work: rules are evaluated every second or so, and what fires or clears is told.
+"""Evaluates the alert rules about once a second and reports what fires or clears.
 
-Each change is one line in the log, one message in ``__alerts``, and one call of whoever else is to
-be told. Evaluating never takes more than a small share of the node's time, however much there is to
-look at. What cannot be told is logged; the alert itself is still shown.
+Each change becomes one log line, one message in ``__alerts`` and one call of each other receiver.
+Evaluation takes at most a small share of the node's time. A report that fails is logged; the alert
+itself is still shown.
 """
 
 from __future__ import annotations

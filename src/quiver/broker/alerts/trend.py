@@ -1,6 +1,6 @@
-"""What the past says of a number: how long it has grown, how much was added lately.
+"""Trends of a value: how long it has grown, and how much was added recently.
 
-Pure, bounded, and with the time handed in.
+Pure and bounded. Time comes in with each call.
 """
 
 from __future__ import annotations

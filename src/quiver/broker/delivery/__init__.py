@@ -1,1 +1,1 @@
-"""Who gets which message next: pure machines over sets of offsets, without I/O, clock or chance."""
+"""Delivery: which messages of a partition a subscription's consumers get next."""

@@ -1,4 +1,4 @@
-"""Parts of an entry: some of its messages as an entry of their own, and what its envelope says of each."""
+"""Slices of an entry: some of its messages as an entry of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One subscription's messages in one partition: the delivery machine, driven.
+"""One subscription's messages in one partition: drives the delivery machine.
 
-The machine decides; this reads what it chose, writes what it recorded to the state log, and buries
-what failed too often. A delivery is handed out only when as much of it is durable as the
-subscription's guarantee asks.
+The machine decides. This driver reads the messages that it chose, writes its records to the state log,
+and stores dead letters. It hands a delivery out once the delivery is as durable as the subscription's
+guarantee asks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batch slices that are kept for a moment, because others will want the same.
+"""A short-lived cache of batch slices.
 
-Receives take an entry piece by piece, and subscriptions often take the same pieces one after the
-other: an entry is decoded once for all its pieces, and a piece is cut once for all subscriptions.
+Receives take an entry slice by slice, and several subscriptions often take the same slices. An entry
+is decoded once for all its slices, and a slice is cut once for all subscriptions.
 """
 
 from __future__ import annotations

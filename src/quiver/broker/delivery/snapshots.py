@@ -1,8 +1,7 @@
-"""Where a partition saves what it would otherwise have to read its whole log for.
+"""Where a partition saves state that it could otherwise rebuild only from its whole log.
 
-A node that keeps a partition alone writes files beside the log. Where others keep it too, a snapshot
-goes into the state log, which they copy: whoever leads next has it, and what came before it can be
-dropped everywhere.
+A single node writes files beside the log. A replicated partition writes snapshots into its state log,
+which followers copy. So the next leader has them, and older records can be dropped everywhere.
 """
 
 from __future__ import annotations

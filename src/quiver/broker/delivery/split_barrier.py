@@ -1,8 +1,7 @@
-"""Holds back a partition that was split off until its subscription is done with the parent's part.
+"""Holds back the child of a split until the subscription has finished the parent's earlier messages.
 
-Order by key, or by partition, goes on across a split: of the child nothing is delivered before
-everything of the parent is finished that came before it. Where the parent is led by another node,
-that one is asked, for as long as somebody wants to know.
+So order by key or by partition holds across a split. If another node leads the parent, that node is
+asked, for as long as a consumer waits.
 """
 
 from __future__ import annotations

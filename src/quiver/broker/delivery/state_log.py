@@ -1,8 +1,8 @@
-"""The state log of one partition, and what each subscription has done with its messages.
+"""The state log of one partition: what each subscription has done with its messages.
 
-One log holds the state of all subscriptions of a partition, so that their acknowledgements share one
-sync. Opening reads the newest snapshot and the records since. ``commit`` returns a future that is
-done when the records are as durable as the messages are.
+One log holds the state of all subscriptions of a partition, so their acknowledgements share one sync.
+Opening it reads the newest snapshot and the records since. ``commit`` returns a future that is done
+when the records are as durable as the messages are.
 """
 
 from __future__ import annotations

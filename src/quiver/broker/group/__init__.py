@@ -1,1 +1,1 @@
-"""Who reads which partition: a consumer group as pure machines, without I/O, clock or chance."""
+"""Consumer groups: which member reads which partition."""

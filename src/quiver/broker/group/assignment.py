@@ -1,7 +1,7 @@
-"""Which member shall read which partition: balanced, sticky and the same on every machine.
+"""Assigns partitions to members: balanced, sticky and deterministic.
 
-Members with equal interests get numbers of partitions that differ by at most one. Where all
-interests are equal, no balanced assignment moves fewer partitions away from their current members.
+The shares of members with equal interests differ by at most one partition. If all interests are equal,
+no balanced assignment moves fewer partitions.
 """
 
 from __future__ import annotations

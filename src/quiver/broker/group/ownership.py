@@ -1,6 +1,6 @@
-"""Who owns which partition, under which epoch.
+"""Which member owns which partition, under which epoch.
 
-Invariants: a partition has one owner at most, and the epochs of its grants strictly increase.
+Invariants: a partition has at most one owner, and the epochs of its grants strictly increase.
 """
 
 from __future__ import annotations

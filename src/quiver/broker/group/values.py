@@ -1,7 +1,7 @@
-"""What a consumer group speaks of: members, partitions, grants, and the changes that happen to them.
+"""The values of a consumer group: members, partitions, grants, and changes of them.
 
-A grant is named by its partition and its epoch, and no two grants share both. So a word about a
-grant, however late or often it arrives, is never taken for a word about another one.
+A grant is identified by its partition and its epoch, and no two grants share both. So a late or
+repeated message about one grant is never taken for another's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Looks at a whole broker, now and then: how deep its queues are, how old what is in them.
+"""Samples a whole broker: depth and age of its queues.
 
-It asks what is open already and reads no disk, but for the age of messages that nobody has looked
-at since a restart, which it remembers. A sample is kept for a moment, so that however many ask, the
-work is done once; and it is done in slices, between which others have their turn.
+A sample uses what is already open. It reads the disk only for the age of messages that nobody has
+looked at since a restart, and remembers that age. A sample is kept for a moment and shared by all who
+ask. The work is done in slices, so that other work runs in between.
 """
 
 from __future__ import annotations

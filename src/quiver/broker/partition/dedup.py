@@ -1,8 +1,7 @@
-"""Messages that were published before: which ids a partition has seen lately, and where they are.
+"""The dedup window: which message ids a partition has seen recently, and where. A pure machine.
 
-A pure machine. A message that carries an id is stored once within the window, whoever sends it and
-however often. The same fold over the stored entries rebuilds the window after a restart. Time comes
-in with each call, and so do batches, never single messages.
+A message with an id is stored once within the window, whoever sends it and however often. The same
+fold over the stored entries rebuilds the window after a restart. Time comes in with each call.
 """
 
 from __future__ import annotations

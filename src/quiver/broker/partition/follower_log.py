@@ -1,6 +1,6 @@
-"""A partition's messages as a follower has them: what it knows to be committed can be read here.
+"""A partition's log as a follower has it: everything that it knows to be committed can be read.
 
-That may be less than the leader has by now, and never anything that could be taken back.
+That may be less than the leader has, but it is never taken back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One partition on its leader: the log, and who has published to it.
+"""One partition on its leader: the log, and the sessions of its producers.
 
-Publishing judges a batch against its producer's session, stages it and returns a future that is
-done when the log has acknowledged it: nothing waits in between, so batches keep the order in which
-they were given. A repeat of a batch is acknowledged when the original is, never sooner.
+Publishing checks a batch against its producer's session, stages it, and returns a future that is done
+when the log has acknowledged it. Nothing waits in between, so batches keep their order. A repeated
+batch is acknowledged when the original is, never sooner.
 """
 
 from __future__ import annotations

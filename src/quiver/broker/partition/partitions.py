@@ -1,8 +1,8 @@
-"""The partitions of this node: opened when they are first needed, closed with the node.
+"""The partitions of this node: opened when first needed, closed with the node.
 
-A partition whose log failed stays here, readable, until it has been opened again: after a full disk
-as soon as there is space, after another failure at growing intervals. Partitions are known by their
-topic's number, so that one of a deleted topic is never taken for that of a new one.
+A partition whose log failed stays readable until it is reopened: after a full disk as soon as there is
+space, after another failure at growing intervals. Partitions are identified by their topic's number,
+so one of a deleted topic is never taken for one of a new topic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Who a producer is: ids that are never used twice, and epochs that fence a predecessor.
+"""Producer ids that are never reused, and epochs that fence a predecessor.
 
-A named producer keeps its id for good, and each opening raises its epoch, so that an earlier process
-of that name is refused from then on. Ids for unnamed producers are reserved in blocks, so that most
-openings need no write.
+A named producer keeps its id. Each opening raises its epoch, so an earlier process of that name is
+refused from then on. Ids for unnamed producers are reserved in blocks, so most openings need no write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The replicas that topics bring along: placed when a topic is made, changed and removed with it."""
+"""The replicas of a topic: placed when the topic is created, changed and removed with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far replicas are behind, as the node sees it that leads them."""
+"""How far followers are behind, as their leader sees it."""
 
 from __future__ import annotations
 

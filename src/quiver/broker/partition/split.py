@@ -1,10 +1,9 @@
-"""Splitting a partition while it is used: half of its range goes to a new one, and order is kept.
+"""Splits a partition while it is in use: half of its key range moves to a new partition, in order.
 
-The leader of the partition takes no more batches with keys, waits until everything before is
-committed, writes down what the new partition needs to know, and then changes the topic's layout, in
-one commit of the metadata store that holds only while it still leads. Before that commit nothing has
-happened, and after it everything has: there is no half of a split to be found after a crash. Batches
-that were routed by the old layout are refused from then on, and their producers route them anew.
+The leader stops accepting batches with keys, waits until everything before is committed, and saves the
+handover for the new partition. Then it changes the topic's layout in one commit of the metadata store,
+which succeeds only while it still leads. So a crash leaves either no split or a complete one. Batches
+that were routed by the old layout are refused from then on, and producers route them again.
 """
 
 from __future__ import annotations

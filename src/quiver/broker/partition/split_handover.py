@@ -1,8 +1,8 @@
-"""What a partition hands down to one that is split off from it: what would be stored again otherwise.
+"""The split handover: what a new partition must know of its parent to reject duplicates.
 
-Of producers that number their messages, how far each has come; and the ids of messages by which
-repeats are told, with the time when each was stored. Both are as they were when the split was made:
-the parent writes them down before it, and the child keeps its own copy from its first opening on.
+It holds the last sequence of each producer that numbers its messages, and the ids in the dedup window
+with their times, as of the split. The parent saves it before the split. The child keeps its own copy
+from its first opening on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker stands on: who serves which partition, where they are kept, what topics bring along."""
+"""The storage beneath a broker: placement, partition store and topic hooks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stores entries of one partition in another that is led here too, without a client carrying them.
+"""Copies entries from one partition to another that the same node leads, without a client in between.
 
-The bytes stay as they are. Each entry becomes the next batch of a producer, and is judged, checked,
-stored and acknowledged as if that producer had published it: whoever repeats a copy adds nothing.
+The bytes stay as they are. Each entry becomes the next batch of a producer, and is checked, stored and
+acknowledged as if that producer had published it. So a repeated copy adds nothing.
 """
 
 from __future__ import annotations

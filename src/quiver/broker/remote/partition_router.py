@@ -1,7 +1,7 @@
-"""Partitions wherever they are served: by this node, or by another that is asked.
+"""Reaches a partition wherever it is led: on this node, or through the node that leads it.
 
-What the broker itself stores (dead letters, what is sent back, alerts) and what it must know to make
-a subscription may be about partitions that other nodes lead.
+The broker needs this for what it stores itself (dead letters, redriven messages, alerts) and for the
+offsets at which a new subscription starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The subscriptions there are: settings and starting points, kept in the metadata store.
+"""The catalog of subscriptions in the metadata store: settings and start offsets.
 
-A subscription begins at a place in each partition that existed when it was made; topics that join
-later, through a pattern, are read from their beginning.
+A subscription starts at an offset in each partition that exists when it is created. Topics that match
+its pattern later are read from their beginning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Dead letters: messages that failed too often, stored in a queue of their own.
+"""Stores messages that failed too often in a dead-letter queue.
 
-Each keeps its payload, key and headers and gains columns that say where it came from, how often and
-when it was tried, and why it failed last. They are ordinary messages: to be read, peeked at, received
-and sent back.
+Each keeps its payload, key and headers, and gains columns with its origin, its attempts and the last
+error. Dead letters are ordinary messages: they can be read, peeked, received and redriven.
 """
 
 from __future__ import annotations

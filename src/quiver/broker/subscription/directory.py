@@ -1,7 +1,7 @@
-"""The subscriptions of this node: made, found, brought up to date with the topics, kept in time.
+"""The subscriptions that are active on this node.
 
-A subscription is put to work when it is first used. Topics that appear join those whose pattern they
-match, and those that go leave. Once a second what is due is done, also where nobody waits.
+A subscription is opened when it is first used. It follows the topics: new ones that match its pattern
+join, deleted ones leave. A tick once a second handles what is due, also where no consumer waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages by their ids: where they are, how they stand with each subscription, and cancelling them."""
+"""Finds messages by id: where they are, and their state in each subscription. Cancels scheduled ones."""
 
 from __future__ import annotations
 

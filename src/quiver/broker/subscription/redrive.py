@@ -1,9 +1,9 @@
-"""Redrive: dead letters go back to where they came from, or elsewhere, to be tried again.
+"""Redrive: sends dead letters back to their topic, or to another one.
 
-The dead letters of a subscription are a queue. A step of a redrive leases some of them, stores them
-where they shall go, and acknowledges them. A letter that goes back to its topic is for the
-subscription that failed with it, and for no other. It carries an id made of its place among the dead
-letters, so that one that a crash lets through twice is stored once.
+The dead letters of a subscription are a queue. Each step leases some of them, stores them in their
+target topic, and acknowledges them. A letter that returns to its topic is delivered only to the
+subscription that failed with it. It carries a dedup id made of its place among the dead letters, so a
+crash in between does not store it twice.
 """
 
 from __future__ import annotations

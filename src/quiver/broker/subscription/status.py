@@ -1,4 +1,4 @@
-"""Where a message stands with a subscription, in the words that people use."""
+"""The state of a message in a subscription, as users read it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A subscription at work: consumers share its messages, from all its partitions.
+"""An active subscription: its consumers share the messages of all its partitions.
 
-A receive takes what is ready, partition by partition in turn, or waits for something to become so.
-Those who wait are served in the order in which they came, and each message that arrives wakes one of
-them, not all.
+A receive takes ready messages, partition by partition in turn, or waits for some. Waiting consumers are
+served in order of arrival, and a new message wakes one of them, not all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The topics there are: their records in the metadata store, and the broker's own topics."""
+"""The catalog of topics, and the broker's internal topics."""

@@ -1,7 +1,7 @@
-"""The topics there are: their settings and layouts, kept in the metadata store.
+"""The catalog of topics in the metadata store: settings and layouts.
 
-A topic's folder carries its number, so that a deleted topic's data can not turn up in a new one of
-the same name. A deletion leaves a tombstone until the data is gone.
+A topic's folder carries its number, so data of a deleted topic never appears in a new topic of the
+same name. A deletion leaves a tombstone until the data is removed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Topics of the broker itself. Their names begin with ``__``, which no user's name can.
+"""Internal topics of the broker. Their names begin with ``__``, which no user's name can.
 
-They are made when they are first needed. Users read them and subscribe to them, and change nothing.
+They are created when first needed. Users can read them and subscribe to them, but not change them.
 """
 
 from __future__ import annotations

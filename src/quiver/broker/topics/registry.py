@@ -1,8 +1,8 @@
-"""Named, numbered things in the metadata store: topics, subscriptions.
+"""Named, numbered records in the metadata store: topics, subscriptions.
 
-The store is the truth and this is its copy in memory: a change that is cut off in the middle leaves
-the two apart, so whoever asks for one sees to it that it runs to its end. A number is never used
-again, so that what a deleted thing left behind is never taken for another's of the same name.
+The store is the truth and this is its copy in memory. A change that is cut off in the middle would
+leave the two apart, so callers run each change to its end. A number is never reused, so leftovers of a
+deleted record are never taken for those of another with the same name.
 """
 
 from __future__ import annotations

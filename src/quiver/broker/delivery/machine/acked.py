@@ -1,8 +1,7 @@
-"""Recent acknowledgements: so that one that is repeated is told again that it was carried out.
+"""Recent acknowledgements, so that a repeated one gets the same answer.
 
-A consumer whose connection broke cannot know whether its acknowledgement was stored, and sends it
-once more. The lease that held the message has ended with it; what is remembered here tells it from
-a lease that ended in any other way.
+A consumer whose connection broke cannot know whether its ack was stored, so it sends it again. The
+lease has ended with the first ack. This set tells such a lease from one that ended in another way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the delivery machine is told of messages that were published: places, never payloads."""
+"""Published messages as the delivery machine sees them: offsets, keys and times, never payloads."""
 
 from __future__ import annotations
 

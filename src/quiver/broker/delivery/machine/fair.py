@@ -1,7 +1,7 @@
-"""Fairness: ready messages of many tenants, taken in turn, so that no flood delays the others.
+"""Fairness between tenants: ready messages are taken tenant by tenant, so no flood delays the others.
 
-Each tenant has its own line. A take goes round the tenants and gives each the same share; a tenant
-that has no more makes room for the others. Within a line the order is publish order.
+Each tenant has its own line, in publish order. A take gives each tenant the same share; what a tenant
+does not use goes to the others.
 """
 
 from __future__ import annotations

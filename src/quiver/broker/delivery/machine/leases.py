@@ -1,8 +1,8 @@
 """Leases: which delivery holds which offsets, and until when.
 
-A lease is what one receive was given of one partition. Its offsets leave it one by one or many at
-once; when its deadline passes, what is left has lapsed. Extending some of a lease's offsets gives
-them a deadline of their own under the same id, so receipts stay good.
+A lease is what one receive got from one partition. Its offsets leave it one by one or many at once.
+When its deadline passes, the lease on the remaining offsets has lapsed. Extending some of its offsets
+gives them a deadline of their own under the same id, so receipts stay valid.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the state log remembers: each change of a subscription's state in one partition.
+"""The records of the state log: each change of a subscription's state in one partition.
 
-The state is a fold over these records and the messages themselves. Sets of offsets travel as
-serialised bitmaps, so that acknowledging ten thousand messages in a row is a few dozen bytes.
+The state is a fold over these records and the messages. Sets of offsets are stored as serialised
+bitmaps, so acknowledging ten thousand messages in a row takes a few dozen bytes.
 """
 
 from __future__ import annotations

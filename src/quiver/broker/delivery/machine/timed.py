@@ -1,8 +1,8 @@
-"""Offsets that wait for a moment: delayed messages, retries, expiries.
+"""Offsets that become due at a time: delayed messages, retries, expiries.
 
-A million of them cost some sixteen bytes each: they are kept as runs sorted by time, and only the
-head of each run is in a heap. What is discarded stays in its run until it comes up there, or until
-the runs are merged; there are never many runs, and never many more entries than members.
+They cost about sixteen bytes each. They are kept as runs sorted by time, with only the head of each
+run in a heap. A discarded offset stays in its run until it reaches the head or the runs are merged.
+Both the number of runs and the number of stale entries are bounded.
 """
 
 from __future__ import annotations
