@@ -1,1 +1,1 @@
-"""Where clients meet the node: protocols, limits and the node's life."""
+"""The edge: where clients reach the node. Protocols, authentication, limits, start and stop."""

@@ -1,7 +1,7 @@
-"""What a node tells of its cluster beside its own figures: replicas out of sync, nodes that are gone.
+"""Metrics of the cluster beside a node's own: replicas out of sync, nodes that are down.
 
-Each partition is told by one node, the one that leads it, and by the controller if nobody does; so
-what the nodes tell can be added up, and one alert fires where it should.
+One node reports each partition: its leader, or the controller if it has none. So the reports of all
+nodes can be added up, and one alert fires.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A forwarder: the HTTP edge of other nodes, in a process that stores nothing.
 
-Any number of them may run behind a load balancer: each is a client of the nodes it was given.
+Any number of them can run behind a load balancer. Each is a client of the nodes it was given.
 """
 
 from __future__ import annotations

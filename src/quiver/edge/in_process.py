@@ -1,6 +1,6 @@
 """Requests to a node from the same process and event loop, without a socket.
 
-Requests and replies are the wire's own values, so what works here works over the network: the HTTP
+Requests and replies are the protocol's own values, so what works here works over the network. The HTTP
 edge and the embedded broker are clients like any other.
 """
 

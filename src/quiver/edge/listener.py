@@ -1,7 +1,7 @@
-"""Listening for connections. Those over TLS are bounded from their first byte on.
+"""Listens for connections, and bounds TLS connections from their first byte on.
 
-An event loop's own server hands a connection over after its handshake: until then nobody could count
-it. Here handshakes are counted, and beyond their bound a connection is closed as soon as it comes.
+An event loop's own server reports a connection only after its handshake. This listener counts
+handshakes, and closes a connection at once if there are too many.
 """
 
 from __future__ import annotations

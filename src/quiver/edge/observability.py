@@ -1,7 +1,7 @@
-"""What a node shows of itself: its figures as text, and its alerts.
+"""A node's metrics as text, and its alerts.
 
-The text is made once and kept for a moment, so that however many ask, the work is done once; it is
-made in pieces, between which others have their turn.
+The text is generated once and kept for a moment, for all who ask. It is generated in pieces, so that
+other work runs in between.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who may do what: principals, permissions, tokens, certificates, quotas, and one check of them all."""
+"""Authentication and authorization: principals, permissions, tokens, certificates, quotas, audit."""

@@ -1,8 +1,8 @@
-"""The first token: somebody must have one before anybody can ask for one.
+"""The bootstrap token: the first token of a node with authentication.
 
-A node with authentication and without tokens makes one that may do everything, and leaves it in a file
-in the data folder that only the node's own user can read. Move it to where secrets are kept. Of nodes
-that start together, with one store, one makes it.
+A node without tokens creates one that may do everything, and writes it to a file in the data folder
+that only the node's user can read. Move it to where you keep secrets. If several nodes start together
+on one metadata store, one of them creates it.
 """
 
 from __future__ import annotations

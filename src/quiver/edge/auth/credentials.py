@@ -1,4 +1,4 @@
-"""What a caller shows to say who they are, whatever carried it."""
+"""The credentials that a caller presents, whatever the transport."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tokens of a node that is not running: straight from its data folder.
+"""The tokens of a node that is not running, read and written in its data folder.
 
-For the first token, and for when every other is lost: whoever may read the folder may do this.
+Use it for the first token, or if all others are lost. It needs access to the folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What may be granted, and whether a grant covers what a call needs. No I/O.
+"""Permissions and grants: whether a grant covers what a call needs. No I/O.
 
 A grant is written ``permission:pattern`` or ``permission:kind:pattern``, as in ``publish:orders.*`` and
-``consume:queue:emails``; ``*`` stands for any characters. Nothing is allowed that no grant covers.
+``consume:queue:emails``; ``*`` matches any characters. Whatever no grant covers is refused.
 """
 
 from __future__ import annotations

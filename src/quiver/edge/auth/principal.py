@@ -1,7 +1,7 @@
-"""Who makes a call: a name and what it was granted, for as long as its token or certificate counts.
+"""A principal: who makes a call, and what was granted to them.
 
-Every session of a token shares one principal, so that ending it ends them all. What was decided once
-is remembered, within a bound: a check on the way of every publish must cost next to nothing.
+All sessions of a token share one principal, so ending it ends them all. Decisions are cached within a
+bound, because every publish is checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much each principal uses, and whether that is within its quotas. No clock: time comes in.
+"""What each principal uses, checked against its quotas. No clock: time comes in.
 
-Rates let a caller run ahead a little and then make it wait; counts refuse what would pass them. Both
-are ``QuotaExceeded`` with the seconds to wait. The number of principals that are counted is bounded.
+A rate lets a caller run ahead a little and then makes it wait. A count refuses what would exceed it.
+Both raise ``QuotaExceeded`` with the seconds to wait. The number of counted principals is bounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""TLS for whatever listens: certificates from files, renewed without a restart.
+"""TLS for the listeners: certificates from files, reloaded without a restart.
 
-Listeners keep one context for good. Each handshake is handed to the newest context behind it, so that
-a certificate, its key or the clients' authority that changes on disk counts for the next connection;
-those that are open stay as they are.
+Each handshake uses the newest context. So a certificate, key or client CA that changes on disk applies
+to the next connection; open connections stay as they are.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Tokens as text: ``qv_<id>_<secret>``. The id is no secret and finds the record; only a hash of the
-secret is ever stored.
+"""Tokens as text: ``qv_<id>_<secret>``. The id finds the record; only a hash of the secret is stored.
 
 The secret has 256 random bits, so one round of SHA-256 is as good as a slow hash, and costs 1 µs.
 """

@@ -1,8 +1,8 @@
-"""The tokens there are, kept in the metadata store, and the principals they stand for.
+"""The tokens in the metadata store, and the principals they stand for.
 
-A token is shown once, to whoever made it; the store has its hash. All records are in memory, so that
-asking who somebody is needs no I/O, and a watch keeps them up to date: what another node or command
-revokes counts here within a second.
+A token is shown once, to its creator; the store has its hash. All records are in memory, so
+authentication needs no I/O. A watch keeps them up to date: a revocation by another node takes effect
+within a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP edge put together: every operation over some clients."""
+"""The HTTP edge with all its operations."""
 
 from __future__ import annotations
 

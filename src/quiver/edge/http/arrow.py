@@ -1,7 +1,6 @@
-"""Arrow streams from outside, read within bounds, and to outside.
+"""Arrow streams in requests and replies, read within bounds.
 
-What a stream declares is added up before anything in it is decompressed, and every value is
-validated before it is looked at.
+Declared sizes are added up before anything is decompressed, and every value is validated before use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whose client carries out a request.
+"""The client that carries out a request.
 
-Every route asks ``Clients`` for one, so that who may do what is decided in one place.
+Every route asks ``Clients`` for one, so authorization is decided in one place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Bodies packed with gzip or zstd, in and out, within a bound.
+"""Bodies compressed with gzip or zstd, in both directions, within a bound.
 
-The bound is on what comes out: reading stops there, however little went in.
+The bound is on the decompressed size: reading stops there, however small the body is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An HTTP connection with the bounds that uvicorn leaves to others.
+"""An HTTP connection with bounds that uvicorn does not have.
 
-Headers have a size and a time; whoever reads no answers is not waited for; and there are only so
-many connections. Everything else is uvicorn's.
+Headers are bounded in size and time, a client that does not read its replies is disconnected, and the
+number of connections is bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""JSON from outside: checked for what msgspec leaves to us, its depth and its UTF-8.
+"""JSON from outside: checks its depth and its UTF-8, which msgspec does not.
 
-Messages are kept as the bytes that came, so nothing parses them again: what is stored as JSON here
-is JSON for whoever reads it.
+Messages are stored as the bytes that came. Nothing parses them again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the operations and the structs that serve them."""
+"""The OpenAPI 3.1 document, generated from the operations and their structs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP edge on a socket of the node's own event loop: listening, and draining at the end."""
+"""The HTTP edge on a socket of the node's event loop: it listens, and drains at the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A bound on wrong tokens from one address, so that nobody can try many. No clock: time comes in.
+"""Limits wrong tokens from one address. No clock: time comes in.
 
-After a burst of wrong ones the address is let in no more, right or wrong, until time has passed. How
-many addresses are remembered is bounded too: the one that was wrong longest ago is forgotten.
+After a burst of wrong tokens the address is refused until time has passed, whatever token it shows. The
+number of remembered addresses is bounded: the oldest failure is forgotten first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many messages a principal holds: received, not yet settled, and its lease not over. No clock.
+"""How many messages a principal holds: received, not settled, lease not over. No clock: time comes in.
 
-It counts what it was told, not what the broker knows: a lease that was extended by another principal
+It counts what passed through it, not what the broker knows. A lease that another principal extended
 counts until its first deadline, and so does one that ended early because its consumer left or the
 subscription was purged.
 """

@@ -1,7 +1,7 @@
-"""A rate as a bucket that fills with time, up to what one second brings. No clock: time comes in.
+"""A rate limit as a token bucket that holds one second's worth. No clock: time comes in.
 
-It may be overdrawn by what was let through: a request that is larger than the bucket passes when the
-bucket is not empty, and whoever comes next waits until it is paid for.
+It may be overdrawn: a request that is larger than the bucket passes while the bucket is not empty, and
+the next one waits until the debt is paid.
 """
 
 from __future__ import annotations

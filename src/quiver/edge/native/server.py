@@ -1,7 +1,7 @@
 """The native protocol over TCP: frames in, frames out, each connection within its bounds.
 
-A connection that sends something else than the protocol, or nothing for too long, or does not read
-its replies, is told so where that is possible, counted, and closed; no other connection notices.
+A connection that breaks the protocol, is silent for too long or does not read its replies gets an error
+where possible, is counted, and is closed. Other connections are not affected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What nodes of a cluster ask each other, beside the calls that clients make."""
+"""Requests between the nodes of a cluster, beside the calls that clients make."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the broker of one node asks of the others: storing, offsets, and to catch up.
+"""What a node's broker asks of the other nodes: store, find offsets, hand over, catch up.
 
-Whoever led a partition a moment ago may not lead it now: a call is tried again, for a while, with
-whoever the cluster says leads it then.
+A partition's leader may change at any time, so a call is retried for a while with the current leader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The other nodes of the cluster: connections to them, and the questions that go over these.
+"""Connections to the other nodes of the cluster.
 
-Nodes prove to each other that they belong together with a secret from the metadata store. Copying
-logs has connections of its own, so that a large copy holds up nobody's call.
+Nodes authenticate to each other with a secret from the metadata store. Replication has connections of
+its own, so that a large copy delays no call.
 """
 
 from __future__ import annotations

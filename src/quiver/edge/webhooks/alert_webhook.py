@@ -1,7 +1,7 @@
-"""Tells one endpoint of the alerts that fire and clear, each with one POST.
+"""Posts alerts that fire or clear to one endpoint, one POST each.
 
-It may go only where the node's webhooks may. What fails is tried again a few times; alerts that come
-meanwhile wait their turn.
+The endpoint must be one that webhooks may go to. A failed POST is retried a few times; later alerts
+wait.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Requests that go out of the node, and only where its webhooks may.
+"""HTTP requests that go out of the node, only to allowed webhook targets.
 
-Apart from ``targets``, so that a node without webhooks does not load an HTTP client.
+Separate from ``targets``, so that a node without webhooks does not load an HTTP client.
 """
 
 from __future__ import annotations

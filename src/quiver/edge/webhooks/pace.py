@@ -1,7 +1,6 @@
-"""How fast an endpoint is pushed to: a little faster while it keeps up, half as fast when it does not.
+"""The pace of pushes to an endpoint: faster while it keeps up, half as fast when it fails.
 
-A pure machine: time comes in with each call. Invariant: ``window`` stays between 1 and the limit, so
-an endpoint that recovers is found out, and one that does not is asked ever more rarely.
+A pure machine: time comes in with each call. Invariant: ``window`` stays between 1 and the limit.
 """
 
 from __future__ import annotations

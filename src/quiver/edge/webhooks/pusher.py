@@ -1,7 +1,7 @@
-"""Pushes one subscription's messages to its endpoint: a 2xx is the acknowledgement.
+"""Pushes one subscription's messages to its endpoint. A 2xx answer is the ack.
 
-Anything else gives the messages back with the reason, to be tried again after the subscription's
-back-off and to be dead-lettered in the end, as with any consumer.
+Any other answer nacks the messages with the reason. They are retried after the subscription's back-off
+and dead-lettered in the end, as with any consumer.
 """
 
 from __future__ import annotations

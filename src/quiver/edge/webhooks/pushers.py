@@ -1,4 +1,4 @@
-"""The node's pushers: one for each subscription that pushes, kept in step with the settings."""
+"""The node's pushers: one for each subscription with a push endpoint, kept in step with its settings."""
 
 from __future__ import annotations
 

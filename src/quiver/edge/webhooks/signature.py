@@ -1,4 +1,4 @@
-"""How an endpoint knows that a push is from its node, and not one that was recorded earlier."""
+"""Signs pushes, so that an endpoint can tell its node from a stranger, and a push from a replay."""
 
 from __future__ import annotations
 

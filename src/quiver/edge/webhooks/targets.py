@@ -1,7 +1,7 @@
-"""Where webhooks may go. A node must not become a way into the network that it is in.
+"""Where webhooks may go. A node must not become a way into its own network.
 
-A target's host must be on the node's list. Its addresses, as they are resolved for that very
-connection, must be public, or in a network that is on the list.
+A target's host must be on the node's list. The addresses that it resolves to for that connection must
+be public, or in a network on the list.
 """
 
 from __future__ import annotations

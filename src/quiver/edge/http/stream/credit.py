@@ -1,7 +1,7 @@
-"""What a streaming consumer may still be sent, and what it holds and has not settled.
+"""The credit of a streaming consumer, and the messages that it holds. A pure machine.
 
-A pure machine: time comes in with each call. Invariant: no more is wanted than was granted, and no
-more is held than ``HELD_MAX``, however much is granted.
+Invariant: no more is requested than was granted, and no more is held than ``HELD_MAX``. Time comes in
+with each call.
 """
 
 from __future__ import annotations
