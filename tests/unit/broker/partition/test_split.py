@@ -39,7 +39,8 @@ class Faulty:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self.fate = "well"
+        self.fates = ["well"]
+        """What befalls the next commits of topics, one after another; the last goes on."""
         self.late: list[tuple[Sequence[Expect], Sequence[Put | Delete]]] = []
         self.attempts = 0
 
@@ -48,7 +49,7 @@ class Faulty:
 
     async def commit(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> int:
         is_topic = any(change.key.startswith("topics/") for change in changes)
-        fate, self.attempts = self.fate if is_topic else "well", self.attempts + is_topic
+        fate, self.attempts = self._next_fate() if is_topic else "well", self.attempts + is_topic
         if fate == "lost":
             raise MetadataUnavailable
         if fate == "late":
@@ -58,6 +59,9 @@ class Faulty:
         if fate == "unanswered":
             raise MetadataUnavailable
         return revision
+
+    def _next_fate(self) -> str:
+        return self.fates.pop(0) if len(self.fates) > 1 else self.fates[0]
 
     async def arrive(self) -> int:
         """What was on its way is there now."""
@@ -148,11 +152,8 @@ async def test_a_commit_that_was_made_and_not_answered_is_found(tmp_path: Path) 
     stores: list[Faulty] = []
     async with open_broker(tmp_path, SimulatedDisk(1), wrap=faulty(stores)) as broker:
         await broker.topics.create("orders", TopicSettings())
-        stores[0].fate = "unanswered"
-        splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
-        await until(lambda: stores[0].attempts == 2)
-        stores[0].fate = "well"
-        info = await splitting
+        stores[0].fates = ["unanswered", "well"]
+        info = await broker.topics.split("orders", 0, 1)
         assert len(info.partitions) == 2
         assert await is_refused(broker, 1)
         assert not await is_refused(broker, 2)
@@ -166,14 +167,12 @@ async def test_until_it_is_certain_whether_a_commit_was_made_nothing_is_taken(
     async with open_broker(tmp_path, SimulatedDisk(1), clock=clock, wrap=faulty(stores)) as broker:
         await broker.topics.create("orders", TopicSettings())
         (store,) = stores
-        store.fate = "late"
+        store.fates = ["late", "lost"]
         splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
-        await until(lambda: store.attempts == 2)
-        store.fate = "lost"
         await until(lambda: store.attempts == 3)  # what it does to be certain fails, too
         assert await is_refused(broker, 1)
         assert not splitting.done()
-        store.fate = "well"
+        store.fates = ["well"]
         await passed(clock, splitting)
         with pytest.raises(PartitionUnavailable, match="was not split"):
             await splitting
@@ -192,7 +191,7 @@ async def test_a_split_of_which_nobody_knows_does_not_keep_a_node_from_ending(
     stores, clock = list[Faulty](), ManualClock()
     async with open_broker(tmp_path, SimulatedDisk(1), clock=clock, wrap=faulty(stores)) as broker:
         await broker.topics.create("orders", TopicSettings())
-        stores[0].fate = "lost"
+        stores[0].fates = ["lost"]
         splitting = asyncio.create_task(broker.topics.split("orders", 0, 1))
         await until(lambda: stores[0].attempts == 3)
         closing = asyncio.create_task(broker.close())
