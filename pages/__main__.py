@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pages import command_line, http_api, python_api
+from pages import command_line, http_api, python_api, topic_settings
 from quiver.config import alert_page, document
 from quiver.metrics import page as metrics_page
 
@@ -16,6 +16,7 @@ PAGES = {
     REFERENCE / "metrics.md": metrics_page.reference_page,
     REFERENCE / "python.md": python_api.reference_page,
     REFERENCE / "settings.md": document.reference_page,
+    REFERENCE / "topic-settings.md": topic_settings.reference_page,
 }
 
 

@@ -16,6 +16,11 @@ how to publish, receive and acknowledge. [Errors](errors.md) lists the error cod
 """
 _COMMON = {"application/problem+json"}
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
+_NUMBERS, _TEXTS, _LISTS = (
+    ("minimum", "maximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+)
 _CODE = re.compile(r"`\w+`")
 
 
@@ -67,9 +72,10 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
     lines = ["", f"## {name}", "", _one_line(schema.get("description", "")), ""]
     if "properties" in schema:
         required = set(schema.get("required", ()))
-        lines += ["| field | | |", "| --- | --- | --- |"]
+        lines += ["| field | | | |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| `{field}` | {_type(one)} | {_default(field, one, required)} |"
+            f"| `{field}` | {_type(one)} | {_default(field, one, required)} "
+            f"| {_one_line(one.get('description', ''))} |"
             for field, one in schema["properties"].items()
         ]
     else:
@@ -100,15 +106,21 @@ def _type(schema: dict[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_type(_bounds(schema) | one) for one in schema["anyOf"]))
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     return _plain_type(schema.get("type", "anything"), schema)
 
 
+def _bounds(schema: dict[str, Any]) -> dict[str, Any]:
+    """Bounds beside ``anyOf``: each holds for the types that it fits."""
+    return {name: schema[name] for name in (*_NUMBERS, *_TEXTS) if name in schema}
+
+
 def _plain_type(kind: str, schema: dict[str, Any]) -> str:
     if kind == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        entries = _bounded("", schema, " entries")
+        return f"list of {_type(schema.get('items', {}))}{entries}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"object of {_type(schema['additionalProperties'])}"
     if "contentMediaType" in schema:
@@ -116,10 +128,10 @@ def _plain_type(kind: str, schema: dict[str, Any]) -> str:
     return _bounded({"string": "text", "null": "nothing"}.get(kind, kind), schema)
 
 
-def _bounded(kind: str, schema: dict[str, Any]) -> str:
-    low = schema.get("minimum", schema.get("minLength", schema.get("minItems")))
-    high = schema.get("maximum", schema.get("maxLength", schema.get("maxItems")))
-    unit = " characters" if kind == "text" else ""
+def _bounded(kind: str, schema: dict[str, Any], unit: str = "") -> str:
+    bounds = _TEXTS if kind == "text" else _NUMBERS if kind in ("number", "integer") else _LISTS
+    low, high = (schema.get(name) for name in bounds)
+    unit = " characters" if kind == "text" else unit
     if low is not None and high is not None:
         return f"{kind}, {low:,} to {high:,}{unit}"
     if low is not None:

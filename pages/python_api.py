@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, is_typeddict
 
 import msgspec
+from msgspec import structs
 
 import quiver
 from quiver.protocol import Reply, Request
@@ -22,7 +23,8 @@ _PAGE = """\
 The module `quiver` holds everything public. This page is generated from the code (`make pages`). Durations
 are seconds or text such as `"30s"` (`quiver.Duration`). Sizes are bytes or text such as `"10MB"`
 (`quiver.Size`). A `quiver.Position` is an offset, `"earliest"`, `"latest"`, a duration such as `"-1h"`, or a
-datetime. See also [every command](commands.md) and [Spark](spark.md).
+datetime. See also [the settings of topics and
+subscriptions](topic-settings.md), [every command](commands.md) and [Spark](spark.md).
 """
 _ERRORS = """
 # What calls raise
@@ -98,7 +100,7 @@ def _class(one: type, name: str) -> str:
 
 def _values(one: type) -> list[str]:
     """Fields of a struct, or the members of an enumeration."""
-    docs = _docs_of_fields(one)
+    docs = _docs_of_fields(one) | _descriptions(one)
     if issubclass(one, enum.Enum):
         rows = [f"| `{each.value}` | {docs.get(each.name, '')} |" for each in one]
         return ["| value | |", "| --- | --- |", *rows, ""]
@@ -129,7 +131,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 def _fields(one: type) -> dict[str, tuple[str, str]]:
     """What is public of a value: by name, the type as it is written, and in which module."""
     return {
-        name: (getattr(annotation, "__forward_arg__", str(annotation)), base.__module__)
+        name: (_bare(getattr(annotation, "__forward_arg__", str(annotation))), base.__module__)
         for base in reversed(one.__mro__)
         for name, annotation in inspect.get_annotations(base).items()
         if not name.startswith("_") and name not in INNER and base not in (Request, Reply)
@@ -148,6 +150,29 @@ def _docs_of_fields(one: type) -> dict[str, str]:
             if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 found[name] = _cell(" ".join(str(after.value.value).split()).replace("``", "`"))
     return found
+
+
+def _descriptions(one: type) -> dict[str, str]:
+    """What the annotation of a setting says that it means."""
+    if not issubclass(one, msgspec.Struct):
+        return {}
+    metas = {each.name: getattr(each.type, "__metadata__", ()) for each in structs.fields(one)}
+    return {name: _cell(meta[-1].description or "") for name, meta in metas.items() if meta}
+
+
+def _bare(annotation: str) -> str:
+    """The type of a field, without what ``Annotated`` adds to it."""
+    if "Annotated[" not in annotation:
+        return annotation
+    return ast.unparse(_Bare().visit(ast.parse(annotation, mode="eval").body))
+
+
+class _Bare(ast.NodeTransformer):
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if isinstance(node.slice, ast.Tuple) and ast.unparse(node.value) == "Annotated":
+            visited: ast.AST = self.visit(node.slice.elts[0])
+            return visited
+        return self.generic_visit(node)
 
 
 def _assigned(statement: ast.stmt) -> str | None:

@@ -19,7 +19,12 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from quiver.client.api.cluster_admin import ClusterAdminApi
-from quiver.client.api.settings import duration_s, producer_settings, topic_changes, topic_settings
+from quiver.client.api.settings import (
+    duration_s,
+    producer_settings,
+    setting_values,
+    topic_settings,
+)
 from quiver.client.api.subscription_admin import SubscriptionAdminApi
 from quiver.client.api.subscriptions import SubscriptionsApi
 from quiver.client.producer.buffer_budget import BufferFull
@@ -37,7 +42,7 @@ from quiver.client.transport.dialer import SocketDialer
 from quiver.client.transport.pool import Pool
 from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.clock import Clock, SystemClock
-from quiver.model.topic import topic_name
+from quiver.model.topic import TopicSettings, topic_name
 from quiver.model.units import Duration, Size
 from quiver.protocol import (
     AlterTopic,
@@ -129,7 +134,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
 
     async def alter_topic(self, /, name: str, **changes: Any) -> TopicInfo:
         """Change settings of a topic. ``retention`` may be a dict with some of its limits."""
-        request = AlterTopic(name=name, changes=topic_changes(changes))
+        request = AlterTopic(name=name, changes=setting_values(TopicSettings, changes))
         return expect(Topic, await self._call(request, repeatable=True)).topic
 
     async def delete_topic(self, name: str) -> None:

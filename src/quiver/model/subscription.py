@@ -1,18 +1,26 @@
-"""A subscription's settings. A subscription is a named reader of topics with its own progress."""
+"""A subscription's settings. A subscription is a named reader of topics with its own progress.
+
+The fields are the only definition of these settings: see ``quiver.model.setting``.
+"""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from quiver.errors import InvalidSetting
-from quiver.model.topic import checked_name, readable_name, within
-from quiver.model.units import seconds
+from quiver.model.setting import Unit, check_fields, setting
+from quiver.model.topic import NAME_PATTERN, checked_name, readable_name
 
 VISIBILITY_S_MAX = 12 * 3600
 RECEIVE_MAX = 10_000
+FILTER_LENGTH_MAX = 4096
+URL_LENGTH_MAX = 2000
+TOPIC_PATTERN = r"^[A-Za-z0-9_.*\-]{1,200}$"
+URL_PATTERN = "^https?://"
 _FAIRNESS = re.compile(r"key|headers\.[A-Za-z0-9_.-]{1,200}")
 _URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?(/[!-~]*)?")
 _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,200}")
@@ -48,15 +56,20 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """The delay before a message is delivered again: ``min`` first, then ``factor`` times longer each
     time, up to ``max``."""
 
-    min: float | str = 0.0
-    max: float | str = 600.0
-    factor: float = 2.0
+    min: Annotated[
+        float | str,
+        setting("Delay before the first retry.", 0, VISIBILITY_S_MAX, unit=Unit.SECONDS),
+    ] = 0.0
+    max: Annotated[
+        float | str,
+        setting("Longest delay before a retry.", 0, VISIBILITY_S_MAX, unit=Unit.SECONDS),
+    ] = 600.0
+    factor: Annotated[
+        float, setting("Factor by which the delay grows with each retry.", 1, 100)
+    ] = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("min", "max"):
-            msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
-            within(f"backoff.{name}", float(getattr(self, name)), 0, VISIBILITY_S_MAX)
-        within("backoff.factor", self.factor, 1, 100)
+        check_fields(self, "backoff")
         if float(self.max) < float(self.min):
             raise InvalidSetting("backoff.max must not be below backoff.min", setting="backoff.max")
 
@@ -69,23 +82,34 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 class Push(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them."""
 
-    url: str
-    secret: str | None = None
-    """Name of the secret that signs each push. The secret is a file on the node."""
-    batch: int = 1
-    """Most messages in one request."""
-    concurrency: int = 4
-    """Most requests at a time."""
-    timeout: float | str = 10.0
+    url: Annotated[
+        str,
+        setting(
+            "Push messages to this URL.",
+            length_max=URL_LENGTH_MAX,
+            pattern=URL_PATTERN,
+            example="https://hooks.example.com/quiver",
+        ),
+    ]
+    secret: Annotated[
+        str | None,
+        setting(
+            "Name of the secret that signs each push. The secret is a file of the node.",
+            pattern=NAME_PATTERN,
+            without="not signed",
+        ),
+    ] = None
+    batch: Annotated[int, setting("Most messages in one push.", 1, 1000)] = 1
+    concurrency: Annotated[int, setting("Most pushes at a time.", 1, 64)] = 4
+    timeout: Annotated[
+        float | str, setting("How long a push may take.", 0.1, 300, unit=Unit.SECONDS)
+    ] = 10.0
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "timeout", float(seconds(self.timeout)))
-        within("push.timeout", self.timeout_s, 0.1, 300)
-        within("push.batch", self.batch, 1, 1000)
-        within("push.concurrency", self.concurrency, 1, 64)
+        check_fields(self, "push")
         if self.secret is not None:
             checked_name(self.secret, "secret")
-        if len(self.url) > 2000 or not _URL.fullmatch(self.url):
+        if len(self.url) > URL_LENGTH_MAX or not _URL.fullmatch(self.url):
             raise InvalidSetting(
                 "push.url must be a URL such as 'https://hooks.example.com/quiver', without a password",
                 setting="push.url",
@@ -99,42 +123,103 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
 class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a subscription or queue. Durations are seconds, or text such as ``"30s"``."""
 
-    topics: list[str]
-    """Topics, or patterns with ``*``, which also match topics created later."""
-    ordering: Ordering = Ordering.NONE
-    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
-    visibility: float | str = 30.0
-    max_deliveries: int = 5
-    """Number of failed deliveries after which a message is dead-lettered; 0: never."""
-    dead_letter: str | None = None
-    """Topic for dead letters; the default is the subscription's name with ``.dlq``."""
-    backoff: Backoff = Backoff()
-    ageing: float | str = 60.0
-    """A message's priority rises by 1 for each such time it waits; 0: strict priorities."""
-    fairness: str | None = None
-    """Round-robin delivery among tenants: ``key`` or ``headers.NAME`` names the column with the tenant
-    of a message. Needs ordering ``none``."""
-    session_timeout: float | str = 10.0
-    """With ordering ``partition``: time without a heartbeat after which a member leaves its group."""
-    filter: str | None = None
-    """Only matching messages are delivered, as in ``headers.region = 'eu' and priority >= 5``."""
-    push: Push | None = None
-    """The endpoint to which the node pushes the messages, if any."""
-    on_disconnect: OnDisconnect = OnDisconnect.RETURN
-    """What happens to the messages of a streaming consumer when its connection ends."""
+    topics: Annotated[
+        list[
+            Annotated[
+                str,
+                setting(
+                    "A topic's name, or a pattern with '*'.",
+                    pattern=TOPIC_PATTERN,
+                    example="orders",
+                ),
+            ]
+        ],
+        setting(
+            "Topics to read, or patterns with '*'. A pattern also covers topics that are created "
+            "later.",
+            entries_max=1000,
+        ),
+    ]
+    ordering: Annotated[
+        Ordering,
+        setting(
+            "Delivery order: none (work queue), key (in order for each key) or partition (in order "
+            "for each partition)."
+        ),
+    ] = Ordering.NONE
+    guarantee: Annotated[Guarantee, setting("Delivery guarantee.")] = Guarantee.AT_LEAST_ONCE
+    visibility: Annotated[
+        float | str,
+        setting(
+            "How long a received message is hidden from other consumers.",
+            0,
+            VISIBILITY_S_MAX,
+            unit=Unit.SECONDS,
+        ),
+    ] = 30.0
+    max_deliveries: Annotated[
+        int,
+        setting(
+            "Number of failed deliveries after which a message is dead-lettered. 0: never.",
+            0,
+            10_000,
+        ),
+    ] = 5
+    dead_letter: Annotated[
+        str | None,
+        setting("Topic for dead letters.", pattern=NAME_PATTERN, without="NAME.dlq"),
+    ] = None
+    backoff: Annotated[Backoff, setting("Delay before a message is delivered again.")] = Backoff()
+    ageing: Annotated[
+        float | str,
+        setting(
+            "Raise a message's priority by 1 for each such time it waits. 0: never.",
+            0,
+            365 * 86_400,
+            unit=Unit.SECONDS,
+        ),
+    ] = 60.0
+    fairness: Annotated[
+        str | None,
+        setting(
+            "Deliver round robin by this column: key or headers.NAME. Needs ordering none.",
+            length_max=208,
+            without="no round robin",
+            example="headers.tenant",
+        ),
+    ] = None
+    session_timeout: Annotated[
+        float | str,
+        setting(
+            "With ordering partition: time without a heartbeat after which a member leaves its group.",
+            3,
+            300,
+            unit=Unit.SECONDS,
+        ),
+    ] = 10.0
+    filter: Annotated[
+        str | None,
+        setting(
+            "Deliver only messages that match this filter, such as priority >= 5.",
+            length_max=FILTER_LENGTH_MAX,
+            without="all messages",
+            example="headers.region = 'eu'",
+        ),
+    ] = None
+    push: Annotated[
+        Push | None,
+        setting("A webhook: the node posts the messages to a URL.", without="no push"),
+    ] = None
+    on_disconnect: Annotated[
+        OnDisconnect,
+        setting(
+            "When a WebSocket consumer disconnects: return its messages to the queue at once, or "
+            "keep them leased."
+        ),
+    ] = OnDisconnect.RETURN
 
     def __post_init__(self) -> None:
-        self._choose("ordering", Ordering)
-        self._choose("on_disconnect", OnDisconnect)
-        self._choose("guarantee", Guarantee)
-        for name in ("visibility", "ageing", "session_timeout"):
-            msgspec.structs.force_setattr(self, name, float(seconds(getattr(self, name))))
-        within("visibility", self.visibility_s, 0, VISIBILITY_S_MAX)
-        within("ageing", float(self.ageing), 0, 365 * 86400)
-        within("session_timeout", float(self.session_timeout), 3, 300)
-        within("max_deliveries", self.max_deliveries, 0, 10_000)
-        if not 1 <= len(self.topics) <= 1000:
-            raise InvalidSetting("topics must name 1 to 1,000 topics", setting="topics")
+        check_fields(self)
         if self.filter is not None:
             from quiver.model.filter import parse_filter  # noqa: PLC0415 - it loads pyarrow
 
@@ -157,16 +242,6 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
                 readable_name(topic, "topic")
             elif not _PATTERN.fullmatch(topic):
                 raise InvalidSetting(f"{topic[:80]!r} is not a topic pattern", setting="topics")
-
-    def _choose(self, name: str, choices: type[StrEnum]) -> None:
-        """Convert a text such as ``"key"`` to its enumeration."""
-        try:
-            msgspec.structs.force_setattr(self, name, choices(getattr(self, name)))
-        except ValueError:
-            raise InvalidSetting(
-                f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}",
-                setting=name,
-            ) from None
 
     @property
     def visibility_s(self) -> float:

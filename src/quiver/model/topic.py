@@ -1,27 +1,26 @@
-"""A topic: its name and its settings."""
+"""A topic: its name and its settings.
+
+The fields are the only definition of these settings: see ``quiver.model.setting``.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from quiver.errors import InvalidSetting
 from quiver.model.ids import TopicName
-from quiver.model.units import seconds, size_bytes
+from quiver.model.setting import Unit, check_fields, setting, setting_of
 
 PARTITIONS_MAX = 4096
 REPLICAS_MAX = 15
+NAME_PATTERN = r"^[A-Za-z0-9_.\-]{1,200}$"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
-
-
-def within(setting: str, value: float | None, least: float, most: float) -> None:
-    if value is not None and not least <= value <= most:
-        raise InvalidSetting(
-            f"{setting} must be between {least:,} and {most:,}, not {value:,}", setting=setting
-        )
+_DAY_S = 86_400
+_YEAR_S = 365 * _DAY_S
 
 
 class Durability(StrEnum):
@@ -64,19 +63,41 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     ``Retention(age="7d", bytes="10GB")``.
     """
 
-    age: float | str | None = 7 * 86400.0
-    bytes: int | str | None = None
-    messages: int | None = None
-    acked: bool = False
+    age: Annotated[
+        float | str | None,
+        setting(
+            "Delete messages that are older than this.",
+            1,
+            100 * _YEAR_S,
+            unit=Unit.SECONDS,
+            without="no limit",
+        ),
+    ] = 7.0 * _DAY_S
+    bytes: Annotated[
+        int | str | None,
+        setting(
+            "Keep about this much of each partition and delete the oldest messages.",
+            1,
+            1 << 60,
+            unit=Unit.BYTES,
+            without="no limit",
+        ),
+    ] = None
+    messages: Annotated[
+        int | None,
+        setting(
+            "Keep about this many messages of each partition and delete the oldest.",
+            1,
+            1 << 60,
+            without="no limit",
+        ),
+    ] = None
+    acked: Annotated[bool, setting("Delete messages that every subscription has acknowledged.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
-        if isinstance(self.age, str | timedelta):
-            msgspec.structs.force_setattr(self, "age", seconds(self.age))
-        if isinstance(self.bytes, str):
-            msgspec.structs.force_setattr(self, "bytes", size_bytes(self.bytes))
-        within("retention.age", self.age_s, 1, 100 * 365 * 86400)
-        within("retention.bytes", self.size, 1, 1 << 60)
-        within("retention.messages", self.messages, 1, 1 << 60)
+        check_fields(self, "retention")
 
     @property
     def age_s(self) -> float | None:
@@ -90,38 +111,92 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a topic. Sizes are bytes; the names of times end in their unit."""
 
-    partitions: int = 1
-    durability: Durability = Durability.FSYNC
-    sync_interval_ms: int = 50
-    retention: Retention = Retention()
-    compression: Compression = Compression.NONE
-    """The default of producers."""
-    message_bytes_max: int = 1 << 20
-    """The size of the largest message: payload, key and headers."""
-    acks: Acks = Acks.QUORUM
-    segment_bytes: int = 256 << 20
-    segment_age_s: int = 86400
-    dedup_window: float | str = 300.0
-    """Time within which a message with the same ``dedup_id`` is not stored again; 0: off."""
-    replicas: int | None = None
-    """Number of replicas of each partition; ``None``: 3, or one for each node if there are fewer."""
-    min_in_sync: int | None = None
-    """Number of in-sync replicas that must have a message before it is confirmed; ``None``: more than
-    half."""
-    allow_data_loss: bool = False
-    """Whether a replica that is not in sync may become leader if no other is left. Confirmed messages
-    may be lost."""
+    partitions: Annotated[int, setting("Number of partitions.", 1, PARTITIONS_MAX)] = 1
+    durability: Annotated[
+        Durability,
+        setting(
+            "When a message counts as stored: fsync (after a disk sync), interval (after the write; "
+            "synced at intervals) or os (after the write)."
+        ),
+    ] = Durability.FSYNC
+    sync_interval_ms: Annotated[
+        int,
+        setting(
+            "Time between disk syncs with durability interval.", 1, 60_000, unit=Unit.MILLISECONDS
+        ),
+    ] = 50
+    retention: Annotated[Retention, setting("How long messages are kept.")] = Retention()
+    compression: Annotated[
+        Compression,
+        setting("Compression of the batches that producers send, unless they choose their own."),
+    ] = Compression.NONE
+    message_bytes_max: Annotated[
+        int,
+        setting(
+            "Size of the largest message: payload, key and headers.", 1, 32 << 20, unit=Unit.BYTES
+        ),
+    ] = 1 << 20
+    acks: Annotated[
+        Acks, setting("Which replicas must store a message before it is confirmed.")
+    ] = Acks.QUORUM
+    segment_bytes: Annotated[
+        int,
+        setting(
+            "Size at which a partition starts a new segment file.",
+            1 << 20,
+            1 << 36,
+            unit=Unit.BYTES,
+        ),
+    ] = 256 << 20
+    segment_age_s: Annotated[
+        int,
+        setting(
+            "Age at which a partition starts a new segment file.",
+            1,
+            10 * _YEAR_S,
+            unit=Unit.SECONDS,
+        ),
+    ] = _DAY_S
+    dedup_window: Annotated[
+        float | str,
+        setting(
+            "How long a dedup id is remembered. Within this time, a message with the same id is not "
+            "stored again. 0 turns deduplication off.",
+            0,
+            _DAY_S,
+            unit=Unit.SECONDS,
+        ),
+    ] = 300.0
+    replicas: Annotated[
+        int | None,
+        setting(
+            "Number of replicas of each partition.",
+            1,
+            REPLICAS_MAX,
+            without="3, or one for each node if there are fewer",
+        ),
+    ] = None
+    min_in_sync: Annotated[
+        int | None,
+        setting(
+            "Number of in-sync replicas that must have a message before it is confirmed. Not above "
+            "the number of replicas.",
+            1,
+            REPLICAS_MAX,
+            without="more than half",
+        ),
+    ] = None
+    allow_data_loss: Annotated[
+        bool,
+        setting(
+            "Let a replica that is not in sync become leader if no other is left. Confirmed messages "
+            "may be lost."
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "dedup_window", float(seconds(self.dedup_window)))
-        within("dedup_window", float(self.dedup_window), 0, 86400)
-        within("partitions", self.partitions, 1, PARTITIONS_MAX)
-        within("sync_interval_ms", self.sync_interval_ms, 1, 60_000)
-        within("message_bytes_max", self.message_bytes_max, 1, 32 << 20)
-        within("segment_bytes", self.segment_bytes, 1 << 20, 1 << 36)
-        within("segment_age_s", self.segment_age_s, 1, 10 * 365 * 86400)
-        within("replicas", self.replicas, 1, REPLICAS_MAX)
-        within("min_in_sync", self.min_in_sync, 1, self.replicas or REPLICAS_MAX)
+        check_fields(self)
+        setting_of(TopicSettings, "min_in_sync").check_at_most(self.min_in_sync, self.replicas)
 
     @property
     def dedup_window_us(self) -> int:

@@ -24,6 +24,7 @@ _BYTES: dict[str, int] = {
 }
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([KMGT]?i?B?)", re.IGNORECASE)
+_SECONDS_SHOWN_MAX = 1e12
 _SIZE_UNITS = {unit.lower(): factor for unit, factor in _BYTES.items()}
 
 
@@ -60,6 +61,35 @@ def size_bytes(size: Size) -> int:
     if match is None or match[2].lower() not in _SIZE_UNITS:
         raise _not("size", size)
     return int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
+
+
+def duration_text(duration_s: float) -> str:
+    """The duration exactly as it may be written: ``"12h"``, ``"1m30s"``, ``"50ms"``, ``"0s"``."""
+    if abs(duration_s) >= _SECONDS_SHOWN_MAX:
+        return f"{duration_s:g}s"
+    sign = "-" if duration_s < 0 else ""
+    left = round(abs(duration_s) * 1_000_000)
+    if 0 < left < 1_000_000 and left % 1000 == 0:
+        return f"{sign}{left // 1000}ms"
+    parts = []
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        count, left = divmod(left, length * 1_000_000)
+        parts += [f"{count}{unit}"] if count else []
+    if left or not parts:
+        whole, rest = divmod(left, 1_000_000)
+        parts.append(f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "s")
+    return sign + "".join(parts)
+
+
+def size_text(size: int) -> str:
+    """The size exactly as it may be written: ``"10GB"``, ``"256MiB"``, ``"1500"``."""
+    written = [
+        f"{size // base**power}{prefix}{suffix}"
+        for base, suffix in ((1024, "iB"), (1000, "B"))
+        for power, prefix in enumerate("KMGT", 1)
+        if size and size % base**power == 0
+    ]
+    return min([*written, str(size)], key=len)
 
 
 def _finite(number: float, given: Duration) -> float:

@@ -14,7 +14,8 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from quiver.model.ids import Microseconds
-from quiver.model.topic import within
+from quiver.model.setting import setting_of, within
+from quiver.model.subscription import SubscriptionSettings
 
 MemberId = NewType("MemberId", str)
 """Names one run of one consumer: a process that starts again takes a new one."""
@@ -51,7 +52,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After the coordinator changed, members have this long to say what they own."""
 
     def __post_init__(self) -> None:
-        within("session_timeout_us", self.session_timeout_us, 3_000_000, 300_000_000)
+        setting_of(SubscriptionSettings, "session_timeout").checked(
+            self.session_timeout_us / 1_000_000
+        )
         within("rebalance_timeout_us", self.rebalance_timeout_us, 1_000_000, 3_600_000_000)
         within("claims_grace_us", self.claims_grace_us, 0, 60_000_000)
 

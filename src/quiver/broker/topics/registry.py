@@ -15,6 +15,7 @@ import msgspec
 
 from quiver.cluster.metadata.store import MAX_COMMIT_KEYS, Delete, Entry, Expect, MetadataStore, Put
 from quiver.errors import InvalidSetting, MetadataConflict, MetadataError, QuiverError
+from quiver.model.setting import require_known
 
 _ATTEMPTS = 100
 _ALSO_MAX = MAX_COMMIT_KEYS - 8
@@ -270,12 +271,12 @@ def _puts(others: Sequence[tuple[Expect, Put | None]]) -> list[Put]:
 
 def changed_settings(settings: S, changes: dict[str, Any]) -> S:
     """Settings with some of them changed; a group of settings may be given in part."""
-    _require_known(type(settings), changes)
+    require_known(type(settings), changes)
     merged = msgspec.to_builtins(settings)
     for name, value in changes.items():
         group = getattr(settings, name)
         if isinstance(group, msgspec.Struct) and isinstance(value, dict):
-            _require_known(type(group), value, f"{name} ")
+            require_known(type(group), value, name)
             merged[name] |= value
         else:
             merged[name] = msgspec.to_builtins(value)
@@ -283,18 +284,6 @@ def changed_settings(settings: S, changes: dict[str, Any]) -> S:
         return msgspec.convert(merged, type(settings))
     except msgspec.ValidationError as error:
         raise InvalidSetting(str(error)) from error
-
-
-def _require_known(kind: type[msgspec.Struct], changes: dict[str, Any], group: str = "") -> None:
-    unknown = changes.keys() - set(kind.__struct_fields__)
-    if unknown:
-        first = repr(min(str(name) for name in unknown)[:80])
-        known = ", ".join(kind.__struct_fields__)
-        raise InvalidSetting(
-            f"{group}has no setting {first}; its settings are {known}"
-            if group
-            else f"there is no setting {first}; the settings are {known}"
-        )
 
 
 _encode = msgspec.msgpack.Encoder().encode

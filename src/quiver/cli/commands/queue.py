@@ -15,7 +15,7 @@ from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_line, print_listing, print_table
 from quiver.cli.support.seek import SeekFlags, go_on
 from quiver.cli.support.session import UrlFlag, connected
-from quiver.cli.support.subscription_options import DeliveryFlags, SubscriptionFlags
+from quiver.cli.support.setting_flags import declared
 from quiver.cli.support.subscription_text import (
     dead_letter_of,
     described,
@@ -23,8 +23,6 @@ from quiver.cli.support.subscription_text import (
     setting_rows,
 )
 from quiver.cli.support.text import shown_count, shown_duration, shown_time
-from quiver.cli.support.topic_options import TopicFlags
-from quiver.model.topic import PARTITIONS_MAX
 from quiver.protocol import SubscriptionInfo
 
 app = typer.Typer(
@@ -35,13 +33,12 @@ Name = Annotated[str, typer.Argument(help="The queue.", show_default=False)]
 
 
 @app.command()
-@with_flags(DeliveryFlags, SubscriptionFlags, TopicFlags)
+@with_flags(
+    declared(subscription_options.FLAGS, is_new=True), declared(topic_options.FLAGS, is_new=True)
+)
 def create(
     context: typer.Context,
     name: Name,
-    partitions: Annotated[
-        int, typer.Option(help="Number of partitions.", min=1, max=PARTITIONS_MAX)
-    ] = 1,
     *,
     if_not_exists: Annotated[
         bool,
@@ -53,17 +50,18 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a queue."""
-    of_topic = topic_options.new_settings(context.params, partitions)
+    of_topic = topic_options.new_settings(context.params)
     settings = subscription_options.new_settings(context.params, [name])
     with connected(context, url) as client:
-        info = client.create_queue(
-            name, partitions=partitions, exist_ok=if_not_exists, **of_topic, **settings
-        )
+        info = client.create_queue(name, exist_ok=if_not_exists, **of_topic, **settings)
     _print_changed(info, "found or created" if if_not_exists else "created", json=json)
 
 
 @app.command()
-@with_flags(SubscriptionFlags, TopicFlags)
+@with_flags(
+    declared(subscription_options.CHANGEABLE, is_new=False),
+    declared(topic_options.CHANGEABLE, is_new=False),
+)
 def alter(
     context: typer.Context,
     name: Name,

@@ -12,8 +12,11 @@ from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_listing, print_table
 from quiver.cli.support.seek import SeekFlags, go_on
 from quiver.cli.support.session import UrlFlag, connected
+from quiver.cli.support.setting_flags import declared
 from quiver.cli.support.subscription_text import described, pending, print_depth, setting_rows
 from quiver.cli.support.text import parse_position, plural, shown_duration, shown_time
+from quiver.model.setting import setting_of
+from quiver.model.subscription import SubscriptionSettings
 from quiver.protocol import SubscriptionInfo
 
 app = typer.Typer(
@@ -22,11 +25,14 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The subscription.", show_default=False)]
-_TOPIC_HELP = "Topic to read, or a pattern such as 'orders.*'. May be repeated."
+_TOPIC_HELP = (
+    "Topic to read, or a pattern such as 'orders.*'. May be repeated, up to "
+    f"{setting_of(SubscriptionSettings, 'topics').entries_max:,} times."
+)
 
 
 @app.command()
-@with_flags(flags.DeliveryFlags, flags.SubscriptionFlags)
+@with_flags(declared(flags.FLAGS, is_new=True))
 def create(
     context: typer.Context,
     name: Name,
@@ -60,7 +66,7 @@ def create(
 
 
 @app.command()
-@with_flags(flags.SubscriptionFlags)
+@with_flags(declared(flags.CHANGEABLE, is_new=False))
 def alter(
     context: typer.Context,
     name: Name,

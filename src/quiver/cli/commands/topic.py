@@ -11,6 +11,7 @@ from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_line, print_listing, print_table
 from quiver.cli.support.session import UrlFlag, connected
+from quiver.cli.support.setting_flags import declared
 from quiver.cli.support.text import (
     plural,
     shown_bytes,
@@ -19,7 +20,7 @@ from quiver.cli.support.text import (
     shown_size,
     shown_time,
 )
-from quiver.model.topic import PARTITIONS_MAX, Retention, TopicSettings, is_internal
+from quiver.model.topic import Retention, TopicSettings, is_internal
 from quiver.protocol import TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
@@ -28,13 +29,10 @@ Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 
 
 @app.command()
-@with_flags(flags.TopicFlags)
+@with_flags(declared(flags.FLAGS, is_new=True))
 def create(
     context: typer.Context,
     name: Name,
-    partitions: Annotated[
-        int, typer.Option(help="Number of partitions.", min=1, max=PARTITIONS_MAX)
-    ] = 1,
     *,
     if_not_exists: Annotated[
         bool,
@@ -46,22 +44,19 @@ def create(
     url: UrlFlag = None,
 ) -> None:
     """Create a topic."""
-    settings = flags.new_settings(context.params, partitions)
+    settings = flags.new_settings(context.params)
     with connected(context, url) as client:
-        topic = client.create_topic(name, partitions=partitions, exist_ok=if_not_exists, **settings)
+        topic = client.create_topic(name, exist_ok=if_not_exists, **settings)
     _print_changed(topic, "found or created" if if_not_exists else "created", json=json)
 
 
 @app.command()
-@with_flags(flags.TopicFlags)
+@with_flags(declared(flags.CHANGEABLE, is_new=False))
 def alter(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
-        int | None,
-        typer.Option(
-            help="Cannot be changed: use quiver cluster split.", min=1, max=PARTITIONS_MAX
-        ),
+        int | None, typer.Option(help="Cannot be changed: use quiver cluster split.")
     ] = None,
     *,
     json: Json = False,
@@ -69,8 +64,6 @@ def alter(
 ) -> None:
     """Change settings of a topic. Settings that are not given stay the same."""
     changes = flags.settings_from(context.params)
-    if partitions is not None:
-        changes["partitions"] = partitions
     if not changes:
         raise typer.BadParameter("nothing to change: give at least one setting", ctx=context)
     with connected(context, url) as client:

@@ -7,11 +7,13 @@ import re
 import msgspec
 
 from quiver.errors import InvalidSetting
-from quiver.model.topic import TopicSettings, within
+from quiver.model.setting import setting_of, within
+from quiver.model.topic import PARTITIONS_MAX, TopicSettings
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)(?:/([smhd]))?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TOPIC = TopicSettings()
+_MESSAGE_BYTES_MAX = setting_of(TopicSettings, "message_bytes_max").most or 0
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +41,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         within("--rate", self.rate_per_s, 0.001, 1e9)
         within("--peak", self.peak, 1, 1000)
-        within("--size", self.size_bytes, 1, 32 << 20)
-        within("--retention", self.retention_s, 1, 100 * 365 * 86_400)
-        within("--replicas", self.replicas, 1, 9)
+        within("--size", self.size_bytes, 1, _MESSAGE_BYTES_MAX)
+        setting_of(TopicSettings, "retention.age").checked(self.retention_s, "--retention")
+        setting_of(TopicSettings, "replicas").checked(self.replicas, "--replicas")
         within("--subscriptions", self.subscriptions, 0, 10_000)
-        within("--consumers", self.consumers, 1, 4096)
+        within("--consumers", self.consumers, 1, PARTITIONS_MAX)
         within("--utilisation", self.utilisation_max, 0.05, 0.95)
         within("--node-disk", self.node_disk_bytes, 10_000_000_000, 1 << 60)
         within("--node-network", self.node_network_bytes_per_s, 1_000_000, 1e12)

@@ -1,4 +1,4 @@
-"""Flags that several commands share: a class declares them as attributes with defaults."""
+"""Flags that several commands share: attributes of a class with defaults, or parameters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, get_type_hints
 Command = Callable[..., None]
 
 
-def with_flags(*tables: type) -> Callable[[Command], Command]:
-    """Add the flags of these classes to a command, before its keyword-only parameters.
+def with_flags(*tables: type | list[Parameter]) -> Callable[[Command], Command]:
+    """Add these flags to a command, before its keyword-only parameters.
 
     Their values are in ``context.params``.
     """
     flags = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(table, name), annotation=hint)
+        flag
         for table in tables
-        for name, hint in get_type_hints(table, include_extras=True).items()
+        for flag in (_declared_in(table) if isinstance(table, type) else table)
     ]
 
     def add(command: Command) -> Command:
@@ -36,3 +36,10 @@ def with_flags(*tables: type) -> Callable[[Command], Command]:
         return run
 
     return add
+
+
+def _declared_in(table: type) -> list[Parameter]:
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(table, name), annotation=hint)
+        for name, hint in get_type_hints(table, include_extras=True).items()
+    ]

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 
 from quiver.errors import InvalidSetting
-from quiver.model.units import seconds
+from quiver.model.units import seconds, size_text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _DAY_S = 86_400
@@ -29,15 +29,7 @@ def shown_bytes(size: float | None) -> str:
 
 def shown_size(size: int | None) -> str:
     """A size that someone chose, exactly as it may be written: ``10GB``, ``256MiB``, ``1500``."""
-    if size is None:
-        return "none"
-    written = [
-        f"{size // base**power}{prefix}{suffix}"
-        for base, suffix in ((1024, "iB"), (1000, "B"))
-        for power, prefix in enumerate("KMGT", 1)
-        if size and size % base**power == 0
-    ]
-    return min([*written, str(size)], key=len)
+    return "none" if size is None else size_text(size)
 
 
 def shown_count(count: int | None) -> str:

@@ -13,10 +13,13 @@ import msgspec
 from quiver.client.producer.accumulator import BatchLimits
 from quiver.client.producer.producer import ProducerSettings
 from quiver.errors import InvalidSetting
-from quiver.model.topic import Acks, Compression, Retention, TopicSettings
+from quiver.model.setting import Setting, fields_of, require_known
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import Acks, Compression, TopicSettings
 from quiver.model.units import Duration, Size, seconds, size_bytes
 
 E = TypeVar("E", bound=StrEnum)
+S = TypeVar("S", bound=msgspec.Struct)
 _BATCH_BYTES_MAX = 16 << 20
 _BATCH_COUNT_MAX = 1 << 20
 _BUFFER_BYTES_MAX = 1 << 40
@@ -81,33 +84,42 @@ def producer_settings(
 
 
 def topic_settings(partitions: int, settings: dict[str, Any]) -> TopicSettings:
-    """The settings of a new topic; sizes may be written as ``"1MiB"``."""
-    given = {"partitions": partitions, **topic_changes(settings)}
+    """The settings of a new topic."""
+    return _converted({"partitions": partitions, **settings}, TopicSettings)
+
+
+def subscription_settings(topics: list[str], settings: dict[str, Any]) -> SubscriptionSettings:
+    """The settings of a new subscription."""
+    return _converted({**settings, "topics": topics}, SubscriptionSettings)
+
+
+def _converted(given: dict[str, Any], kind: type[S]) -> S:
     try:
-        return msgspec.convert(given, TopicSettings)
+        return msgspec.convert(setting_values(kind, given), kind)
     except msgspec.ValidationError as error:
         raise InvalidSetting(str(error)) from error
 
 
-def topic_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    """Some settings of a topic in the form that the protocol takes."""
-    known = TopicSettings.__struct_fields__
-    unknown = changes.keys() - set(known)
-    if unknown:
-        raise InvalidSetting(
-            f"there is no setting {min(unknown)!r}; the settings are {', '.join(known)}",
-            setting=min(unknown),
-        )
-    return {name: _plain(name, value) for name, value in changes.items()}
+def setting_values(
+    kind: type[msgspec.Struct], given: dict[str, Any], group: str = ""
+) -> dict[str, Any]:
+    """Some settings in the form that the protocol takes, each checked; a group may be partial."""
+    require_known(kind, given, group)
+    return {
+        one.field: _value(one, given[one.field])
+        for one in fields_of(kind, group)
+        if one.field in given
+    }
 
 
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, Retention):
+def _value(one: Setting, value: Any) -> Any:
+    if one.group is None or value is None:
+        return msgspec.to_builtins(one.checked(list(value) if isinstance(value, tuple) else value))
+    if isinstance(value, one.group):
         return msgspec.to_builtins(value)
-    if isinstance(value, str) and name in ("message_bytes_max", "segment_bytes"):
-        return size_bytes(value)
-    if not isinstance(value, int) and name == "segment_age_s":
-        return round(seconds(value))
-    return value
+    if not isinstance(value, dict):
+        raise InvalidSetting(
+            f"{one.name} is a group of settings: give {one.group.__name__} or a dict, not {value!r}",
+            setting=one.name,
+        )
+    return setting_values(one.group, value, one.name)

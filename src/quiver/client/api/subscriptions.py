@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from quiver.client.api.settings import topic_settings
+from quiver.client.api.settings import setting_values, subscription_settings, topic_settings
 from quiver.client.consumer.received import (
     ReceivedMessage,
     batch_in,
@@ -18,7 +18,7 @@ from quiver.client.consumer.received import (
 from quiver.client.consumer.session import ConsumerSession
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.errors import InvalidSetting, StaleReceipt
+from quiver.errors import StaleReceipt
 from quiver.model.clock import Clock
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
@@ -81,7 +81,7 @@ class SubscriptionsApi:
         mark = mark_of(start, self._clock.time_us())
         request = CreateSubscription(
             name=name,
-            settings=_subscription_settings(list(topics), settings),
+            settings=subscription_settings(list(topics), settings),
             start=mark.at or "latest",
             start_time_us=mark.time_us,
             start_offset=mark.offset,
@@ -99,7 +99,7 @@ class SubscriptionsApi:
         """
         of_topic = {k: v for k, v in settings.items() if k in TopicSettings.__struct_fields__}
         rest = {k: v for k, v in settings.items() if k not in of_topic}
-        checked = msgspec.to_builtins(_subscription_settings([name], rest))
+        checked = msgspec.to_builtins(subscription_settings([name], rest))
         request = CreateQueue(
             name=name,
             topic=topic_settings(of_topic.pop("partitions", 1), of_topic),
@@ -111,7 +111,9 @@ class SubscriptionsApi:
 
     async def alter_subscription(self, /, name: str, **changes: Any) -> SubscriptionInfo:
         """Change settings of a subscription or queue."""
-        request = AlterSubscription(name=name, changes=msgspec.to_builtins(changes))
+        request = AlterSubscription(
+            name=name, changes=setting_values(SubscriptionSettings, changes)
+        )
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(Subscription, reply).subscription
 
@@ -305,19 +307,3 @@ class SubscriptionsApi:
                 "is settled",
                 stale=[[one.lease, one.offsets] for one in stale],
             )
-
-
-def _subscription_settings(topics: list[str], settings: dict[str, Any]) -> SubscriptionSettings:
-    known = SubscriptionSettings.__struct_fields__
-    unknown = settings.keys() - set(known)
-    if unknown:
-        raise InvalidSetting(
-            f"there is no setting {min(unknown)!r}; the settings are {', '.join(known)}",
-            setting=min(unknown),
-        )
-    try:
-        return msgspec.convert(
-            {**msgspec.to_builtins(settings), "topics": topics}, SubscriptionSettings
-        )
-    except (msgspec.ValidationError, TypeError) as error:
-        raise InvalidSetting(str(error)) from error

@@ -17,8 +17,8 @@ from quiver.model.filter.mistake import Mistake, invalid_filter
 from quiver.model.filter.parser import expression_of
 from quiver.model.filter.rows import Mask, Rows
 from quiver.model.schema import COLUMN_BIT
+from quiver.model.subscription import FILTER_LENGTH_MAX
 
-TEXT_MAX = 4_096
 _NOTHING: Mapping[str, pa.Array] = MappingProxyType({})
 
 
@@ -60,16 +60,19 @@ def parse_filter(text: str) -> Filter:
 
 
 def _parsed(text: str) -> Filter:
-    if len(text) > TEXT_MAX:
-        raise Mistake(TEXT_MAX, f"a filter has at most {TEXT_MAX:,} characters, not {len(text):,}")
+    if len(text) > FILTER_LENGTH_MAX:
+        raise Mistake(
+            FILTER_LENGTH_MAX,
+            f"a filter has at most {FILTER_LENGTH_MAX:,} characters, not {len(text):,}",
+        )
     _check_unicode(text)
     expression = expression_of(tokens_of(text))
     canonical = text_of(expression)
-    if len(canonical) > TEXT_MAX:
+    if len(canonical) > FILTER_LENGTH_MAX:
         raise Mistake(
             len(text),
             f"written out with all its spaces, the filter has {len(canonical):,} characters; "
-            f"it may have {TEXT_MAX:,}",
+            f"it may have {FILTER_LENGTH_MAX:,}",
         )
     used = frozenset(column.name for column in columns_in(expression))
     extras = used & EXTRA_COLUMNS

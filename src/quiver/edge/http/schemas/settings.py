@@ -1,99 +1,128 @@
-"""Settings in requests: structs with the fields of the model's settings, all optional."""
+"""Settings in requests: structs with the fields of the model's settings, all optional.
+
+Types, bounds and descriptions come from the settings themselves (``quiver.model.setting``). A number
+outside its bounds is refused while a body is decoded.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType
 
-from quiver.edge.http import text_forms
-from quiver.edge.http.schemas.values import DurationText, Name, Rest, SizeText, TopicPattern
-from quiver.model.subscription import SubscriptionSettings
-from quiver.model.topic import PARTITIONS_MAX, TopicSettings
+from quiver.edge.http.schemas.values import DurationText, SizeText
+from quiver.model.setting import Setting, Unit, fields_of
 
-
-def _fields_of(
-    *structs: type[Struct], without: frozenset[str] = frozenset()
-) -> list[tuple[str, Any, Any]]:
-    return [
-        (field.name, _partial_type(field.type, _name_of(struct, field.name)) | UnsetType, UNSET)
-        for struct in structs
-        for field in msgspec.structs.fields(struct)
-        if field.name not in without
-    ]
-
-
-class PushFields(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them."""
-
-    url: Annotated[
-        str, Meta(max_length=2000, pattern=text_forms.URL, examples=["https://a.example"])
-    ]
-    secret: Name | UnsetType | None = UNSET
-    batch: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
-    concurrency: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
-    timeout: Annotated[float, Meta(ge=0.1, le=300)] | DurationText | UnsetType = UNSET
-
-
-def _name_of(struct: type[Struct], field: str) -> str:
-    """Settings in a group are named with their struct, as ``Retention.age``."""
-    is_group = struct not in (TopicSettings, SubscriptionSettings)
-    return f"{struct.__name__}.{field}" if is_group else field
-
-
-_BOUNDS: dict[str, Any] = {
-    "partitions": Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)],
-    "sync_interval_ms": Annotated[int, Meta(ge=1, le=60_000)],
-    "message_bytes_max": Annotated[int, Meta(ge=1, le=32 << 20)],
-    "segment_bytes": Annotated[int, Meta(ge=1 << 20, le=1 << 36)],
-    "segment_age_s": Annotated[int, Meta(ge=1, le=10 * 365 * 86_400)],
-    "max_deliveries": Annotated[int, Meta(ge=0, le=10_000)],
-    "visibility": Rest,
-    "ageing": Annotated[float, Meta(ge=0, le=365 * 86_400)] | DurationText,
-    "topics": Annotated[list[TopicPattern], Meta(min_length=1, max_length=1000)],
-    "dead_letter": Name | None,
-    "filter": Annotated[str, Meta(max_length=10_000, examples=["headers.region = 'eu'"])] | None,
-    "push": PushFields | None,
-    "fairness": Annotated[str, Meta(max_length=210, examples=["headers.tenant"])] | None,
-    "session_timeout": Rest,
-    "dedup_window": Annotated[float, Meta(ge=0, le=86_400)] | DurationText,
-    "Retention.age": Annotated[float, Meta(ge=1, le=100 * 365 * 86_400)] | DurationText | None,
-    "Retention.bytes": Annotated[int, Meta(ge=1, le=1 << 60)] | SizeText | None,
-    "Retention.messages": Annotated[int, Meta(ge=1, le=1 << 60)] | None,
-    "Backoff.min": Rest,
-    "Backoff.max": Rest,
-    "Backoff.factor": Annotated[float, Meta(ge=1, le=100)],
-}
-"""The bounds of settings, repeated for the schema."""
-
-
-def _partial_type(of_type: Any, name: str) -> Any:
-    """The type of a setting in a request; a group of settings may be partial."""
-    if name in _BOUNDS:
-        return _BOUNDS[name]
-    if isinstance(of_type, type) and issubclass(of_type, Struct):
-        return _partial_group(of_type)
-    return of_type
-
-
-@cache
-def _partial_group(group: type[Struct]) -> type[Struct]:
-    return partial_of(f"{group.__name__}Fields", group)
+_TEXTS = {Unit.SECONDS: DurationText, Unit.BYTES: SizeText}
+_UNITS = {Unit.SECONDS: "Seconds", Unit.MILLISECONDS: "Milliseconds", Unit.BYTES: "Bytes"}
+_EXAMPLES = {Unit.SECONDS: "'30s' or '1h30m'", Unit.BYTES: "'10GB' or '256MiB'"}
+_LEFT_OUT = "A setting that is left out keeps its value; in a new group it has its default."
+_Field = tuple[str, Any, Any]
 
 
 def partial_of(
     name: str,
     *structs: type[Struct],
+    doc: str,
+    is_new: bool = True,
     without: frozenset[str] = frozenset(),
-    extra: tuple[tuple[str, Any, Any], ...] = (),
+    extra: tuple[_Field, ...] = (),
 ) -> type[Struct]:
-    """A struct with the fields of others, all optional."""
+    """A struct with the settings of others, all optional; with their defaults in words if ``is_new``."""
+    fields = [
+        (one.field, _request_type(one, is_new=is_new) | UnsetType, UNSET)
+        for struct in structs
+        for one in fields_of(struct)
+        if one.field not in without
+    ]
+    return _struct(name, [*fields, *extra], doc)
+
+
+@cache
+def _partial_group(group: type[Struct]) -> type[Struct]:
+    """A group of settings, which may be given in part; what has no default is required."""
+    fields: list[_Field] = []
+    for one in fields_of(group):
+        of_type = _request_type(one, is_new=True)
+        fields.append(
+            (one.field, of_type, NODEFAULT)
+            if one.is_required
+            else (one.field, of_type | UnsetType, UNSET)
+        )
+    summary = " ".join((group.__doc__ or "").partition("\n\n")[0].split())
+    return _struct(f"{group.__name__}Fields", fields, f"{summary} {_LEFT_OUT}")
+
+
+def _struct(name: str, fields: list[_Field], doc: str) -> type[Struct]:
     return msgspec.defstruct(
         name,
-        [*_fields_of(*structs, without=without), *extra],
+        fields,
         kw_only=True,
         forbid_unknown_fields=True,
         module=__name__,
+        namespace={"__doc__": doc},
     )
+
+
+def _request_type(one: Setting, *, is_new: bool) -> Any:
+    of_type = _value_type(one)
+    return _annotated(
+        of_type | None if one.is_optional else of_type,
+        Meta(description=_description(one, is_new=is_new), examples=one.meta.examples),
+    )
+
+
+def _value_type(one: Setting) -> Any:
+    if one.group is not None:
+        return _partial_group(one.group)
+    if one.is_number:
+        bounds = Meta(ge=one.least, le=one.most)
+        number = _annotated(int if one.is_whole else float, bounds)
+        return number | _TEXTS[one.unit] if one.takes_text else number
+    if one.entries_max is not None:
+        (entry,) = get_args(one.type)
+        entries = Meta(min_length=1, max_length=one.entries_max)
+        return _annotated(list[_entry_type(entry)], entries)  # type: ignore[misc]
+    if str in one.kinds:
+        return _annotated(str, Meta(pattern=one.pattern, max_length=one.length_max))
+    (kind,) = (kind for kind in one.kinds if kind is not NoneType)
+    return kind
+
+
+def _entry_type(entry: Any) -> Any:
+    """The type of one entry of a list, with its pattern enforced."""
+    kind, meta = get_args(entry)
+    pattern = meta.extra_json_schema["pattern"]
+    return _annotated(
+        kind, Meta(pattern=pattern, description=meta.description, examples=meta.examples)
+    )
+
+
+def _annotated(of_type: Any, meta: Meta) -> Any:
+    return Annotated[of_type, meta]
+
+
+def _description(one: Setting, *, is_new: bool) -> str:
+    parts = [one.description]
+    if one.unit is not Unit.NONE:
+        unit = _UNITS[one.unit]
+        parts.append(
+            f"{unit}, or text such as {_EXAMPLES[one.unit]}." if one.takes_text else f"{unit}."
+        )
+    if one.is_optional and one.without:
+        parts.append(f"Null: {one.without}.")
+    if is_new and one.group is None and not one.is_required:
+        parts.append(f"Default: {default_in_json(one)}.")
+    return " ".join(parts)
+
+
+def default_in_json(one: Setting) -> str:
+    """The default as a request may give it."""
+    if one.default is None:
+        return "null"
+    if one.is_number and not one.takes_text:
+        return f"{one.default:g}" if isinstance(one.default, float) else str(one.default)
+    return one.shown(one.default)

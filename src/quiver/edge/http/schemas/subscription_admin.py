@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from quiver.edge.http.schemas.values import Name
+from quiver.model.subscription import FILTER_LENGTH_MAX
 
 
 class SeekPlace(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,12 +35,12 @@ class Seek(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PurgeOptions(Struct, kw_only=True, forbid_unknown_fields=True):
-    filter: Annotated[str, Meta(max_length=10_000)] | None = None
+    filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] | None = None
 
 
 class RedriveOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     to: Annotated[Name, Meta(description="Send the messages to this topic instead.")] | None = None
-    filter: Annotated[str, Meta(max_length=10_000)] | None = None
+    filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] | None = None
     dry_run: Annotated[bool, Meta(description="Only count the messages.")] = False
     rate: Annotated[float, Meta(gt=0, le=1e9, description="Most messages per second.")] | None = (
         None

@@ -12,17 +12,37 @@ from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 
 _NO_TOPICS = frozenset({"topics"})
-QueueFields = partial_of("QueueFields", TopicSettings, SubscriptionSettings, without=_NO_TOPICS)
-QueueChanges = partial_of("QueueChanges", SubscriptionSettings, without=_NO_TOPICS)
+_DEFAULT = "A setting that is left out has its default."
+_UNCHANGED = "A setting that is left out stays as it is."
+QueueFields = partial_of(
+    "QueueFields",
+    TopicSettings,
+    SubscriptionSettings,
+    doc=f"Settings of a new queue: those of its topic and of its subscription. {_DEFAULT}",
+    without=_NO_TOPICS,
+)
+QueueChanges = partial_of(
+    "QueueChanges",
+    SubscriptionSettings,
+    doc=f"Changes to the settings of a queue. {_UNCHANGED}",
+    is_new=False,
+    without=_NO_TOPICS,
+)
 SubscriptionFields = partial_of(
     "SubscriptionFields",
     SubscriptionSettings,
+    doc=f"Settings of a new subscription. {_DEFAULT}",
     extra=(
         ("start", Literal["latest", "earliest"] | UnsetType, UNSET),
         ("start_time", Annotated[datetime, Meta(tz=True)] | UnsetType, UNSET),
     ),
 )
-SubscriptionChanges = partial_of("SubscriptionChanges", SubscriptionSettings)
+SubscriptionChanges = partial_of(
+    "SubscriptionChanges",
+    SubscriptionSettings,
+    doc=f"Changes to the settings of a subscription. {_UNCHANGED}",
+    is_new=False,
+)
 
 
 class SubscriptionView(Struct, kw_only=True):

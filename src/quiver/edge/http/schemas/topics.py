@@ -9,7 +9,12 @@ from msgspec import Struct
 from quiver.edge.http.schemas.settings import partial_of
 from quiver.model.topic import TopicSettings
 
-TopicFields = partial_of("TopicFields", TopicSettings)
+TopicFields = partial_of(
+    "TopicFields",
+    TopicSettings,
+    doc="Settings of a topic. One that is left out has its default in a new topic, and stays as it "
+    "is when a topic is changed.",
+)
 
 
 class PartitionView(Struct, kw_only=True):

@@ -9,22 +9,15 @@ from msgspec import Meta
 from quiver.edge.http import text_forms
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import VISIBILITY_S_MAX
+from quiver.model.topic import NAME_PATTERN
 
 _YEAR_S = 366 * 86_400
 Name = Annotated[
     str,
     Meta(
-        pattern=text_forms.NAME,
+        pattern=NAME_PATTERN,
         description="1 to 200 letters, digits, '.', '_' or '-'.",
         examples=["emails"],
-    ),
-]
-TopicPattern = Annotated[
-    str,
-    Meta(
-        pattern=text_forms.TOPIC_PATTERN,
-        description="A topic's name, or a pattern with '*'.",
-        examples=["orders"],
     ),
 ]
 SizeText = Annotated[str, Meta(pattern=text_forms.SIZE, examples=["10GB"])]
