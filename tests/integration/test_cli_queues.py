@@ -177,7 +177,7 @@ class TestQueue:
             (["--push-batch", "5"], "need --push-url"),
             (["--push-url", "ftp://127.0.0.1/"], "push.url must be a URL"),
             (["--push-url", "none", "--push-batch", "5"], "leave the other --push flags out"),
-            (["--visibility", "1s", "--message-bytes-max", "1TB"], "message_bytes_max must be"),
+            (["--visibility", "1s", "--message-bytes-max", "1TB"], "--message-bytes-max must be"),
         ],
         ids=lambda value: value[0] if isinstance(value, list) else "",
     )

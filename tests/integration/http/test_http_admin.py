@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from quiver.config import Web
+from quiver.model.topic import TopicSettings
 from tests.integration.edge_node import edge_test
 from tests.integration.http.http_node import http_node, problem
+from tests.unit.test_settings_agree import ALL_OUTSIDE, as_body
 
 
 @edge_test
@@ -170,3 +172,28 @@ async def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, value: obj
     async with http_node(tmp_path) as node:
         reply = await node.http.put("/topics/orders", json={setting: value})
         assert problem(reply, 422, "invalid_request")["field"].startswith(setting)
+
+
+@edge_test
+async def test_a_setting_outside_its_bounds_is_refused_by_name(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        for struct, bad in ALL_OUTSIDE:
+            body = as_body(bad.setting, bad.value)
+            kind = "topics" if struct is TopicSettings else "subscriptions"
+            for reply in (
+                await node.http.put("/queues/new", json=body),
+                await node.http.patch(f"/{kind}/emails", json=body),
+            ):
+                assert problem(reply, 422, "invalid_request")["field"] == bad.setting.name
+
+
+@edge_test
+async def test_a_time_outside_its_bounds_is_refused_as_text_too(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        for path in ("/queues/emails", "/subscriptions/emails"):
+            refused = await node.http.patch(path, json={"session_timeout": "1s"})
+            told = problem(refused, 422, "invalid_setting")
+            assert told["field"] == "session_timeout"
+            assert told["detail"] == "session_timeout must be between 3s and 5m, not 1s"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiver.errors import InvalidSetting
-from quiver.model.units import microseconds, seconds, size_bytes
+from quiver.model.units import duration_text, microseconds, seconds, size_bytes, size_text
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,33 @@ def test_any_text_is_understood_or_refused_as_a_setting(text: str) -> None:
     for read in (seconds, size_bytes):
         with contextlib.suppress(InvalidSetting):
             read(text)
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"),
+    [
+        (0, "0s"),
+        (0.05, "50ms"),
+        (0.0005, "0.0005s"),
+        (2.999, "2.999s"),
+        (30, "30s"),
+        (300, "5m"),
+        (5400, "1h30m"),
+        (12 * 3600 + 0.001, "12h0.001s"),
+        (-1, "-1s"),
+        (36_500 * 86_400, "36500d"),
+        (1e300, "1e+300s"),
+    ],
+)
+def test_a_duration_is_shown_as_it_is_written(duration_s: float, text: str) -> None:
+    assert duration_text(duration_s) == text
+
+
+@given(st.integers(-(10**16), 10**16))
+def test_a_duration_that_is_shown_is_read_back(duration_us: int) -> None:
+    assert microseconds(duration_text(duration_us / 1_000_000)) == pytest.approx(duration_us, abs=2)
+
+
+@given(st.integers(0, 1 << 60))
+def test_a_size_that_is_shown_is_read_back(size: int) -> None:
+    assert size_bytes(size_text(size)) == size
