@@ -48,9 +48,7 @@ class Stage:
     """Plays one transcript."""
 
     def __init__(self) -> None:
-        self.settings = GroupSettings()
-        self.group = GroupMachine(self.settings)
-        self.partitions: list[PartitionKey] = []
+        self.group = GroupMachine(GroupSettings())
 
     def play(self, line: str) -> list[str]:
         time, verb, *words = line.split()
@@ -60,13 +58,13 @@ class Stage:
     def on_partitions(self, now: Microseconds, *topics: str) -> Iterator[str]:
         """``orders=4``: the group reads four partitions of orders, and what else is named."""
         counts = (topic.split("=") for topic in topics)
-        self.partitions = [
+        partitions = [
             PartitionKey(topic, index) for topic, count in counts for index in range(int(count))
         ]
-        yield from told(self.group.set_partitions(self.partitions, now))
+        yield from told(self.group.set_partitions(partitions, now))
 
-    def on_join(self, now: Microseconds, name: str, *claims: str) -> Iterator[str]:
-        view, changes = self.group.join(MemberId(name), now, claims=grants(claims))
+    def on_join(self, now: Microseconds, name: str) -> Iterator[str]:
+        view, changes = self.group.join(MemberId(name), now)
         yield from told(changes)
         yield seen(name, view)
 
@@ -93,25 +91,12 @@ class Stage:
         for name in sorted(self.group.members):
             yield seen(name, self.group.view(name))
 
-    def on_new_coordinator(self, now: Microseconds, term: str) -> Iterator[str]:
-        self.group = GroupMachine(self.settings, term=int(term), taken_over_at=now)
-        yield from told(self.group.set_partitions(self.partitions, now))
-
 
 def grants(words: Iterable[str]) -> Assignments:
     parts = [word.replace("/", "@").split("@") for word in words]
-    return {PartitionKey(topic, int(index)): read(epoch) for topic, index, epoch in parts}
-
-
-def read(epoch: str) -> GrantEpoch:
-    """Epochs are written as in ``2.1``, the first one of term 2; those of term 0 just as ``1``."""
-    term, _, number = epoch.rpartition(".")
-    return GrantEpoch((int(term or 0) << 32) + int(number))
-
-
-def shown(epoch: GrantEpoch) -> str:
-    term, number = divmod(epoch, 1 << 32)
-    return f"{term}.{number}" if term else f"{number}"
+    return {
+        PartitionKey(topic, int(index)): GrantEpoch(int(epoch)) for topic, index, epoch in parts
+    }
 
 
 def told(changes: Iterable[Change]) -> Iterator[str]:
@@ -122,13 +107,13 @@ def told(changes: Iterable[Change]) -> Iterator[str]:
             case MemberLeft(member, reason):
                 yield f"{member} {reason}"
             case Granted(place, member, epoch):
-                yield f"{place}@{shown(epoch)} granted to {member}"
+                yield f"{place}@{epoch} granted to {member}"
             case Asked(place, member, epoch, deadline):
-                yield f"{place}@{shown(epoch)} asked of {member}, until {deadline // SECOND}s"
+                yield f"{place}@{epoch} asked of {member}, until {deadline // SECOND}s"
             case Spared(place, member, epoch):
-                yield f"{place}@{shown(epoch)} spared, stays with {member}"
+                yield f"{place}@{epoch} spared, stays with {member}"
             case Revoked(place, member, epoch, reason):
-                yield f"{place}@{shown(epoch)} revoked from {member} ({reason})"
+                yield f"{place}@{epoch} revoked from {member} ({reason})"
 
 
 def seen(name: str, view: View | None) -> str:
@@ -138,11 +123,8 @@ def seen(name: str, view: View | None) -> str:
     return text + (f", gives up {listed(view.give_up)}" if view.give_up else "")
 
 
-def listed(replica_manager: Assignments) -> str:
-    return (
-        " ".join(f"{place}@{shown(epoch)}" for place, epoch in sorted(replica_manager.items()))
-        or "nothing"
-    )
+def listed(grants_held: Assignments) -> str:
+    return " ".join(f"{place}@{epoch}" for place, epoch in sorted(grants_held.items())) or "nothing"
 
 
 def play(story: str) -> str:

@@ -40,28 +40,12 @@ from quiver.model.ids import Microseconds
 from quiver.model.topic import checked_name
 
 MEMBERS_MAX = 10_000
-_EPOCHS_PER_TERM = 1 << 32
 
 
 class GroupMachine:
-    def __init__(
-        self,
-        settings: GroupSettings,
-        *,
-        term: int = 0,
-        taken_over_at: Microseconds | None = None,
-    ) -> None:
-        """``term`` grows with each coordinator of the group, and puts its epochs above all earlier ones.
-
-        ``taken_over_at`` is for a group that had another coordinator before: members come back with
-        claims to what they own, and for the grace period nothing is granted but what is claimed.
-        """
-        self.settings = settings
-        self._now = taken_over_at or Microseconds(0)
-        self._claims_until: Microseconds | None = None
-        if taken_over_at is not None:
-            self._claims_until = Microseconds(taken_over_at + settings.claims_grace_us)
-        self._term_epoch = self._epoch = GrantEpoch(term * _EPOCHS_PER_TERM)
+    def __init__(self, settings: GroupSettings) -> None:
+        self._now = Microseconds(0)
+        self._epoch = GrantEpoch(0)
         self._partitions: list[PartitionKey] = []
         self._ownership = Ownership()
         self._targets: Assignment = {}
@@ -100,18 +84,13 @@ class GroupMachine:
 
     def next_event(self) -> Microseconds | None:
         """When ``tick`` has something to do next."""
-        times = (self._sessions.next, self._asked.next, self._claims_until)
+        times = (self._sessions.next, self._asked.next)
         return min((time for time in times if time is not None), default=None)
 
     # ------------------------------------------------------------------ members
 
     def join(
-        self,
-        member_id: MemberId,
-        now: Microseconds,
-        *,
-        interests: Interests = None,
-        claims: Assignments = NOTHING,
+        self, member_id: MemberId, now: Microseconds, *, interests: Interests = None
     ) -> tuple[View, list[Change]]:
         """Take part in the group; to join again changes nothing but the interests."""
         self._advance(now)
@@ -126,8 +105,7 @@ class GroupMachine:
         must_share = is_new or self._interests[member_id] != interests
         self._interests[member_id] = interests
         self._sessions.start(member_id, self._now)
-        changes += self._honour(member_id, claims)
-        if must_share or changes:
+        if must_share:
             changes += self._rebalance()
         return self.view(member_id), changes
 
@@ -153,17 +131,6 @@ class GroupMachine:
             return []
         return [*self._remove(member_id, Reason.LEFT), *self._rebalance()]
 
-    def _honour(self, member_id: MemberId, claims: Assignments) -> Iterator[Change]:
-        """Grant what the member owned under an earlier coordinator, if nothing newer is known."""
-        if self._claims_until is None:
-            return
-        for partition in sorted(claims.keys() & self._partitions):
-            epoch = claims[partition]
-            if self._ownership.last_epoch(partition) < epoch <= self._term_epoch:
-                if self._ownership.of(partition) is not None:
-                    yield self._revoke(partition, Reason.OUTCLAIMED)
-                yield self._grant(partition, member_id, epoch)
-
     def _remove(self, member_id: MemberId, reason: Reason) -> Iterator[Change]:
         del self._interests[member_id]
         self._sessions.stop(member_id)
@@ -174,15 +141,12 @@ class GroupMachine:
     # ------------------------------------------------------------------ time and partitions
 
     def tick(self, now: Microseconds) -> list[Change]:
-        """Do what is due: the silent expire, what was asked for is taken, the grace period ends."""
+        """Do what is due: the silent expire, what was asked for is taken."""
         self._advance(now)
         changes: list[Change] = []
-        graced = self._claims_until is not None and self._claims_until <= self._now
-        if graced:
-            self._claims_until = None
         for member_id in self._sessions.due(self._now):
             changes += self._remove(member_id, Reason.EXPIRED)
-        if changes or graced:
+        if changes:
             changes += self._rebalance()
         for partition in self._asked.due(self._now):
             changes.append(self._revoke(partition, Reason.TOO_LATE))
@@ -197,8 +161,7 @@ class GroupMachine:
         for partition in sorted(set(before).difference(self._partitions)):
             if self._ownership.of(partition) is not None:
                 changes.append(self._revoke(partition, Reason.REMOVED))
-            if self._claims_until is None:  # else an ended grant could be claimed again
-                self._ownership.forget(partition)
+            self._ownership.forget(partition)
         return changes + self._rebalance()
 
     def _advance(self, now: Microseconds) -> None:
@@ -207,8 +170,6 @@ class GroupMachine:
     # ------------------------------------------------------------------ grants
 
     def _rebalance(self) -> list[Change]:
-        if self._claims_until is not None:
-            return []
         self._targets = assign(self._partitions, self._interests, self._ownership.owners)
         return [change for partition in self._partitions for change in self._step(partition)]
 

@@ -48,15 +48,12 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A member that is silent for this long is taken for dead."""
     rebalance_timeout_us: int = 30_000_000
     """A member that was asked for a partition and keeps it for this long loses it."""
-    claims_grace_us: int = 5_000_000
-    """After the coordinator changed, members have this long to say what they own."""
 
     def __post_init__(self) -> None:
         setting_of(SubscriptionSettings, "session_timeout").checked(
             self.session_timeout_us / 1_000_000
         )
         within("rebalance_timeout_us", self.rebalance_timeout_us, 1_000_000, 3_600_000_000)
-        within("claims_grace_us", self.claims_grace_us, 0, 60_000_000)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -75,7 +72,6 @@ class Reason(StrEnum):
     TOO_LATE = "not given up in time"
     LEFT = "left"
     EXPIRED = "fell silent"
-    OUTCLAIMED = "another has a newer grant"
     REMOVED = "no longer read"
 
 

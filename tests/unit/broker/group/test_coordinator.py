@@ -175,14 +175,6 @@ def test_a_partition_that_is_removed_is_revoked() -> None:
     assert machine.set_partitions([P0], at(1)) == [Revoked(P1, ADA, epoch(2), Reason.REMOVED)]
 
 
-def test_a_claim_to_what_was_granted_to_another_since_is_ignored() -> None:
-    machine = group(ADA)
-    machine.tick(at(10))
-    machine.join(BOB, at(11))
-    view, _ = machine.join(ADA, at(12), claims={P0: epoch(1), P1: epoch(2)})
-    assert view == NOBODY
-
-
 def test_an_earlier_time_counts_as_the_latest_seen() -> None:
     machine = group(ADA)
     machine.tick(at(9))
@@ -209,7 +201,6 @@ def test_a_member_id_is_a_name(bad: str) -> None:
     [
         ("session_timeout_us", 3_000_000, 300_000_000),
         ("rebalance_timeout_us", 1_000_000, 3_600_000_000),
-        ("claims_grace_us", 0, 60_000_000),
     ],
 )
 def test_settings_have_bounds(setting: str, least: int, most: int) -> None:

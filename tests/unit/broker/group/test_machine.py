@@ -40,10 +40,8 @@ from quiver.model.ids import Microseconds
 from tests.unit.log.small_logs import effort
 
 SECOND = 1_000_000
-SESSION, REBALANCE, GRACE = 3 * SECOND, 5 * SECOND, 2 * SECOND
-SETTINGS = GroupSettings(
-    session_timeout_us=SESSION, rebalance_timeout_us=REBALANCE, claims_grace_us=GRACE
-)
+SESSION, REBALANCE = 3 * SECOND, 5 * SECOND
+SETTINGS = GroupSettings(session_timeout_us=SESSION, rebalance_timeout_us=REBALANCE)
 NAMES = [MemberId(name) for name in ("ada", "bob", "cleo", "dan", "eve")]
 names = st.sampled_from(NAMES)
 SILENT, STUBBORN, PROMPT = "silent", "stubborn", "prompt"
@@ -58,7 +56,7 @@ class Consumer:
         self.view = View({}, {})
 
     @property
-    def replica_manager(self) -> Assignments:
+    def holdings(self) -> Assignments:
         return self.view.partitions | self.view.give_up
 
     def release(self) -> Assignments:
@@ -73,7 +71,6 @@ class GroupHistory(RuleBasedStateMachine):
     @initialize(count=st.integers(0, 8))
     def begin(self, count: int) -> None:
         self.now = self.clock = 100 * SECOND
-        self.term = 0
         self.consumers: dict[MemberId, Consumer] = {}
         self.late: list[tuple[MemberId, Assignments]] = []
         self.partitions = [PartitionKey("orders", index) for index in range(count)]
@@ -133,8 +130,8 @@ class GroupHistory(RuleBasedStateMachine):
             valid = [
                 consumer.name
                 for consumer in self.consumers.values()
-                if place in consumer.replica_manager
-                and self.group.may_ack(consumer.name, place, consumer.replica_manager[place])
+                if place in consumer.holdings
+                and self.group.may_ack(consumer.name, place, consumer.holdings[place])
             ]
             assert len(valid) <= 1, "what an old owner sends is fenced off"
         assert self.owners.keys() <= set(self.partitions)
@@ -164,7 +161,7 @@ class GroupHistory(RuleBasedStateMachine):
     @rule(name=names)
     def join(self, name: MemberId) -> None:
         consumer = self.consumers.setdefault(name, Consumer(name))
-        view, changes = self.group.join(name, self.time(), claims=consumer.replica_manager)
+        view, changes = self.group.join(name, self.time())
         self.heard[name] = self.now
         consumer.view = view
         self.see(changes)
@@ -209,12 +206,6 @@ class GroupHistory(RuleBasedStateMachine):
         self.partitions = [PartitionKey("orders", index) for index in range(first, first + count)]
         self.see(self.group.set_partitions(self.partitions, self.time()))
 
-    @rule()
-    def change_coordinator(self) -> None:
-        self.term += 1
-        self.clock = self.now
-        self.start(GroupMachine(SETTINGS, term=self.term, taken_over_at=self.time()))
-
     # ------------------------------------------------------------------ in the end, calm
 
     def teardown(self) -> None:
@@ -223,7 +214,7 @@ class GroupHistory(RuleBasedStateMachine):
         for consumer in self.consumers.values():
             if consumer.manner == STUBBORN:
                 consumer.manner = PROMPT
-        self.pass_time((GRACE + SESSION) // SECOND + 3)
+        self.pass_time(SESSION // SECOND + 3)
         living = [one for one in self.consumers.values() if one.manner != SILENT]
         assert self.group.members == {one.name for one in living}
         if living:
