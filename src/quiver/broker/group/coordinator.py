@@ -29,6 +29,7 @@ from quiver.broker.group.values import (
 from quiver.errors import InvalidRequest
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
+from quiver.model.ids import Microseconds
 from quiver.model.subscription import Guarantee, SubscriptionSettings
 
 logger = structlog.get_logger()
@@ -61,7 +62,11 @@ class GroupCoordinator:
         """From now on the group reads these partitions, of which this node serves those it has."""
         self._deliveries = {PartitionKey(box.topic, box.partition): box for box in deliveries}
         keys = [PartitionKey(topic, partition) for topic, partition in places]
-        self._follow(self._group.set_partitions(keys, self._clock.time_us()))
+        self._follow(self._group.set_partitions(keys, self._now()))
+
+    def _now(self) -> Microseconds:
+        """Sessions are durations: the date may be set forward or back, which ends and extends none."""
+        return Microseconds(round(self._clock.monotonic() * 1e6))
 
     # ------------------------------------------------------------------ members
 
@@ -71,16 +76,16 @@ class GroupCoordinator:
             raise InvalidRequest(
                 f"{self._name!r} is read by a group: each of its consumers needs a name"
             )
-        _, changes = self._group.join(MemberId(consumer), self._clock.time_us())
+        _, changes = self._group.join(MemberId(consumer), self._now())
         self._follow(changes)
 
     def alive(self, consumers: Iterable[str]) -> None:
         """These are still there, those of them that are members."""
         for consumer in consumers:
-            self._follow(self._group.heartbeat(MemberId(consumer), self._clock.time_us())[1])
+            self._follow(self._group.heartbeat(MemberId(consumer), self._now())[1])
 
     def leave(self, consumer: str) -> None:
-        self._follow(self._group.leave(MemberId(consumer), self._clock.time_us()))
+        self._follow(self._group.leave(MemberId(consumer), self._now()))
 
     def may_take(self, consumer: str, delivery: PartitionDelivery) -> bool:
         """Whether the consumer reads the partition."""
@@ -107,7 +112,7 @@ class GroupCoordinator:
 
     def tick(self) -> None:
         """Do what is due: who fell silent is taken for dead."""
-        self._follow(self._group.tick(self._clock.time_us()))
+        self._follow(self._group.tick(self._now()))
         self.hand_over()
 
     def hand_over(self) -> None:
@@ -121,8 +126,8 @@ class GroupCoordinator:
                 if not self._is_busy(partition, member)
             }
             if given_up:
-                now = self._clock.time_us()
-                self._follow(self._group.heartbeat(member, now, gave_up=given_up)[1])
+                _, changes = self._group.heartbeat(member, self._now(), gave_up=given_up)
+                self._follow(changes)
 
     def _is_busy(self, partition: PartitionKey, member: MemberId) -> bool:
         delivery = self._deliveries.get(partition)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from quiver.broker.group.coordinator import GroupCoordinator
+from quiver.model.ids import Microseconds
 from quiver.model.subscription import Ordering, SubscriptionSettings
 from quiver.testing.clock import ManualClock
 
@@ -37,3 +40,25 @@ def test_what_a_silent_member_holds_elsewhere_is_released() -> None:
     membership.tick()
     assert membership.members == {}
     assert set(released) == {"ada"}
+
+
+class SetClock(ManualClock):
+    """A clock whose date somebody sets."""
+
+    set_by_s = 0
+
+    def time_us(self) -> Microseconds:
+        return Microseconds(super().time_us() + self.set_by_s * 1_000_000)
+
+
+@pytest.mark.parametrize("set_by_s", [-3600, 3600])
+def test_a_date_that_is_set_neither_expires_nor_keeps_members(set_by_s: int) -> None:
+    clock = SetClock()
+    membership, _ = group(clock)
+    clock.set_by_s = set_by_s
+    asyncio.run(clock.advance(9))
+    membership.tick()
+    assert list(membership.members) == ["ada"]
+    asyncio.run(clock.advance(2))
+    membership.tick()
+    assert membership.members == {}
