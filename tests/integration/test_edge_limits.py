@@ -427,11 +427,11 @@ async def test_publishes_that_timed_out_in_the_queue_are_forgotten_and_not_store
         await _settled(run, "publish", 204)
         (connection,) = run.connections
         session = connection._session
-        await until(lambda: len(session._backlog) >= 199)
+        await until(lambda: len(session._publishes._backlog) >= 199)
         await clock.advance(3)
         for request_id in waiting:
             assert type(await peer.refusal(request_id)) is RequestTimeout
-        assert len(session._backlog) == 0
+        assert len(session._publishes._backlog) == 0
         disk.open()
         for request_id in queued:
             await peer.expect(request_id, protocol.Published)

@@ -86,7 +86,7 @@ async def test_after_the_shutdown_nothing_that_was_refused_is_stored(tmp_path: P
         session.drain()
         disk.open()
         assert heard.codes() == ["shutting_down"] * 10
-        broker = session._broker
+        broker = session._services.broker
         await until(lambda: not session._tasks, 5)
         read = await broker.reader.fetch("orders", 0, 0, bytes_max=1)
         assert read.next_offset == 0

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
+from quiver.edge.calls.table import CALLS
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
@@ -38,11 +39,10 @@ class InProcessChannel:
             principal or authority.stranger,
             patience_s=_PATIENCE_S,
         )
-        self._session = Session(services, self._receive, caller)
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._progress = asyncio.Event()
-        self._session.on_progress = self._progress.set
+        self._session = Session(services, self._receive, caller, self._progress.set)
         self.is_open = True
 
     @property
@@ -151,7 +151,7 @@ class PassingOn:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> asyncio.Future[Answer]:
         try:
-            self._caller.admit(request, sum(map(len, body)))
+            self._caller.admit(request, CALLS[type(request)], sum(map(len, body)))
         except QuiverError as error:
             refused: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             refused.set_exception(error)

@@ -47,7 +47,6 @@ class NodeServices(msgspec.Struct, kw_only=True):
     member: ClusterNode | None = None
     """This node as a member of a cluster, if it is one."""
     peers: Peers | None = None
-    connection_count: Callable[[], int] = lambda: 0
     require_target: Callable[[str | None], None] = lambda _: None
     """Refuses a URL that webhooks may not go to."""
     cluster: ClusterAdmin | None = None

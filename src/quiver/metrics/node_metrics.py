@@ -60,6 +60,12 @@ class NodeMetrics:
             if not sample.name.endswith("_created")
         }
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are now."""
+        (gauge,) = self.connections.collect()
+        return int(gauge.samples[0].value)
+
     def total(self, counter: Counter) -> float:
         """A counter over all its labels."""
         return sum(

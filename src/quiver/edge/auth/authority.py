@@ -12,7 +12,7 @@ from hmac import compare_digest
 from quiver import protocol
 from quiver.config import Quotas, Security
 from quiver.edge.auth.audit import Audit, resource_of
-from quiver.edge.auth.call_permissions import SUBJECT, required
+from quiver.edge.auth.call_permissions import Rule
 from quiver.edge.auth.credentials import Credentials, certificate_names
 from quiver.edge.auth.permissions import EVERYTHING
 from quiver.edge.auth.principal import ANONYMOUS, NOBODY, PEER, Principal
@@ -114,17 +114,19 @@ class Authority:
             return principal
         raise Unauthenticated("this node requires a token; give one as token= or QUIVER_TOKEN")
 
-    def check(self, principal: Principal, request: protocol.AnyRequest, address: str = "") -> None:
+    def check(
+        self, principal: Principal, request: protocol.AnyRequest, rule: Rule, address: str = ""
+    ) -> None:
         """Let the request pass, or raise ``Unauthenticated`` or ``PermissionDenied``."""
         if principal.is_trusted:
             return
-        subject = SUBJECT.get(type(request))
+        subject = rule.subject
         call = None if subject is None else (type(request), subject(request))
         try:
             self.require_standing(principal)
             if call is not None and principal.has_passed(call):
                 return
-            for need in required(request, self._is_queue):
+            for need in rule.needs(request, self._is_queue):
                 if not principal.may(need):
                     raise PermissionDenied(
                         f"{principal.name} has no grant for {need}",

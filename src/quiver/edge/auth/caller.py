@@ -6,7 +6,7 @@ need: how much was sent to them, what they hold, what they did as administrators
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pyroaring import BitMap64
 
@@ -15,9 +15,9 @@ from quiver.cluster.records import NodeId
 from quiver.edge.auth.authority import Authority
 from quiver.edge.auth.call_permissions import (
     ADMIN,
-    ADMINISTRATIVE,
     CLUSTER_ADMIN,
     SEE,
+    Rule,
     subscription,
     topic,
 )
@@ -50,11 +50,11 @@ class Caller:
 
     # ------------------------------------------------------------------ before a request
 
-    def admit(self, request: protocol.AnyRequest, size: int) -> float:
+    def admit(self, request: protocol.AnyRequest, rule: Rule, size: int) -> float:
         """Let a request pass; for how long its carrier should then take no other."""
         if not self.principal.is_trusted:
-            self._authority.check(self.principal, request, self.address)
-        if self._usage is None or type(request) is protocol.Hello:
+            self._authority.check(self.principal, request, rule, self.address)
+        if self._usage is None or not rule.is_metered:
             return 0.0
         try:
             rest_s = self._usage.admit(size, self._clock.monotonic(), self._patience_s)
@@ -86,19 +86,18 @@ class Caller:
             for portion in received.portions:
                 self._holds.leased.took(portion.lease, _count(portion.offsets), portion.deadline_us)
 
-    def settled(
-        self, request: protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
-    ) -> None:
-        if self._holds is None:
-            return
-        leased = self._holds.leased
-        if isinstance(request, protocol.Extend):
-            deadline_us = self._clock.time_us() + request.visibility_ms * 1000
-            for one in request.settlements:
-                leased.extended(one.lease, deadline_us)
-        else:
-            for one in request.settlements:
-                leased.settled(one.lease, _count(one.offsets))
+    def settled(self, settlements: Sequence[protocol.Settlement]) -> None:
+        """The caller does not hold these any more."""
+        if self._holds is not None:
+            for one in settlements:
+                self._holds.leased.settled(one.lease, _count(one.offsets))
+
+    def extended(self, settlements: Sequence[protocol.Settlement], visibility_ms: int) -> None:
+        """The caller holds these for longer."""
+        if self._holds is not None:
+            deadline_us = self._clock.time_us() + visibility_ms * 1000
+            for one in settlements:
+                self._holds.leased.extended(one.lease, deadline_us)
 
     @property
     def _holds(self) -> Usage | None:
@@ -129,9 +128,8 @@ class Caller:
         return f"{self.principal.name}/{name}"
 
     def did(self, request: protocol.AnyRequest, error: QuiverError | None) -> None:
-        """A call was carried out, or failed."""
-        if type(request) in ADMINISTRATIVE:
-            self._authority.audit.act(self.principal.name, request, self.address, error)
+        """An administrative call was carried out, or failed: a line of the audit log says so."""
+        self._authority.audit.act(self.principal.name, request, self.address, error)
 
     # ------------------------------------------------------------------ connections
 

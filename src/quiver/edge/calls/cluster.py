@@ -5,32 +5,48 @@ A node that is on its own describes itself, and refuses what only a cluster can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from quiver import protocol
+from quiver.edge.auth.call_permissions import cluster_admin, nothing
+from quiver.edge.auth.caller import Caller
+from quiver.edge.calls.call import Call
+from quiver.edge.calls.context import Answer, Context
 from quiver.edge.services import ClusterAdmin
 from quiver.errors import NotACluster
 from quiver.version import __version__
 
-AnyClusterChange = protocol.MovePartition | protocol.TransferLead | protocol.Decommission
+
+async def describe(context: Context, _request: protocol.DescribeCluster, _: memoryview) -> Answer:
+    services = context.services
+    if services.cluster is not None:
+        cluster = services.cluster.describe()
+    else:
+        cluster = node_alone(services.node, services.broker.topics.infos())
+    return protocol.Cluster(cluster=cluster), ()
 
 
-async def manage_cluster(
-    admin: ClusterAdmin | None, request: AnyClusterChange
-) -> protocol.AnyReply:
-    """Have something done to the cluster, if there is one."""
-    if admin is None:
+async def move(context: Context, request: protocol.MovePartition, _: memoryview) -> Answer:
+    await _admin(context).move(request.topic, request.partition, request.nodes)
+    return protocol.Done(), ()
+
+
+async def transfer(context: Context, request: protocol.TransferLead, _: memoryview) -> Answer:
+    await _admin(context).transfer(request.topic, request.partition, request.node)
+    return protocol.Done(), ()
+
+
+async def decommission(context: Context, request: protocol.Decommission, _: memoryview) -> Answer:
+    await _admin(context).decommission(request.node, cancel=request.cancel)
+    return protocol.Done(), ()
+
+
+def _admin(context: Context) -> ClusterAdmin:
+    if context.services.cluster is None:
         raise NotACluster
-    match request:
-        case protocol.MovePartition():
-            await admin.move(request.topic, request.partition, request.nodes)
-        case protocol.TransferLead():
-            await admin.transfer(request.topic, request.partition, request.node)
-        case protocol.Decommission():
-            await admin.decommission(request.node, cancel=request.cancel)
-    return protocol.Done()
+    return context.services.cluster
 
 
 def node_alone(name: str, topics: Sequence[protocol.TopicInfo]) -> protocol.ClusterInfo:
@@ -48,8 +64,17 @@ def node_alone(name: str, topics: Sequence[protocol.TopicInfo]) -> protocol.Clus
     return protocol.ClusterInfo(nodes=[node], partitions=partitions, controller=name)
 
 
-def as_seen(cluster: protocol.ClusterInfo, sees: Callable[[str], bool]) -> protocol.ClusterInfo:
-    """The cluster for a caller who sees some of its topics: nodes are no secret, topics are."""
-    topics = {topic for topic in {one.topic for one in cluster.partitions} if sees(topic)}
-    seen = [one for one in cluster.partitions if one.topic in topics]
-    return msgspec.structs.replace(cluster, partitions=seen)
+def hide_topics(caller: Caller, reply: protocol.Cluster) -> None:
+    """Nodes are no secret, topics are."""
+    partitions = reply.cluster.partitions
+    topics = {topic for topic in {one.topic for one in partitions} if caller.sees_topic(topic)}
+    seen = [one for one in partitions if one.topic in topics]
+    reply.cluster = msgspec.structs.replace(reply.cluster, partitions=seen)
+
+
+CALLS = (
+    Call(request=protocol.DescribeCluster, handler=describe, needs=nothing, hide=hide_topics),
+    Call(request=protocol.MovePartition, handler=move, needs=cluster_admin, is_audited=True),
+    Call(request=protocol.TransferLead, handler=transfer, needs=cluster_admin, is_audited=True),
+    Call(request=protocol.Decommission, handler=decommission, needs=cluster_admin, is_audited=True),
+)

@@ -1,16 +1,20 @@
-"""Answers to what other nodes of the cluster ask."""
+"""The call that nodes of the cluster make to each other. Each kind of question has its handler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from quiver import protocol
 from quiver.broker.partition.producer_ids import ProducerIdentity
+from quiver.cluster.node import ClusterNode
 from quiver.cluster.replica.messages import Entries, Fetch
-from quiver.edge.auth.caller import Caller
+from quiver.edge.auth.call_permissions import cluster_admin
 from quiver.edge.auth.principal import PEER
+from quiver.edge.calls.call import Call, Turn
+from quiver.edge.calls.context import Answer, Context
 from quiver.edge.peers.messages import (
     Acknowledged,
     CatchUp,
@@ -37,10 +41,9 @@ _CATCH_UP_S = 2.0
 _PART_BYTES = 256 << 10
 
 
-async def answer_peer(
-    services: NodeServices, caller: Caller, request: protocol.AskPeer, body: memoryview
-) -> tuple[protocol.PeerAnswer, Sequence[Bytes]]:
+async def answer_peer(context: Context, request: protocol.AskPeer, body: memoryview) -> Answer:
     """Only a node of this cluster may ask."""
+    services, caller = context.services, context.caller
     if caller.principal is not PEER or services.member is None:
         raise PermissionDenied("nodes of the cluster alone may ask this")
     try:
@@ -49,46 +52,87 @@ async def answer_peer(
         raise ProtocolError(f"the question is not understood: {error}") from error
     if isinstance(question, Fetch):
         caller.node = question.node
-    answer = await _answer(services, question, body)
+    answer = await _HANDLERS[type(question)](services, services.member, question, body)
     data: Sequence[Bytes] = ()
     if isinstance(answer, Entries) and answer.data:
         data, answer = [answer.data], msgspec.structs.replace(answer, data=b"")
     return protocol.PeerAnswer(answer=encode(answer)), data
 
 
-async def _answer(services: NodeServices, question: Question, body: memoryview) -> PeerReply:
-    assert services.member is not None
-    match question:
-        case Fetch():
-            return await services.member.on_fetch(question)
-        case StoreBatch():
-            await services.broker.publisher.store_batch(question.topic, question.partition, body)
-            return Acknowledged()
-        case LastSequence():
-            identity = ProducerIdentity(question.producer_id, question.epoch)
-            last = await services.broker.publisher.last_sequence(
-                question.topic, question.partition, identity
-            )
-            return LastOwnSequence(last=last)
-        case CatchUp():
-            await services.member.view.wait_for(question.revision, _CATCH_UP_S)
-            return Acknowledged()
-        case ReadSplitHandover() | HasFinished():
-            return await _answer_about_split(services, question)
-        case Extents():
-            return Partitions(
-                partitions=(await services.broker.topics.describe_here(question.topic)).partitions
-            )
+async def _fetch(
+    _: NodeServices, member: ClusterNode, question: Fetch, _body: memoryview
+) -> PeerReply:
+    return await member.on_fetch(question)
 
 
-async def _answer_about_split(
-    services: NodeServices, question: ReadSplitHandover | HasFinished
-) -> SplitHandoverPart | Finished:
-    broker, topic, partition = services.broker, question.topic, question.partition
-    if isinstance(question, HasFinished):
-        offset = Offset(question.offset)
-        passed = await broker.directory.has_passed(question.subscription, topic, partition, offset)
-        return Finished(passed=passed)
-    data = await broker.reader.handover(topic, partition, question.offset)
+async def _store_batch(
+    services: NodeServices, _: ClusterNode, question: StoreBatch, body: memoryview
+) -> PeerReply:
+    await services.broker.publisher.store_batch(question.topic, question.partition, body)
+    return Acknowledged()
+
+
+async def _last_sequence(
+    services: NodeServices, _: ClusterNode, question: LastSequence, _body: memoryview
+) -> PeerReply:
+    identity = ProducerIdentity(question.producer_id, question.epoch)
+    last = await services.broker.publisher.last_sequence(
+        question.topic, question.partition, identity
+    )
+    return LastOwnSequence(last=last)
+
+
+async def _catch_up(
+    _: NodeServices, member: ClusterNode, question: CatchUp, _body: memoryview
+) -> PeerReply:
+    await member.view.wait_for(question.revision, _CATCH_UP_S)
+    return Acknowledged()
+
+
+async def _extents(
+    services: NodeServices, _: ClusterNode, question: Extents, _body: memoryview
+) -> PeerReply:
+    return Partitions(
+        partitions=(await services.broker.topics.describe_here(question.topic)).partitions
+    )
+
+
+async def _split_handover(
+    services: NodeServices, _: ClusterNode, question: ReadSplitHandover, _body: memoryview
+) -> PeerReply:
+    data = await services.broker.reader.handover(
+        question.topic, question.partition, question.offset
+    )
     part = data[question.begin : question.begin + _PART_BYTES]
     return SplitHandoverPart(data=part, size=len(data))
+
+
+async def _has_finished(
+    services: NodeServices, _: ClusterNode, question: HasFinished, _body: memoryview
+) -> PeerReply:
+    passed = await services.broker.directory.has_passed(
+        question.subscription, question.topic, question.partition, Offset(question.offset)
+    )
+    return Finished(passed=passed)
+
+
+_Handler = Callable[[NodeServices, ClusterNode, Any, memoryview], Awaitable[PeerReply]]
+_HANDLERS: dict[type[Question], _Handler] = {
+    Fetch: _fetch,
+    StoreBatch: _store_batch,
+    LastSequence: _last_sequence,
+    CatchUp: _catch_up,
+    Extents: _extents,
+    ReadSplitHandover: _split_handover,
+    HasFinished: _has_finished,
+}
+
+CALLS = (
+    Call(
+        request=protocol.AskPeer,
+        handler=answer_peer,
+        needs=cluster_admin,
+        turn=Turn.OWN,
+        only_waits=True,
+    ),
+)

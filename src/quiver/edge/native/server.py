@@ -17,7 +17,7 @@ import structlog
 from quiver import protocol
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
-from quiver.edge.calls.calls import require_version
+from quiver.edge.calls.connection import require_version
 from quiver.edge.listener import Listener, listen
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
@@ -46,7 +46,6 @@ class NativeServer:
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
         self._connections_max = _room_for_connections(services.limits.connections_max)
-        services.connection_count = lambda: len(self._connections)
 
     async def start(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -137,8 +136,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._services = services
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._session = Session(services, self._reply)
-        self._session.on_progress = self._on_progress
+        self._session = Session(services, self._reply, on_progress=self._on_progress)
         self._frames = FrameAssembler(_GREETING_BYTES_MAX, HEADER_BYTES_MAX)
         self._preface = bytearray()
         self._preface_buffer = bytearray(len(PREFACE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quiver import protocol
-from quiver.edge.calls.fan_out import _alerts, _described, _joined
+from quiver.edge.calls import merge
 from quiver.model.subscription import SubscriptionSettings
 
 
@@ -22,7 +22,7 @@ def _info(**figures: Any) -> tuple[protocol.AnyReply, list[bytes]]:
 
 
 def test_figures_are_added_and_consumers_are_told_once() -> None:
-    reply, _ = _described(
+    reply, _ = merge.described(
         [
             _info(ready=1, delayed=2, leased=3, dead=4, unseen=5, consumers=["a", "b"]),
             _info(ready=10, delayed=20, leased=30, dead=40, unseen=50, consumers=["b", "c"]),
@@ -36,7 +36,7 @@ def test_figures_are_added_and_consumers_are_told_once() -> None:
 
 
 def test_members_are_those_that_the_coordinator_knows() -> None:
-    reply, _ = _described([_info(members={}), _info(members={"a": ["t/0"]})])
+    reply, _ = merge.described([_info(members={}), _info(members={"a": ["t/0"]})])
     assert isinstance(reply, protocol.Subscription)
     assert reply.subscription.members == {"a": ["t/0"]}
 
@@ -48,7 +48,7 @@ def test_what_each_node_read_follows_what_the_one_before_read() -> None:
         )
         return protocol.StateRead(partitions=[part])
 
-    reply, body = _joined([(read(0), [b"a", b"b"]), (read(1), [b"c"])])
+    reply, body = merge.state_read([(read(0), [b"a", b"b"]), (read(1), [b"c"])])
     assert isinstance(reply, protocol.StateRead)
     assert [part.partition for part in reply.partitions] == [0, 1]
     assert list(body) == [b"a", b"b", b"c"]
@@ -76,7 +76,7 @@ def test_alerts_of_all_nodes_are_one_list_the_worst_first() -> None:
         firing=[alert("b", "critical", 1, None), alert("c", "warning", 9, None)],
         recent=[alert("y", "warning", 2, 20)],
     )
-    reply, _ = _alerts([(here, ()), (there, ())])
+    reply, _ = merge.alerts([(here, ()), (there, ())])
     assert isinstance(reply, protocol.Alerts)
     assert [one.rule for one in reply.firing] == ["b", "c", "a"]
     assert [one.rule for one in reply.recent] == ["y", "x"]

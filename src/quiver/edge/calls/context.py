@@ -1,0 +1,86 @@
+"""What a handler gets beside the request: the node's services, who asks, and where the answer goes.
+
+A session gives each request a context of its own. An edge without sessions uses ``DirectContext``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Protocol
+
+from quiver import protocol
+from quiver.edge.auth.caller import Caller
+from quiver.edge.auth.principal import PEER
+from quiver.edge.services import NodeServices
+from quiver.model.batch import Bytes
+
+Answer = tuple[protocol.AnyReply, Sequence[Bytes]]
+"""A reply and the buffers of its body."""
+
+
+class Context(Protocol):
+    @property
+    def services(self) -> NodeServices: ...
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for the answer."""
+
+    @property
+    def reply_turn(self) -> AbstractAsyncContextManager[object]:
+        """Hold it while a large reply is made: one at a time, and only while the client reads."""
+
+    async def until_writable(self) -> None:
+        """Wait until the client reads what it was sent."""
+
+    def abandon(self, request_id: int) -> None:
+        """End another request of the same client, if it only waits."""
+
+
+class ReplyTurn:
+    """The turn to make a reply: one at a time, and only while the client reads."""
+
+    def __init__(self, writable: asyncio.Event) -> None:
+        self._writable = writable
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        try:
+            await self._writable.wait()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class DirectContext:
+    """For a request that is carried out on its own: somebody waits for it, and reads the answer."""
+
+    is_wanted = True
+
+    def __init__(self, services: NodeServices, caller: Caller) -> None:
+        self.services = services
+        self.caller = caller
+
+    @property
+    def reply_turn(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
+
+    async def until_writable(self) -> None:
+        return
+
+    def abandon(self, request_id: int) -> None:
+        """There is no other request."""
+
+
+def may_ask_others(context: Context) -> bool:
+    """Whether a call may go to other nodes: in a cluster, unless a node has passed it on already."""
+    return context.services.peers is not None and context.caller.principal is not PEER

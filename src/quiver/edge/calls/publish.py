@@ -1,0 +1,104 @@
+"""The calls that store messages: producer sessions, publishes and copies."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import attrgetter
+
+import msgspec
+
+from quiver import protocol
+from quiver.broker.publish.copy import copy_entries
+from quiver.edge.auth.call_permissions import (
+    CONSUME,
+    PUBLISH,
+    IsQueue,
+    Needs,
+    on_topic,
+    topic,
+)
+from quiver.edge.calls.call import Call, Turn
+from quiver.edge.calls.context import Answer, Context
+from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.messages.publish_order import PublishOrder
+
+_TIMEOUT_S_MAX = 300.0
+
+
+async def open_producer(context: Context, request: protocol.OpenProducer, _: memoryview) -> Answer:
+    name = context.caller.producer_name(request.name)
+    identity, sequences = await context.services.broker.publisher.open_producer(name, request.topic)
+    return protocol.ProducerOpened(
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        last_sequences=sequences,
+    ), ()
+
+
+class _Publish(msgspec.Struct, eq=False):
+    """A publish that is not one of a session."""
+
+    reply: asyncio.Future[protocol.AnyReply]
+    began: float
+    is_under_way: bool = False
+
+
+async def publish(context: Context, request: protocol.Publish, body: memoryview) -> Answer:
+    """Store one batch; answer when it is durable. Sessions keep several of them in order."""
+    loop, services = asyncio.get_running_loop(), context.services
+    waiting = _Publish(loop.create_future(), services.clock.monotonic())
+    order = PublishOrder[_Publish](
+        services,
+        answer=lambda asked, reply: None if asked.reply.done() else asked.reply.set_result(reply),
+        fail=lambda asked, error: None if asked.reply.done() else asked.reply.set_exception(error),
+        is_wanted=lambda asked: not asked.reply.done(),
+        start=asyncio.create_task,
+    )
+    order.publish(waiting, request, body)
+    return await waiting.reply, ()
+
+
+async def copy(context: Context, request: protocol.Copy, _: memoryview) -> Answer:
+    services = context.services
+    copied = await copy_entries(services.broker.publisher, services.broker.reader, request)
+    services.metrics.published_bytes.inc(copied.bytes)
+    services.metrics.published_batches.inc(copied.entries)
+    context.caller.sent(copied.bytes)
+    return copied, ()
+
+
+def open_producer_needs(request: protocol.OpenProducer, _: IsQueue) -> Needs:
+    """A name is stored for good: for that, who asks must be one who publishes."""
+    if request.topic is None:
+        return () if request.name is None else (topic(PUBLISH, "*"),)
+    return (topic(PUBLISH, request.topic),)
+
+
+def copy_needs(request: protocol.Copy, _: IsQueue) -> Needs:
+    return (topic(PUBLISH, request.topic), topic(CONSUME, request.from_topic))
+
+
+def publish_timeout_s(request: protocol.Publish | protocol.Copy) -> float:
+    return min(max(request.timeout_ms, 1) / 1000, _TIMEOUT_S_MAX)
+
+
+CALLS = (
+    Call(request=protocol.OpenProducer, handler=open_producer, needs=open_producer_needs),
+    Call(
+        request=protocol.Publish,
+        handler=publish,
+        needs=on_topic(PUBLISH),
+        subject=attrgetter("topic"),
+        timeout_s=publish_timeout_s,
+        turn=Turn.PUBLISH,
+        runs=AT_LEADER,
+    ),
+    Call(
+        request=protocol.Copy,
+        handler=copy,
+        needs=copy_needs,
+        timeout_s=publish_timeout_s,
+        turn=Turn.OWN,
+        runs=AT_LEADER,
+    ),
+)

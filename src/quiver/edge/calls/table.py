@@ -1,0 +1,50 @@
+"""The table of calls: one row for each request of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from quiver.edge.calls import (
+    cluster,
+    connection,
+    deliver,
+    groups,
+    inspect,
+    observe,
+    peers,
+    publish,
+    read,
+    subscriptions,
+    tokens,
+    topics,
+)
+from quiver.edge.calls.call import Call
+
+
+def table_of(calls: Iterable[Call]) -> Mapping[type, Call]:
+    """The rows by the type of their request; ``ValueError`` if there are two of one type."""
+    table: dict[type, Call] = {}
+    for call in calls:
+        if call.request in table:
+            raise ValueError(f"there are two rows for {call.request.__name__}")
+        table[call.request] = call
+    return table
+
+
+CALLS = table_of(
+    chain(
+        connection.CALLS,
+        topics.CALLS,
+        publish.CALLS,
+        read.CALLS,
+        subscriptions.CALLS,
+        deliver.CALLS,
+        groups.CALLS,
+        inspect.CALLS,
+        tokens.CALLS,
+        observe.CALLS,
+        cluster.CALLS,
+        peers.CALLS,
+    )
+)

@@ -1,0 +1,1 @@
+"""Messages on this node: stored in order, received under a lease, settled, looked at."""

@@ -1,0 +1,92 @@
+"""One receive on this node: tried at once, and again whenever a message may be ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from quiver import protocol
+from quiver.broker.broker import Broker
+from quiver.broker.delivery.partition_delivery import Portion
+from quiver.broker.subscription.subscription import WAIT_S_MAX, Subscription
+from quiver.model.batch import Bytes
+from quiver.model.clock import Clock
+from quiver.model.subscription import Guarantee
+
+RECEIVE_BYTES_MAX = 32 << 20
+CONSUMER_MAX = 200
+"""How many characters of a consumer's name are kept."""
+
+Received = tuple[protocol.Received, Sequence[Bytes]]
+
+
+class Receiving:
+    """``attempt`` and ``wait`` in turn until there is an answer; its time is bounded."""
+
+    def __init__(self, broker: Broker, clock: Clock, request: protocol.Receive) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._request = request
+        wait_s = min(max(request.wait_ms, 0) / 1000, WAIT_S_MAX)
+        self._deadline = clock.monotonic() + wait_s
+        self._requeue: Callable[[], None] = lambda: None
+        self.is_to_be_settled = True
+        """Whether the consumer holds what it gets until it settles it."""
+
+    async def attempt(self) -> Received | None:
+        """What there is, or ``None`` if that is nothing and there is time left to wait."""
+        request = self._request
+        subscription = await self._broker.directory.get(request.subscription)
+        portions = await subscription.receive(
+            request.messages_max,
+            bytes_max=min(request.bytes_max, RECEIVE_BYTES_MAX),
+            consumer=request.consumer[:CONSUMER_MAX],
+            visibility_s=None if request.visibility_ms is None else request.visibility_ms / 1000,
+            partitions=request.partitions,
+        )
+        self._requeue = partial(subscription.requeue, portions)
+        guarantee = subscription.record.settings.guarantee
+        self.is_to_be_settled = guarantee is not Guarantee.AT_MOST_ONCE
+        if not portions and self._clock.monotonic() < self._deadline:
+            return None
+        buffers = [
+            buffer
+            for portion in portions
+            for entry in portion.entries
+            for buffer in entry.buffers()
+        ]
+        return protocol.Received(portions=[_info(subscription, one) for one in portions]), buffers
+
+    def requeue(self) -> None:
+        """Nobody is there to take what the last attempt got: others may have it at once."""
+        self._requeue()
+
+    async def wait(self) -> None:
+        request = self._request
+        subscription = await self._broker.directory.get(request.subscription)
+        left_s = max(0.0, self._deadline - self._clock.monotonic())
+        await subscription.wait(left_s, request.consumer[:CONSUMER_MAX], request.partitions)
+
+    async def finish(self) -> Received:
+        """The answer, however long that takes."""
+        while (received := await self.attempt()) is None:
+            await self.wait()
+        return received
+
+
+def _info(subscription: Subscription, portion: Portion) -> protocol.PortionInfo:
+    taken = portion.taken
+    return protocol.PortionInfo(
+        topic=portion.topic,
+        topic_number=portion.topic_number,
+        partition=portion.partition,
+        lease=subscription.token(portion),
+        deadline_us=taken.deadline,
+        offsets=taken.offsets.serialize(),
+        deliveries={
+            count: (offsets & taken.offsets).serialize()
+            for count, offsets in taken.deliveries.items()
+            if count > 1
+        },
+        size=portion.size,
+    )

@@ -1,0 +1,73 @@
+"""Settling messages whose partitions this node leads: ack, nack, extend and return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from pyroaring import BitMap64
+
+from quiver import protocol
+from quiver.broker.broker import Broker
+from quiver.broker.subscription.subscription import Settlement
+from quiver.errors import InvalidRequest
+
+SETTLEMENTS_MAX = 100_000
+
+Settling = protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
+Settle = Callable[[Broker, Any], Awaitable[protocol.Settled]]
+"""Settles messages whose partitions this node leads; returns when that is durable."""
+
+
+async def begin_ack(
+    broker: Broker, request: protocol.Ack
+) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
+    """Acknowledge messages; the reply, and what has to be stored before it is sent."""
+    subscription = await broker.directory.get(request.subscription)
+    stale, stored = subscription.ack(_settlements(request.settlements))
+    return _settled(stale), stored
+
+
+async def ack(broker: Broker, request: protocol.Ack) -> protocol.Settled:
+    settled, stored = await begin_ack(broker, request)
+    await asyncio.gather(*map(asyncio.shield, stored))  # others wait for it too
+    return settled
+
+
+async def nack(broker: Broker, request: protocol.Nack) -> protocol.Settled:
+    subscription = await broker.directory.get(request.subscription)
+    delay_s = None if request.delay_ms is None else request.delay_ms / 1000
+    settlements = _settlements(request.settlements)
+    return _settled(await subscription.nack(settlements, delay_s=delay_s, error=request.error))
+
+
+async def extend(broker: Broker, request: protocol.Extend) -> protocol.Settled:
+    subscription = await broker.directory.get(request.subscription)
+    settlements = _settlements(request.settlements)
+    visibility_s = request.visibility_ms / 1000
+    return _settled(await subscription.extend(settlements, visibility_s=visibility_s))
+
+
+async def return_unread(broker: Broker, request: protocol.Return) -> protocol.Settled:
+    subscription = await broker.directory.get(request.subscription)
+    return _settled(await subscription.return_unread(_settlements(request.settlements)))
+
+
+def _settlements(settlements: Sequence[protocol.Settlement]) -> list[Settlement]:
+    if len(settlements) > SETTLEMENTS_MAX:
+        raise InvalidRequest(f"at most {SETTLEMENTS_MAX:,} settlements go into one request")
+    return [Settlement(one.lease, _offsets(one.offsets)) for one in settlements]
+
+
+def _settled(stale: list[Settlement]) -> protocol.Settled:
+    return protocol.Settled(
+        stale=[protocol.Settlement(one.token, one.offsets.serialize()) for one in stale]
+    )
+
+
+def _offsets(data: bytes) -> BitMap64:
+    try:
+        return BitMap64.deserialize(data)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise InvalidRequest("the offsets are not a bitmap") from error
