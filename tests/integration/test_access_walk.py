@@ -88,7 +88,7 @@ class TestEveryCall:
     async def test_an_expired_token_is_as_good_as_none(self, edge: Edge, tmp_path: Path) -> None:
         async with guarded(tmp_path) as run:
             _, text = await tokens_of(run).create("a", ["admin:*"], expires_s=60)
-            clock = run.node._clock
+            clock = run.node.services.clock
             assert isinstance(clock, ManualClock)
             await clock.advance(60)
             assert set((await walk(run, edge, text)).values()) == {"unauthenticated"}
