@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from quiver.cluster.bounded import for_each
+from quiver.aio import cancel_and_wait, for_each, report_unexpected
 from quiver.cluster.control.controller import ControllerSettings
 from quiver.cluster.control.driver import ControllerDriver
 from quiver.cluster.control.failure_detector import FailureDetector
@@ -33,7 +33,6 @@ from quiver.cluster.replica.manager import LogsOf, ReplicaManager, ReplicaManage
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.network import Network
 from quiver.cluster.state import ClusterState
-from quiver.cluster.unexpected import tell_unexpected
 from quiver.cluster.view import ClusterView
 from quiver.errors import MetadataConflict
 from quiver.log.disk import Disk
@@ -132,7 +131,7 @@ class ClusterNode:
             try:
                 await work()
             except Exception as error:
-                tell_unexpected("a part of this node failed, and is begun again", error)
+                report_unexpected("a part of this node failed, and is begun again", error)
             await self._clock.sleep(_AGAIN_SECONDS)
 
     async def hand_over(self) -> None:
@@ -143,10 +142,7 @@ class ClusterNode:
         """Hand over what this node leads, and leave."""
         await self.hand_over()
         self._stopping = True
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_and_wait(*self._tasks)
         await self.failure_detector.close()
         await self.replica_manager.close()
         await self.membership.leave()

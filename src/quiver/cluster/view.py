@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from quiver.aio import Signal, report_unexpected
 from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.records import (
     CONTROLLER,
@@ -29,9 +30,7 @@ from quiver.cluster.records import (
     VersionedPartition,
     decode,
 )
-from quiver.cluster.signal import Signal
 from quiver.cluster.state import ClusterState
-from quiver.cluster.unexpected import tell_unexpected
 from quiver.errors import MetadataError, WatchCompacted
 from quiver.model.clock import Clock
 
@@ -74,7 +73,7 @@ class ClusterView:
                 logger.warning("the cluster's state cannot be followed", error=error.message)
                 await self._clock.sleep(_AGAIN_SECONDS)
             except Exception as error:
-                tell_unexpected("a change in the cluster could not be taken up", error)
+                report_unexpected("a change in the cluster could not be taken up", error)
                 await self._clock.sleep(_AGAIN_SECONDS)
                 await self._load_again()  # whoever missed it is told of everything
 

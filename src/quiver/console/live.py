@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from quiver.aio import SingleFlight
 from quiver.client import AsyncClient
 from quiver.console.figures import MetricsCollector
 from quiver.model.clock import Clock
@@ -48,15 +49,13 @@ class _View:
         self._clock = clock
         self._text: str | None = None
         self._fresh_until = 0.0
-        self._making: asyncio.Task[None] | None = None
+        self._making: SingleFlight[None, None] = SingleFlight()
 
     async def frame(self) -> str | None:
         if self._text is None or self._clock.monotonic() >= self._fresh_until:
-            if self._making is None or self._making.done():
-                self._making = asyncio.create_task(self._make())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_S):
-                    await asyncio.shield(self._making)
+                    await self._making.run(None, self._make)
         return self._text
 
     async def _make(self) -> None:
@@ -68,6 +67,4 @@ class _View:
             self._fresh_until = now + max(FRESH_S, (now - began) / TIME_SHARE_MAX)
 
     async def close(self) -> None:
-        if self._making is not None and not self._making.done():
-            self._making.cancel()
-            await asyncio.wait([self._making])
+        await self._making.cancel()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from quiver.aio import cancel_and_wait
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import require_safe
 from quiver.edge.auth.tls import ServerTls
@@ -46,10 +47,8 @@ class Forwarder:
 
     async def stop(self) -> None:
         """Drain: what is under way is seen to its end, within the bound. May be called twice."""
-        if self._tls_watch is not None:
-            self._tls_watch.cancel()
-            await asyncio.wait([self._tls_watch])
-            self._tls_watch = None
+        await cancel_and_wait(self._tls_watch)
+        self._tls_watch = None
         server, self._server = self._server, None
         if server is not None:
             await server.drain(self.config.limits.drain_timeout_s)

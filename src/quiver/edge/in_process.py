@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import count
 from weakref import WeakSet
 
+from quiver.aio import failed_future
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
@@ -59,11 +60,10 @@ class InProcessChannel:
         body: Sequence[Bytes] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> asyncio.Future[Answer]:
+        if not self.is_open:
+            return failed_future(ConnectionLost("the node in this process is closed"))
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        if not self.is_open:
-            answer.set_exception(ConnectionLost("the node in this process is closed"))
-            return answer
         request.id = next(self._ids)
         self._waiting[request.id] = answer
         timer = loop.call_later(timeout_s, self._expire, request.id)
@@ -153,9 +153,7 @@ class PassingOn:
         try:
             self._caller.admit(request, CALLS[type(request)], sum(map(len, body)))
         except QuiverError as error:
-            refused: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused
+            return failed_future(error)
         return self._channel.start(request, body, timeout_s)
 
     async def call(

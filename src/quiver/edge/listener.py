@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from quiver.aio import TaskSet
+
 _BACKLOG = 2048
 _HANDSHAKES_MIN = 16
 """So many are made even if there is no room: those who come are told so in words."""
@@ -65,7 +67,7 @@ class TlsListener:
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._room = room
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes = TaskSet()
         for one in sockets:
             one.setblocking(False)
         self._accepting = [asyncio.create_task(self._accept(one)) for one in sockets]
@@ -85,9 +87,7 @@ class TlsListener:
         if len(self._handshakes) >= max(_HANDSHAKES_MIN, self._room()):
             connection.close()
             return
-        task = asyncio.create_task(self._shake_hands(connection))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._handshakes.start(self._shake_hands(connection))
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         """From here on the connection is the protocol's, unless the handshake fails."""

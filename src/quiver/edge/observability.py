@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
+from quiver.aio import SingleFlight
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
 from quiver.broker.alerts.service import AlertService, Tell
@@ -61,7 +62,7 @@ class Observability:
         self._is_evaluating = config.alerts.enabled
         self._text = b""
         self._fresh_until = 0.0
-        self._writing: asyncio.Task[bytes] | None = None
+        self._writing: SingleFlight[None, bytes] = SingleFlight()
 
     def start(self) -> None:
         if self._is_evaluating:
@@ -76,16 +77,7 @@ class Observability:
         """All figures, as Prometheus reads them; not older than a second or two."""
         if self._text and self._clock.monotonic() < self._fresh_until:
             return self._text
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-            self._writing.add_done_callback(self._written)
-        return await asyncio.shield(self._writing)
-
-    def _written(self, task: asyncio.Task[bytes]) -> None:
-        self._writing = None
-        if not task.cancelled() and task.exception() is None:
-            self._text = task.result()
-            self._fresh_until = self._clock.monotonic() + FRESH_S
+        return await self._writing.run(None, self._write)
 
     async def _write(self) -> bytes:
         pieces = []
@@ -98,7 +90,9 @@ class Observability:
         ):
             pieces.append(piece)
             await asyncio.sleep(0)  # others have their turn
-        return b"".join(pieces)
+        self._text = b"".join(pieces)
+        self._fresh_until = self._clock.monotonic() + FRESH_S
+        return self._text
 
     async def _sample(self) -> NodeSample:
         metrics = self._metrics

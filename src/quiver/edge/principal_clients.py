@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from structlog.contextvars import bind_contextvars
 
+from quiver.aio import cancel_and_wait
 from quiver.client import AsyncClient, Tls
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.auth.principal import Principal
@@ -107,9 +108,7 @@ class NodeClients:
 
     async def close(self) -> None:
         """Flush and close every client that was given out."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait([self._sweeper])
+        await cancel_and_wait(self._sweeper)
         while self._held:
             _, held = self._held.popitem()
             await held.client.close()

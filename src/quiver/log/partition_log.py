@@ -9,11 +9,11 @@ waiting appends are bounded by ``queued_bytes``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from quiver.aio import Signal, retrieve_exception
 from quiver.errors import LogClosed, LogError, LogFailed
 from quiver.log.commit import Commit
 from quiver.log.disk import Disk
@@ -51,9 +51,9 @@ class PartitionLog:
         self._disk_turn = asyncio.Lock()
         self._committer: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
-        self._room = _Signal()
+        self._room = Signal(clock)
         self._room_turn = asyncio.Lock()
-        self._growth = _Signal()
+        self._growth = Signal(clock)
         self._cutting = False
         self._closing = False
         self._recent = RecentReads()
@@ -194,7 +194,7 @@ class PartitionLog:
                 return await work()
 
         task = asyncio.create_task(turn())
-        task.add_done_callback(_note)
+        task.add_done_callback(retrieve_exception)
         return await asyncio.shield(task)
 
     async def _commit(self, sync: bool | None = None) -> None:
@@ -365,44 +365,3 @@ class PartitionLog:
             pass  # those who wait have been told
         finally:
             await self._run_blocking(self._log.close)
-
-
-def _note(work: asyncio.Task[Any]) -> None:
-    """How it ended is told to whoever waits, and to nobody if they were cancelled."""
-    if not work.cancelled():
-        work.exception()
-
-
-class _Signal:
-    """Wakes everyone who waits, each time it is given."""
-
-    def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    async def wait_or(self, other: asyncio.Future[None]) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-
-        def wake(_: asyncio.Future[None]) -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        other.add_done_callback(wake)
-        try:
-            await waiter
-        finally:
-            other.remove_done_callback(wake)
-            if other.done() or waiter.cancelled():
-                with contextlib.suppress(ValueError):
-                    self._waiters.remove(waiter)

@@ -5,9 +5,9 @@ Leases end when ``sweep`` is called: whoever has the clock calls it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+from quiver.aio import Signal
 from quiver.cluster.metadata.store import (
     Delete,
     Entry,
@@ -38,7 +38,7 @@ class MemoryStore(MetadataStore):
         self._history: list[WatchBatch] = []
         self._leases: dict[LeaseId, tuple[int, float]] = {}
         self._granted = 0
-        self._changed = asyncio.Event()
+        self._changed = Signal(clock)
         self._closed = False
 
     async def get(self, key: str) -> Entry | None:
@@ -95,7 +95,7 @@ class MemoryStore(MetadataStore):
 
     async def close(self) -> None:
         self._closed = True
-        self._wake()
+        self._changed.wake()
 
     async def sweep(self) -> None:
         """End the leases that are due."""
@@ -154,12 +154,8 @@ class MemoryStore(MetadataStore):
             if surplus > 0:
                 self._compacted = self._history[surplus - 1].revision
                 del self._history[:surplus]
-            self._wake()
+            self._changed.wake()
         return self._revision
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
     def _live(self, lease_id: LeaseId) -> int:
         ttl_seconds, deadline = self._leases.get(lease_id, (0, 0.0))

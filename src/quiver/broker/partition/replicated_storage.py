@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
+from quiver.aio import Signal
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.state_log import STATE_SETTINGS
 from quiver.broker.partition.partition import Partition
@@ -28,7 +29,6 @@ from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.signal import Signal
 from quiver.log.log import Log
 from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings

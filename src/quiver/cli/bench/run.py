@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
+from quiver.aio import cancel_and_wait
 from quiver.cli.bench.result import BenchResult, quantiles_ms
 from quiver.cli.support.output import progress
 from quiver.cli.support.session import connected_async
@@ -163,8 +164,7 @@ async def bench_latency(
                 f"the reader received nothing within {options.seconds:g} s; give more --seconds"
             ) from None
     finally:
-        following.cancel()
-        await asyncio.wait([following])
+        await cancel_and_wait(following)
     return _result("latency", topic, options, len(latencies_s), started, latencies_s)
 
 

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
+from quiver.aio import first_of
 from quiver.cli.cluster.child import Child, shown_end
 from quiver.cli.cluster.layout import Layout
 from quiver.cli.cluster.programs import (
@@ -154,12 +155,8 @@ class LocalCluster:
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> bool:
         """Whether the work was finished before somebody asked to stop."""
-        task, asked = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([task, asked], return_when=asyncio.FIRST_COMPLETED)
-        finished = task.done()
-        for one in (task, asked):
-            one.cancel()
-        await asyncio.wait([task, asked])
+        task = asyncio.create_task(work)
+        finished = await first_of(task, self._stopping.wait()) is task
         if finished:
             task.result()
         return finished

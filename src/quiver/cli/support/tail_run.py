@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
+from quiver.aio import cancel_and_wait
 from quiver.cli.support.message_text import json_line, text_line
 from quiver.cli.support.session import connected_async
 from quiver.model.message import Message
@@ -122,6 +123,4 @@ async def _follow(client: AsyncClient, topic: str, starts: list[Start], printer:
                 return
         raise message
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)

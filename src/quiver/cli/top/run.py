@@ -15,6 +15,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
+from quiver.aio import cancel_and_wait
 from quiver.cli.support.output import print_json
 from quiver.cli.support.session import connected_async
 from quiver.cli.top.keys import keyboard, pressed
@@ -138,7 +139,6 @@ async def _live(sampling: Sampling, view: View) -> None:
             if keys is not None:
                 loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
-            sampler.cancel()
-            await asyncio.wait([sampler])
+            await cancel_and_wait(sampler)
     if not sampler.cancelled():
         sampler.result()  # why it ended by itself

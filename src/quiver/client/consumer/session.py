@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from quiver.aio import cancel_and_wait
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
@@ -105,10 +106,7 @@ class ConsumerSession:
                     self._in_hand.pop((message.lease, message.offset), None)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_and_wait(*self._tasks)
         unseen, self._received = self._received[self._given :], []
         with contextlib.suppress(QuiverError):
             if self._in_group:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from quiver.aio import finish
 from quiver.client.api.settings import duration_s
 from quiver.client.idempotent.store import HandledStore, HandledTransaction, SqliteStore
 from quiver.errors import InvalidRequest
@@ -238,9 +239,8 @@ async def _in_thread(call: Callable[[], Any], abandon: Callable[[Any], None] | N
     """
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
-        return await asyncio.shield(running)
+        return await finish(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
         if not running.cancelled() and running.exception() is None and abandon is not None:
             abandon(running.result())
         raise

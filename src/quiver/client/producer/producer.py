@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 import pyarrow as pa
 
+from quiver.aio import SingleFlight
 from quiver.client.producer.accumulator import BatchLimits
 from quiver.client.producer.buffer_budget import BufferFull
 from quiver.client.producer.delivery import Delivery
@@ -69,7 +70,7 @@ class AsyncProducer:
         self._on_close = on_close
         self._sender: Sender | None = None
         self._validator: MessageValidator | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: SingleFlight[None, None] = SingleFlight()
         self._closed = False
 
     async def open(self) -> Self:
@@ -78,16 +79,8 @@ class AsyncProducer:
             raise InvalidRequest("the producer is closed")
         if self._sender is None:
             # One task for all who wait, so that they go on together and share a batch.
-            if self._opening is None:
-                self._opening = asyncio.create_task(self._open())
-                self._opening.add_done_callback(self._opened)
-            await asyncio.shield(self._opening)
+            await self._opening.run(None, self._open)
         return self
-
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not task.cancelled():
-            task.exception()
 
     async def _open(self) -> None:
         settings = self.settings
@@ -168,9 +161,7 @@ class AsyncProducer:
         was_closed, self._closed = self._closed, True
         if was_closed:
             return
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        await self._opening.cancel()
         try:
             await self.flush(self.settings.delivery_timeout_s + _CLOSE_TIMEOUT_EXTRA_S)
         finally:

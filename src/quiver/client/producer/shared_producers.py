@@ -6,12 +6,12 @@ publish looks the topic up again.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from types import TracebackType
 
+from quiver.aio import TaskSet
 from quiver.client.producer.producer import AsyncProducer
 from quiver.errors import PartitionNotFound, QuiverError, TopicNotFound
 
@@ -54,7 +54,7 @@ class SharedProducers:
     def __init__(self, make: Callable[[str, str | None], AsyncProducer]) -> None:
         self._make = make
         self._kept: OrderedDict[_Key, _Shared] = OrderedDict()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
 
     def producer(self, topic: str, acks: str | None) -> _Use:
         """The producer of a topic, for as long as the ``with`` block."""
@@ -82,14 +82,11 @@ class SharedProducers:
                 self._close(self._kept.pop(key).producer)
 
     def _close(self, producer: AsyncProducer) -> None:
-        task = asyncio.create_task(_close_quietly(producer))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(_close_quietly(producer))
 
     async def close(self) -> None:
         """Wait for those that are being let go; the others are closed with the client."""
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.wait()
 
 
 async def _close_quietly(producer: AsyncProducer) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.aio import TaskSet, retrieve_exception
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import OffsetOutOfRange, QuiverError, TopicNotFound
@@ -94,14 +95,12 @@ class ReadAhead:
         self._layout = info.layout if grows else None
         """The newest that is known, if new partitions are read."""
         self._progress = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         for partition, span in spans.items():
             self._begin(self._read(partition, span))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.start(work).add_done_callback(self._done)
 
     async def next_chunk(self) -> Chunk | None:
         """The next of any partition; ``None`` when every partition is read to its end."""
@@ -119,8 +118,7 @@ class ReadAhead:
     async def close(self) -> None:
         self._cancel()
         self._ready.clear()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
 
     def abandon(self) -> None:
         """Stop without waiting; from any thread."""
@@ -242,8 +240,7 @@ class ReadAhead:
     # ------------------------------------------------------------------ endings
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
+        error = retrieve_exception(task)
         if error is not None and self._error is None:
             self._error = (
                 error

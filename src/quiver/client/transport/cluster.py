@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
+from quiver.aio import SingleFlight
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.pool import SOON_S, Pool
@@ -97,7 +98,7 @@ class Cluster:
         self._backoff = backoff
         self._chance = chance or random.Random()
         self._layouts: dict[str, TopicLayout] = {}
-        self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
+        self._describing: SingleFlight[str, TopicLayout] = SingleFlight()
 
     async def call(
         self,
@@ -166,12 +167,7 @@ class Cluster:
 
     async def refresh(self, topic: str, timeout_s: float | None = None) -> TopicLayout:
         """Describe the topic anew; those who ask at the same time share one answer."""
-        task = self._describing.get(topic)
-        if task is None:
-            task = asyncio.create_task(self._describe(topic, timeout_s))
-            self._describing[topic] = task
-            task.add_done_callback(lambda done: self._described(topic, done))
-        return await asyncio.shield(task)
+        return await self._describing.run(topic, lambda: self._describe(topic, timeout_s))
 
     def forget(self, topic: str) -> None:
         """The topic may have changed: describe it when it is next needed."""
@@ -204,15 +200,6 @@ class Cluster:
         self.keep(expect(Topic, reply).topic, asked)
         return self._layouts[topic]
 
-    def _described(self, topic: str, task: asyncio.Task[TopicLayout]) -> None:
-        del self._describing[topic]
-        if not task.cancelled():
-            task.exception()
-
     async def close(self) -> None:
-        tasks = list(self._describing.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._describing.cancel()
         await self.pool.close()

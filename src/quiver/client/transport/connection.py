@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+from quiver.aio import retrieve_exception
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer
 from quiver.errors import (
     ConnectionLost,
@@ -293,8 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             ended.add_done_callback(partial(self._was_abandoned, request.id))
 
     def _was_abandoned(self, request_id: int, ended: asyncio.Future[Answer]) -> None:
-        if not ended.cancelled():
-            ended.exception()
+        retrieve_exception(ended)
         self._abandoned.pop(request_id, None)
 
     def _return_unread(self, reply: AnyReply) -> None:
@@ -303,7 +303,8 @@ class Connection(asyncio.BufferedProtocol):
         if subscription is not None and isinstance(reply, Received) and reply.portions:
             taken = [Settlement(portion.lease, portion.offsets) for portion in reply.portions]
             back = Return(subscription=subscription, settlements=taken)
-            self.start(back).add_done_callback(_forget)
+            # If it fails, the leases end by themselves.
+            self.start(back).add_done_callback(retrieve_exception)
 
     # ------------------------------------------------------------------ endings
 
@@ -363,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         elif len(self._sent) < self._requests_max and not self._waiting:
             self._asked_at = now
             self._listen_again(_SILENT_S)
-            self.start(Ping(), timeout_s=2 * _SILENT_S).add_done_callback(_forget)
+            self.start(Ping(), timeout_s=2 * _SILENT_S).add_done_callback(retrieve_exception)
         else:
             self._listen_again(_QUIET_S)
 
@@ -387,12 +388,6 @@ class Connection(asyncio.BufferedProtocol):
             if not call.future.done():
                 call.future.set_exception(error)
         self._wake_drains()
-
-
-def _forget(answer: asyncio.Future[Answer]) -> None:
-    """If it failed, the leases end by themselves."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from quiver.aio import SingleFlight
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Channel, Dialer
 from quiver.errors import AccessRefused, ConnectionLost, QuiverError
@@ -26,7 +27,6 @@ class _Node:
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
-        self.dialing: asyncio.Task[Channel] | None = None
         self.failures = 0
         self.not_before = 0.0
 
@@ -50,6 +50,7 @@ class Pool:
         self._backoff = backoff
         self._chance = chance or random.Random()
         self._nodes: dict[str, _Node] = {}
+        self._dialing: SingleFlight[str, Channel] = SingleFlight()
         self._closed = False
         self._doubts: dict[str, float] = {}
         self.has_connected = False
@@ -70,11 +71,7 @@ class Pool:
         if known is not None:
             return known
         node = self._nodes.setdefault(address, _Node())
-        if node.dialing is None:
-            node.dialing = asyncio.create_task(self._dial(address, node))
-            node.dialing.add_done_callback(_consume)
-        # One who stops waiting must not stop the others.
-        return await asyncio.shield(node.dialing)
+        return await self._dialing.run(address, lambda: self._dial(address, node))
 
     def any_open(self) -> tuple[str, Channel] | None:
         """A channel that is open already to one of the nodes to begin with, and its address."""
@@ -126,11 +123,7 @@ class Pool:
     async def close(self) -> None:
         self._closed = True
         nodes, self._nodes = list(self._nodes.values()), {}
-        dialing = [node.dialing for node in nodes if node.dialing is not None]
-        for task in dialing:
-            task.cancel()
-        if dialing:
-            await asyncio.wait(dialing)
+        await self._dialing.cancel()
         for node in nodes:
             if node.channel is not None:
                 await node.channel.close()
@@ -153,11 +146,3 @@ class Pool:
             node.channel = channel
             self.has_connected = True
             return channel
-        finally:
-            node.dialing = None
-
-
-def _consume(task: asyncio.Task[Channel]) -> None:
-    """An error nobody waits for any more has been counted already."""
-    if not task.cancelled():
-        task.exception()

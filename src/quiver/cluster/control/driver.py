@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import structlog
 
-from quiver.cluster.bounded import for_each
+from quiver.aio import Signal, for_each
 from quiver.cluster.control.controller import Change, Controller, ControllerSettings
 from quiver.cluster.control.operations import is_drained
 from quiver.cluster.metadata.store import Expect, LeaseId, MetadataStore, Put
@@ -25,7 +25,6 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
-from quiver.cluster.signal import Signal
 from quiver.cluster.state import ClusterState
 from quiver.errors import MetadataConflict, MetadataError
 from quiver.model.clock import Clock

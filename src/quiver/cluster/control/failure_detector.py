@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import structlog
 
-from quiver.cluster.bounded import for_each
+from quiver.aio import cancel_and_wait, for_each
 from quiver.cluster.election import elected
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
@@ -81,11 +81,7 @@ class FailureDetector:
             self._probes[node] = asyncio.create_task(self._probe(node))
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values(), *self._probes.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*self._tasks.values(), *self._probes.values())
 
     # ------------------------------------------------------------------ acting
 

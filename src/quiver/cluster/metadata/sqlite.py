@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from quiver.aio import Signal
 from quiver.cluster.metadata.sqlite_database import Database
 from quiver.cluster.metadata.store import (
     Delete,
@@ -53,7 +54,7 @@ class SqliteStore(MetadataStore):
         self._thread = thread
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
+        self._changed = Signal(clock)
         self._leases: dict[LeaseId, _Held] = {}
         self._granted = 0
         self._closed = False
@@ -139,7 +140,7 @@ class SqliteStore(MetadataStore):
             if held.expiry is not None:
                 held.expiry.cancel()
         self._leases.clear()
-        self._wake()
+        self._changed.wake()
         try:
             await self._loop.run_in_executor(self._thread, self._database.close)
         finally:
@@ -148,14 +149,17 @@ class SqliteStore(MetadataStore):
     async def _watch(self, prefix: str, position: int) -> AsyncGenerator[WatchBatch, None]:
         while not self._closed:
             # Taken before the read, so that a commit right after the read is not slept through.
-            changed = self._changed
-            read = await self._call(partial(self._database.changes_after, position, prefix))
-            assert read.position >= position
-            position = read.position
-            for batch in read.batches:
-                yield batch
-            if not read.more:
-                await changed.wait()
+            changed = self._changed.next_wake()
+            try:
+                read = await self._call(partial(self._database.changes_after, position, prefix))
+                assert read.position >= position
+                position = read.position
+                for batch in read.batches:
+                    yield batch
+                if not read.more:
+                    await changed
+            finally:
+                self._changed.forget(changed)
 
     async def _call(self, work: Callable[[], Result]) -> Result:
         self._check_open()
@@ -166,14 +170,10 @@ class SqliteStore(MetadataStore):
 
         def work_and_wake() -> int:
             revision = work()
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(self._changed.wake)
             return revision
 
         return work_and_wake
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -6,12 +6,11 @@ the log at rest.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import structlog
 
+from quiver.aio import finish
 from quiver.cluster.records import NodeId
 from quiver.cluster.replica.follower import (
     Append,
@@ -78,7 +77,7 @@ class FollowerDriver:
         while True:
             step = await self._ask()
             if isinstance(step, Append | Cut | Drop):
-                await _to_the_end(self._change(step))
+                await finish(self._change(step))
             elif isinstance(step, BeginAnew):
                 raise MustBeginAnew(self._index, step.offset)
             elif not isinstance(step, Ask):
@@ -135,19 +134,3 @@ class FollowerDriver:
             await held.truncate(step.offset)
             own.watermark = held.watermark
         own.end = held.log.next_offset
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish the work even if cancelled meanwhile; the cancellation counts afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # whoever comes next will meet it in the log
-        raise cancelled
-    task.result()

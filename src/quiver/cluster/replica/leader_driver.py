@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
     NodeId,
@@ -29,7 +30,6 @@ from quiver.cluster.replica.messages import Entries, Fetch, FetchReply, NotLeadi
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.cluster.signal import Signal
 from quiver.errors import (
     LeaderChanged,
     LogFailed,
@@ -317,7 +317,7 @@ class LeaderDriver:
                 _, committed = waiting.popleft()
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
-                    committed.exception()  # nobody need wait for it
+                    retrieve_exception(committed)  # nobody need wait for it
         self._moved.wake()
         for wake in self.on_end:
             wake()

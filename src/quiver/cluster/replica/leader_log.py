@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
+from quiver.aio import Signal, forward_outcome, retrieve_exception
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.signal import Signal
 from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -122,11 +121,11 @@ class LeaderLog:
         in_sync_min = len(record.replicas) if acks is Acks.ALL else 0
         entry, stored, committed = self._leading.publish(batch, self._index, in_sync_min)
         if acks in (Acks.NONE, Acks.LEADER):
-            committed.add_done_callback(_consume)
+            committed.add_done_callback(retrieve_exception)
             return entry, stored
         acknowledged: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
-        committed.add_done_callback(partial(_acknowledge, acknowledged, entry))
-        stored.add_done_callback(_consume)
+        committed.add_done_callback(partial(forward_outcome, acknowledged, entry))
+        stored.add_done_callback(retrieve_exception)
         return entry, acknowledged
 
     # ------------------------------------------------------------------ reading
@@ -185,25 +184,6 @@ class LeaderLog:
         self._log.on_sync = _no_sync
         self.on_growth = _nothing
         self._growth.wake()
-
-
-def _acknowledge(
-    acknowledged: asyncio.Future[StoredBatch], entry: StoredBatch, committed: asyncio.Future[None]
-) -> None:
-    if acknowledged.done():
-        return
-    if committed.cancelled():
-        acknowledged.cancel()
-    elif error := committed.exception():
-        acknowledged.set_exception(error)
-    else:
-        acknowledged.set_result(entry)
-
-
-def _consume(done: asyncio.Future[Any]) -> None:
-    """Nobody waits for this one."""
-    if not done.cancelled():
-        done.exception()
 
 
 def _nothing() -> None: ...

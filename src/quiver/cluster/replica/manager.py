@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from quiver.cluster.bounded import AT_ONCE, for_each
+from quiver.aio import AT_ONCE, cancel_and_wait, for_each, report_unexpected
 from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
 from quiver.cluster.records import (
     NOBODY,
@@ -32,7 +32,6 @@ from quiver.cluster.replica.replica import Replica
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
-from quiver.cluster.unexpected import tell_unexpected
 from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
 from quiver.log.disk import Disk
 from quiver.log.partition_log import RunBlocking
@@ -188,11 +187,7 @@ class ReplicaManager:
 
     async def close(self) -> None:
         self._closing = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*self._tasks.values())
         await for_each(list(self._found), self._close_found)
 
     # ------------------------------------------------------------------ one replica
@@ -219,7 +214,7 @@ class ReplicaManager:
             except (LogError, OSError, MetadataError) as error:
                 logger.warning("a replica failed", partition=partition, error=str(error))
             except Exception as error:  # whatever it is, others count on this replica
-                tell_unexpected(f"a replica of {partition} failed unexpectedly", error)
+                report_unexpected(f"a replica of {partition} failed unexpectedly", error)
             first_offsets = {}
             await self._clock.sleep(_AGAIN_SECONDS)
         del self._tasks[partition]
@@ -348,7 +343,6 @@ async def _until_damaged(replica: Replica) -> None:
         if replica.damage.done():
             replica.damage.result()
     finally:
-        running.cancel()
-        await asyncio.wait([running])
+        await cancel_and_wait(running)
         replica.damage.cancel()
     running.result()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.election import resigned
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
@@ -33,7 +34,6 @@ from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.cluster.signal import Signal
 from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
 from quiver.model.batch import StoredBatch
@@ -313,6 +313,5 @@ async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
     while waiting:
         await asyncio.wait(waiting)
         for task in waiting:
-            if not task.cancelled():
-                task.exception()
+            retrieve_exception(task)
         waiting = [task for task in waiting if not task.done()]

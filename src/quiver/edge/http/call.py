@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive, Scope
 
+from quiver.aio import first_of
 from quiver.client import AsyncClient
 from quiver.edge.http.clients import Credentials
 from quiver.edge.http.compression import unpacked
@@ -190,14 +191,7 @@ class Call:
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something that takes time. It ends with the connection, or when the node stops."""
         task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._disconnected())
-        stopping = asyncio.ensure_future(self.edge.draining.wait())
-        try:
-            await asyncio.wait([task, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for other in (gone, stopping, task):
-                other.cancel()
-        await asyncio.wait([task])
+        await first_of(task, self._disconnected(), self.edge.draining.wait())
         if not task.cancelled():
             return task.result()
         raise ShuttingDown if self.edge.draining.is_set() and not self.is_gone else ClientGone

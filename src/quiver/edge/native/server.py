@@ -15,6 +15,7 @@ from typing import cast
 import structlog
 
 from quiver import protocol
+from quiver.aio import cancel_and_wait
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.calls.connection import require_version
@@ -95,9 +96,7 @@ class NativeServer:
         for connection in list(self._connections):
             connection.abort()
         await self._wait_until(lambda: not self._connections, _GOODBYE_S)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait([self._sweeper])
+        await cancel_and_wait(self._sweeper)
 
     async def _wait_until(self, reached: Callable[[], bool], timeout_s: float) -> None:
         timer = asyncio.create_task(self._services.clock.sleep(timeout_s))

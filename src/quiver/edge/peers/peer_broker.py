@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from quiver.aio import TaskSet
 from quiver.broker.partition.producer_ids import ProducerIdentity
 from quiver.client.transport.cluster import expect
 from quiver.edge.peers.messages import (
@@ -48,7 +49,7 @@ class PeerBroker:
         self._peers = peers
         self._clock = clock
         self._leader_of = leader_of
-        self._releasing: set[asyncio.Task[object]] = set()
+        self._releasing = TaskSet()
 
     async def store(self, topic: str, index: int, batch: UnstoredBatch) -> None:
         question = StoreBatch(topic=topic, partition=index)
@@ -116,9 +117,7 @@ class PeerBroker:
                 await channel.call(Leave(subscription=subscription, consumer=consumer))
 
         for address in addresses:
-            task: asyncio.Task[object] = asyncio.create_task(leave(address))
-            self._releasing.add(task)
-            task.add_done_callback(self._releasing.discard)
+            self._releasing.start(leave(address))
 
     async def spread(self, revision: int) -> None:
         await self._everybody(

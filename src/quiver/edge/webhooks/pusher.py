@@ -12,6 +12,7 @@ import contextlib
 import aiohttp
 import structlog
 
+from quiver.aio import TaskSet
 from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.edge.http.edge import encode
@@ -50,7 +51,7 @@ class Pusher:
         self._web = web
         self._clock = clock
         self._pace = Pace(push.concurrency, push.timeout_s / 2)
-        self._posts: set[asyncio.Task[None]] = set()
+        self._posts = TaskSet()
 
     async def run(self) -> None:
         try:
@@ -72,14 +73,9 @@ class Pusher:
                     await self._clock.sleep(_ERROR_PAUSE_S)
                     continue
                 if messages:
-                    post = asyncio.create_task(self._post(messages))
-                    self._posts.add(post)
-                    post.add_done_callback(self._posts.discard)
+                    self._posts.start(self._post(messages))
         finally:
-            for post in self._posts:
-                post.cancel()
-            if self._posts:
-                await asyncio.wait(self._posts)
+            await self._posts.cancel()
 
     async def _room(self) -> None:
         """Wait until one more request may be begun."""
@@ -88,7 +84,7 @@ class Pusher:
             if pause_s is not None:
                 await self._clock.sleep(pause_s)
             else:
-                await asyncio.wait(self._posts, return_when=asyncio.FIRST_COMPLETED)
+                await self._posts.wait_for_one()
 
     async def _post(self, messages: list[ReceivedMessage]) -> None:
         began = self._clock.monotonic()

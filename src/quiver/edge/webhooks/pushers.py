@@ -10,6 +10,7 @@ from collections.abc import Callable
 import aiohttp
 import structlog
 
+from quiver.aio import cancel_and_wait
 from quiver.client import AsyncClient
 from quiver.config import Web
 from quiver.edge.webhooks.guarded import guarded_session
@@ -49,10 +50,8 @@ class Pushers:
 
     async def stop(self) -> None:
         """End every push; what was not acknowledged goes back."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        await cancel_and_wait(self._task)
+        self._task = None
         await self._client.close()
 
     async def _run(self) -> None:
@@ -107,8 +106,4 @@ class Pushers:
         raise InvalidSetting(f"there is no secret {name!r} in the folder web.webhook_secrets")
 
     async def _end(self, names: list[str]) -> None:
-        tasks = [self._running.pop(name)[1] for name in names]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*[self._running.pop(name)[1] for name in names])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from quiver.aio import cancel_and_wait
 from quiver.client import AsyncClient
 from quiver.errors import ProtocolError, QuiverError, SequenceGap
 from quiver.protocol import Copy
@@ -38,10 +39,7 @@ async def publish_staged(client: AsyncClient, staging: str, decision: Decision) 
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)
 
 
 def pieces_of(decision: Decision) -> dict[tuple[str, int], list[Piece]]:

@@ -13,6 +13,7 @@ from collections import deque
 
 import msgspec
 
+from quiver.aio import failed_future, retrieve_exception
 from quiver.client import AsyncClient
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer
@@ -97,7 +98,7 @@ class Transfer:
 
     def _abandon(self) -> None:
         for sent in self._sent:
-            sent.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            sent.answer.add_done_callback(retrieve_exception)
         self._sent.clear()
 
     async def _settle_first(self) -> None:
@@ -122,7 +123,7 @@ class Transfer:
         await asyncio.wait([sent.answer for sent in self._sent])
         self._cluster.forget(self._topic)
         for sent in self._sent:
-            sent.answer.cancelled() or sent.answer.exception()  # looked at: it goes again
+            retrieve_exception(sent.answer)  # it goes again
             sent.answer = await self._start(sent.batch)
 
     async def _start(self, batch: UnstoredBatch) -> asyncio.Future[Answer]:
@@ -133,6 +134,4 @@ class Transfer:
             await channel.drain()
             return channel.start(request, (batch.head, batch.body))
         except QuiverError as error:
-            failed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            failed.set_exception(error)
-            return failed
+            return failed_future(error)

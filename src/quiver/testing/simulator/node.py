@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
+from quiver.aio import retrieve_exception
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
@@ -290,7 +291,7 @@ class SimulatedNode:
         """Write to the log of states what was published, and drop what is old of it."""
         noted = front.leading.publish(batch, STATE)
         for future in (noted.stored, noted.committed):
-            future.add_done_callback(_ignore)
+            future.add_done_callback(retrieve_exception)
         if noted.entry.base_offset % _NOTES_BETWEEN_RETENTIONS == 0:
             self._loop.create_task(self._retain(front))
 
@@ -313,11 +314,6 @@ class SimulatedNode:
                 for place, value in enumerate(values_in(entry.body))
             ),
         )
-
-
-def _ignore(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 def _sealed(request: Publish) -> UnstoredBatch:

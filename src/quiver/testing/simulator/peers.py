@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from quiver import protocol
+from quiver.aio import retrieve_exception
 from quiver.cluster.records import NodeId, NodeRecord
 from quiver.edge.peers.messages import PeerReply, Question, decode_answer, encode
 from quiver.model.batch import Bytes
@@ -84,7 +85,7 @@ async def asked(
             request = protocol.Return(subscription=ask.request.subscription, settlements=taken)
             again = Ask(request, is_peer=ask.is_peer)
             returning = asyncio.ensure_future(network.call(source, target, again, timeout_s))
-            returning.add_done_callback(_ignore)
+            returning.add_done_callback(retrieve_exception)
 
     try:
         answer: Answer = await asyncio.shield(call)
@@ -92,8 +93,3 @@ async def asked(
     except asyncio.CancelledError:
         call.add_done_callback(finish)
         raise
-
-
-def _ignore(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from quiver.cluster.bounded import for_each
 from quiver.cluster.control.failure_detector import FailureDetector
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.records import (
@@ -26,7 +25,7 @@ from quiver.cluster.records import (
 from quiver.cluster.replica.messages import NotLeading
 from quiver.cluster.replica.network import Network
 from quiver.cluster.view import ClusterView, changed
-from quiver.errors import MetadataUnavailable, NodeGone, RequestTimeout
+from quiver.errors import NodeGone, RequestTimeout
 from quiver.model.ids import LeaderEpoch
 from quiver.testing.clock import ManualClock
 from quiver.testing.memory_store import MemoryStore
@@ -208,38 +207,6 @@ def test_a_broken_connection_is_looked_after(answer: Any, gone: bool) -> None:
         await world.failure_detector.close()
 
     asyncio.run(look())
-
-
-@async_test
-async def test_many_are_worked_on_a_few_at_a_time() -> None:
-    under_way, most, done = 0, 0, []
-
-    async def work(item: int) -> None:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0)
-        under_way -= 1
-        done.append(item)
-
-    await for_each(range(20), work, at_once=3)
-    assert (most, sorted(done)) == (3, list(range(20)))
-    await for_each([], work)
-
-
-@async_test
-async def test_the_first_error_ends_what_is_under_way() -> None:
-    done: list[int] = []
-
-    async def work(item: int) -> None:
-        await asyncio.sleep(0)
-        if item == 4:
-            raise MetadataUnavailable
-        done.append(item)
-
-    with pytest.raises(MetadataUnavailable):
-        await for_each(range(100), work, at_once=2)
-    assert len(done) < 10
 
 
 @async_test

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from quiver.aio import cancel_and_wait, retrieve_exception
 from quiver.cluster.metadata.etcd.gateway import (
     EtcdSettings,
     Gateway,
@@ -233,10 +234,8 @@ class EtcdStore(MetadataStore):
             return reading.result()
         finally:
             if not reading.done():
-                reading.cancel()
-                await asyncio.wait([reading])
-            if not reading.cancelled():
-                reading.exception()  # seen, whatever it was
+                await cancel_and_wait(reading)
+            retrieve_exception(reading)  # whatever it was
 
     async def _unless_closed(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

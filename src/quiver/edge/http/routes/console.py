@@ -6,14 +6,13 @@ subprotocol, and never in a URL.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Coroutine
 from typing import Any
 
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from quiver.aio import first_of
 from quiver.client import AsyncClient
 from quiver.console.live import LiveMetrics
 from quiver.console.pages import POLICY, Pages
@@ -105,19 +104,10 @@ class LiveEndpoint:
 
     async def _show(self, client: AsyncClient, receive: Receive, send: Send) -> tuple[int, str]:
         """Run until the viewer leaves or the node stops; returns the close code, 0 if the socket is gone."""
-        parts: list[Coroutine[Any, Any, tuple[int, str]]] = [
-            self._push(client, send),
-            _until_gone(receive),
-            self._until_draining(),
-        ]
-        tasks = [asyncio.ensure_future(part) for part in parts]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        return next(iter(done)).result()
+        ended = await first_of(
+            self._push(client, send), _until_gone(receive), self._until_draining()
+        )
+        return ended.result()
 
     async def _push(self, client: AsyncClient, send: Send) -> tuple[int, str]:
         told: str | None = None

@@ -18,6 +18,7 @@ import structlog
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
+from quiver.aio import TaskSet, first_of, retrieve_exception
 from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.edge.http.arrow import stream_of, table_in
@@ -178,7 +179,7 @@ class _Stream:
         self._changed = asyncio.Event()
         self._active = clock.monotonic()
         self._turns = asyncio.Semaphore(_SETTLING_MAX)
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling = TaskSet()
 
     async def run(self) -> None:
         """Until the consumer hangs up, says something wrong or nothing at all, or the node stops."""
@@ -189,18 +190,11 @@ class _Stream:
             self._open_session(),
             self._until_draining(),
         ]
-        tasks = [asyncio.ensure_future(part) for part in parts]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        if self._settling:  # what the consumer has said before it left still counts
-            await asyncio.wait(self._settling, timeout=_SETTLING_S)
-        await self._say_goodbye(next(iter(done)))
+        ended = await first_of(*parts)
+        await self._settling.wait(_SETTLING_S)  # what the consumer said before it left still counts
+        await self._say_goodbye(ended)
 
-    async def _say_goodbye(self, ended: asyncio.Task[tuple[int, str]]) -> None:
+    async def _say_goodbye(self, ended: asyncio.Future[tuple[int, str]]) -> None:
         error = ended.exception()
         if isinstance(error, SocketGone):
             return
@@ -336,14 +330,11 @@ class _Stream:
     async def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Settle beside the rest, so many at a time: the next frame is read when there is a turn."""
         await self._turns.acquire()
-        task = asyncio.ensure_future(work)
-        self._settling.add(task)
-        task.add_done_callback(self._settled)
+        self._settling.start(work).add_done_callback(self._settled)
 
     def _settled(self, task: asyncio.Task[None]) -> None:
-        self._settling.discard(task)
         self._turns.release()
-        error = None if task.cancelled() else task.exception()
+        error = retrieve_exception(task)
         if error is not None and not isinstance(error, SocketGone):
             logger.error("settling failed unexpectedly", exc_info=error)
 

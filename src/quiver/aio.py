@@ -1,0 +1,253 @@
+"""What every layer needs of asyncio: ending tasks, sharing them, waking those who wait.
+
+These functions and classes know nothing of Quiver but its clock. A task that they start is always
+held by somebody until it ends, and an error is either raised to a caller or deliberately ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from quiver.model.clock import Clock
+
+AT_ONCE = 32
+"""How many items ``for_each`` works on at a time, unless told otherwise."""
+T = TypeVar("T")
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+# ------------------------------------------------------------------ futures
+
+
+def retrieve_exception(done: asyncio.Future[Any]) -> BaseException | None:
+    """The error of a future that is done; ``None`` if it has none, or was cancelled.
+
+    asyncio reports an error that nobody retrieves. As a done callback this says that nobody will.
+    """
+    return None if done.cancelled() else done.exception()
+
+
+def failed_future(error: Exception) -> asyncio.Future[Any]:
+    """A future that is done, with this error."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def forward_outcome(target: asyncio.Future[T], result: T, source: asyncio.Future[Any]) -> None:
+    """End ``target`` as ``source`` ended: with its error, cancelled, or with ``result``."""
+    if target.done():
+        return
+    if source.cancelled():
+        target.cancel()
+    elif error := source.exception():
+        target.set_exception(error)
+    else:
+        target.set_result(result)
+
+
+# ------------------------------------------------------------------ tasks
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and wait until they have ended. ``None`` stands for one that was never begun.
+
+    How they end is not looked at.
+    """
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
+        task.cancel()
+    if begun:
+        await asyncio.wait(begun)
+
+
+async def first_of(*works: Awaitable[T]) -> asyncio.Future[T]:
+    """Run until the first one ends, then cancel the others and wait for them.
+
+    Returns the one that ended first; of several that ended together, the first that was given.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_and_wait(*tasks)
+    return next(task for task in tasks if task in done)
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Run to the end even if the caller is cancelled meanwhile; it is cancelled afterwards.
+
+    The error of the work is then ignored.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        retrieve_exception(task)
+        raise cancelled
+    return task.result()
+
+
+async def for_each(
+    items: Sequence[Item], work: Callable[[Item], Awaitable[None]], at_once: int = AT_ONCE
+) -> None:
+    """``work`` on every item, begun in their order. The first error ends all that is under way."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await work(item)
+
+    workers = [asyncio.ensure_future(worker()) for _ in range(min(at_once, len(items)))]
+    try:
+        await asyncio.gather(*workers)
+    except (Exception, asyncio.CancelledError):
+        await cancel_and_wait(*workers)
+        raise
+
+
+def report_unexpected(what: str, error: Exception) -> None:
+    """Report an error that no code expects to the event loop's handler, and go on.
+
+    A node writes it to its log with the traceback. The simulator counts it as a finding.
+    """
+    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
+
+
+class TaskSet:
+    """Tasks that run beside whoever started them. Each leaves the set when it ends."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until those that run now have ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    async def wait_for_one(self) -> None:
+        """Wait until one of those that run now has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def cancel(self) -> None:
+        """Cancel all, and wait until they have ended."""
+        await cancel_and_wait(*self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(list(self._tasks))
+
+
+class SingleFlight(Generic[Key, T]):
+    """One task for each key at a time: who asks while it runs waits for the same one."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self) -> None:
+        self._running: dict[Key, asyncio.Task[T]] = {}
+
+    async def run(self, key: Key, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of the work. It goes on for others if the caller is cancelled."""
+        task = self._running.get(key)
+        if task is None or task.done():
+            task = self._running[key] = asyncio.create_task(work())
+            task.add_done_callback(partial(self._ended, key))
+        return await asyncio.shield(task)
+
+    def _ended(self, key: Key, task: asyncio.Task[T]) -> None:
+        retrieve_exception(task)
+        if self._running.get(key) is task:
+            del self._running[key]
+
+    async def cancel(self) -> None:
+        """Cancel all, and wait until they have ended."""
+        await cancel_and_wait(*self._running.values())
+
+
+# ------------------------------------------------------------------ waiting
+
+
+class Signal:
+    """Each ``wake`` ends every wait that is under way."""
+
+    __slots__ = ("_clock", "_waiters")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        if not self._waiters:
+            return
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def next_wake(self) -> asyncio.Future[None]:
+        """Done with the next ``wake``, counted from this very moment."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Nobody waits for it any more."""
+        if waiter.cancel() or waiter.cancelled():  # otherwise it was woken, and has left
+            self._leave(waiter)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Until the next ``wake``; for ``seconds`` at most, if given."""
+        waiter = self.next_wake()
+        if seconds is None:
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self.forget(waiter)
+                raise
+            return
+        timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait([waiter, timer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            self.forget(waiter)
+
+    async def wait_or(self, other: asyncio.Future[Any]) -> None:
+        """Until the next ``wake``, or until ``other`` is done. Cheaper than a timer for each wait."""
+        waiter = self.next_wake()
+
+        def wake(_: asyncio.Future[Any]) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        other.add_done_callback(wake)
+        try:
+            await waiter
+        finally:
+            other.remove_done_callback(wake)
+            if other.done() or waiter.cancelled():
+                self._leave(waiter)
+
+    def _leave(self, waiter: asyncio.Future[None]) -> None:
+        with contextlib.suppress(ValueError):
+            self._waiters.remove(waiter)
