@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
+from quiver.aio import cancel_and_wait
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
@@ -56,9 +57,7 @@ class Maintenance:
         self._task = asyncio.create_task(self._keep_up())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
 
     async def _keep_up(self) -> None:
         next_retention = self._clock.monotonic() + self._limits.retention_interval_s

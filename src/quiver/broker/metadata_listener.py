@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import structlog
 
+from quiver.aio import TaskSet
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.partition.replicated_storage import log_settings
@@ -39,11 +39,10 @@ class MetadataListener:
         self._partitions = partitions
         self._subscriptions = subscriptions
         self._traffic = traffic
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = TaskSet()
 
     async def close(self) -> None:
-        if self._opening:
-            await asyncio.wait(self._opening)
+        await self._opening.wait()
 
     # ------------------------------------------------------------------ definitions
 
@@ -95,9 +94,7 @@ class MetadataListener:
         """This node has begun to lead a partition: have it ready for whoever comes."""
         record, index = self._placed(partition)
         if record is not None:
-            opening = asyncio.create_task(self._open(record, index))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+            self._opening.start(self._open(record, index))
 
     async def _open(self, record: TopicRecord, index: int) -> None:
         try:

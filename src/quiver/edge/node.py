@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from quiver.broker.alerts.service import Tell
+from quiver.aio import cancel_and_wait
+from quiver.broker.alerts.service import AlertListener
 from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.client import AsyncClient
 from quiver.cluster.control.admin import ClusterAdministration
@@ -205,7 +206,7 @@ class _Starting:
                 metrics,
                 clock,
                 cluster=None if admin is None else admin.describe,
-                tell=self._alert_webhooks(),
+                listeners=self._alert_webhooks(),
             ),
             require_target=self._require_target,
             member=None if membership is None else membership.node,
@@ -245,7 +246,9 @@ class _Starting:
             logger.warning("there is no TLS: tokens and messages can be read on their way")
         if security.tls_certificate:
             tls = ServerTls(security)
-            self._stack.push_async_callback(_cancel, asyncio.create_task(tls.watch(self._clock)))
+            self._stack.push_async_callback(
+                cancel_and_wait, asyncio.create_task(tls.watch(self._clock))
+            )
         if security.authentication and not security.admin_names:
             path = await make_bootstrap_token(services.authority.tokens, self._config.data)
             if path is not None:
@@ -267,7 +270,7 @@ class _Starting:
         pushers.start()
         return pushers
 
-    def _alert_webhooks(self) -> list[Tell]:
+    def _alert_webhooks(self) -> list[AlertListener]:
         url = self._config.alerts.webhook
         if not url:
             return []
@@ -290,8 +293,7 @@ class _Starting:
             return
         logger.error("the logs were not closed in time", seconds=_CLOSE_TIMEOUT_S)
         releasing.keep()  # a late write may still come
-        closing.cancel()
-        await asyncio.wait([closing])
+        await cancel_and_wait(closing)
 
 
 class _Releasing(contextlib.AbstractContextManager["_Releasing"]):
@@ -307,8 +309,3 @@ class _Releasing(contextlib.AbstractContextManager["_Releasing"]):
     def __exit__(self, *_: object) -> None:
         if not self._kept:
             self._lock.release()
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

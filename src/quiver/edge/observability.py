@@ -15,7 +15,7 @@ import structlog
 from quiver.aio import SingleFlight
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
-from quiver.broker.alerts.service import AlertService, Tell
+from quiver.broker.alerts.service import AlertListener, AlertService
 from quiver.broker.broker import Broker
 from quiver.broker.topics.internal_topics import ALERTS
 from quiver.config import NodeConfig
@@ -43,7 +43,7 @@ class Observability:
         clock: Clock,
         *,
         cluster: Callable[[], ClusterInfo] | None = None,
-        tell: Sequence[Tell] = (),
+        listeners: Sequence[AlertListener] = (),
     ) -> None:
         """``cluster`` describes it as this node knows it, where there is one."""
         self._cluster = cluster
@@ -57,7 +57,7 @@ class Observability:
             self._sample,
             clock,
             interval_s=config.alerts.interval_s,
-            tell=(self._store, *tell),
+            listeners=(self._store, *listeners),
         )
         self._is_evaluating = config.alerts.enabled
         self._text = b""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from quiver.aio import cancel_and_wait
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
 from quiver.metrics.sample import NodeSample
@@ -20,15 +21,15 @@ from quiver.model.clock import Clock
 
 RECENT_MAX = 100
 _TIME_SHARE_MAX = 0.02
-_UNTOLD_MAX = 1000
+_WAITING_MAX = 1000
 
 logger = structlog.get_logger()
 
-Tell = Callable[[Alert], Awaitable[None]]
+AlertListener = Callable[[Alert], Awaitable[None]]
 
 
 class AlertService:
-    """Runs between ``start`` and ``stop``. ``tell`` are told of each change, in order."""
+    """Runs between ``start`` and ``stop``. Each change is reported to ``listeners``, in order."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class AlertService:
         clock: Clock,
         *,
         interval_s: float,
-        tell: Sequence[Tell],
+        listeners: Sequence[AlertListener],
     ) -> None:
         self.recent: deque[Alert] = deque(maxlen=RECENT_MAX)
         """What cleared lately, the newest first."""
@@ -45,7 +46,7 @@ class AlertService:
         self._sample = sample
         self._clock = clock
         self._interval_s = interval_s
-        self._tellers = [_Teller(one) for one in tell]
+        self._notifiers = [_Notifier(one) for one in listeners]
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -60,12 +61,10 @@ class AlertService:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
-        for teller in self._tellers:
-            await teller.stop()
+        await cancel_and_wait(self._task)
+        self._task = None
+        for notifier in self._notifiers:
+            await notifier.stop()
 
     async def _run(self) -> None:
         while True:
@@ -93,35 +92,33 @@ class AlertService:
             else:
                 logger.info("alert cleared", **facts)
                 self.recent.appendleft(alert)
-            for teller in self._tellers:
-                teller.tell(alert)
+            for notifier in self._notifiers:
+                notifier.notify(alert)
 
 
-class _Teller:
-    """Tells one listener, in order and one at a time; who is too slow misses the oldest."""
+class _Notifier:
+    """Notifies one listener, in order and one at a time. One that is too slow misses the oldest."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._untold: deque[Alert] = deque(maxlen=_UNTOLD_MAX)
+    def __init__(self, listener: AlertListener) -> None:
+        self._listener = listener
+        self._waiting: deque[Alert] = deque(maxlen=_WAITING_MAX)
         self._task: asyncio.Task[None] | None = None
 
-    def tell(self, alert: Alert) -> None:
-        self._untold.append(alert)
+    def notify(self, alert: Alert) -> None:
+        self._waiting.append(alert)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
-            while self._untold:
-                alert = self._untold.popleft()
+            while self._waiting:
+                alert = self._waiting.popleft()
                 try:
-                    await self._tell(alert)
+                    await self._listener(alert)
                 except Exception as error:
                     logger.error("alert could not be told", rule=alert.rule, error=str(error))
         finally:
             self._task = None
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from quiver.aio import cancel_and_wait
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 
@@ -53,9 +54,7 @@ class SplitBarrier:
 
     async def stop(self) -> None:
         """Ask no more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
+        await cancel_and_wait(self._asking)
 
     async def _ask_around(self) -> None:
         try:

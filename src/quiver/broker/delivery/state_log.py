@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import structlog
 from pyroaring import BitMap64
 
+from quiver.aio import retrieve_exception
 from quiver.broker.delivery.machine.arrival import arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import Numbers
@@ -77,7 +78,8 @@ class _Batch:
         self.entries: list[StateEntry] = []
         self.is_due = False
         self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.stored.add_done_callback(_consume)
+        # A commit that nobody waits for may fail: the log itself refuses what follows.
+        self.stored.add_done_callback(retrieve_exception)
 
 
 class DeliveryStateLog:
@@ -419,17 +421,11 @@ def _decode_snapshot(data: bytes) -> _Saved | None:
 def _pass_on(done: asyncio.Future[StoredBatch], stored: asyncio.Future[None]) -> None:
     if stored.done():
         return
-    error = done.exception() if not done.cancelled() else None
+    error = retrieve_exception(done)
     if error is not None:
         stored.set_exception(error)
     else:
         stored.set_result(None)
-
-
-def _consume(done: asyncio.Future[None]) -> None:
-    """A commit that nobody waits for may fail without a word: the log itself refuses what follows."""
-    if not done.cancelled():
-        done.exception()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from quiver.aio import SingleFlight
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
@@ -68,7 +69,7 @@ class Sampler:
         self._clock = clock
         self._last: NodeSample | None = None
         self._fresh_until = 0.0
-        self._taking: asyncio.Task[NodeSample] | None = None
+        self._taking: SingleFlight[None, NodeSample] = SingleFlight()
         self._unseen_times: dict[tuple[Log, int], tuple[Offset, int]] = {}
         """By partition and subscription: its first message that was not looked at, and its time."""
         self._reads_left = 0
@@ -77,18 +78,14 @@ class Sampler:
         """A sample that is not older than a second."""
         if self._last is not None and self._clock.monotonic() < self._fresh_until:
             return self._last
-        if self._taking is None:
-            self._taking = asyncio.create_task(self._take())
-            self._taking.add_done_callback(self._taken)
-        return await asyncio.shield(self._taking)
-
-    def _taken(self, task: asyncio.Task[NodeSample]) -> None:
-        self._taking = None
-        if not task.cancelled() and task.exception() is None:
-            self._last = task.result()
-            self._fresh_until = self._clock.monotonic() + FRESH_S
+        return await self._taking.run(None, self._take)
 
     async def _take(self) -> NodeSample:
+        self._last = await self._sample()
+        self._fresh_until = self._clock.monotonic() + FRESH_S
+        return self._last
+
+    async def _sample(self) -> NodeSample:
         partitions = self._partitions.opened()
         sizes: dict[int, int] = {}
         figures: dict[int, _Depths] = {}

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from quiver.aio import forward_outcome
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
 from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
@@ -298,7 +299,7 @@ class Partition:
     def _then(self, done: asyncio.Future[Any], once: StoredOnce) -> asyncio.Future[Placed]:
         """``once``, when it is done."""
         placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(partial(_pass_on, placed, once))
+        done.add_done_callback(partial(forward_outcome, placed, once))
         return placed
 
     def _stage(
@@ -325,7 +326,7 @@ class Partition:
         if last < self.log.next_offset:
             again.set_result(place)
         elif original := self._underway.get(last) or self._newest_underway():
-            original.add_done_callback(partial(_pass_on, again, place))
+            original.add_done_callback(partial(forward_outcome, again, place))
         elif self.log.failure is not None:
             again.set_exception(unavailable(self.log.failure))
         else:
@@ -457,18 +458,6 @@ def _last_user_sequence(columns: int, rows: pa.RecordBatch | None) -> int | None
         return None
     last: int | None = pc.max(rows.column("sequence")).as_py()
     return last
-
-
-def _pass_on(again: asyncio.Future[Placed], place: Placed, original: asyncio.Future[Any]) -> None:
-    """Let a repeat end as the original did."""
-    if again.done():
-        return
-    if original.cancelled():
-        again.cancel()
-    elif error := original.exception():
-        again.set_exception(error)
-    else:
-        again.set_result(place)
 
 
 def _unopened(folder: str, error: OSError) -> PartitionUnavailable | DiskFull:

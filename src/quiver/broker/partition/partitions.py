@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from quiver.aio import TaskSet
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.storage import Storage
 from quiver.broker.topics.catalog import TopicRecord
@@ -63,7 +64,7 @@ class Partitions:
         self._open: dict[Place, Partition] = {}
         self._opening: dict[Place, asyncio.Task[Partition]] = {}
         self._retry_at: dict[Place, tuple[float, float]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._closed = False
         self._next_complaint = 0.0
         self._prepare = prepare or _nothing
@@ -136,9 +137,7 @@ class Partitions:
         """Another node serves the partition from now on."""
         partition = self._open.pop(place, None)
         if partition is not None:
-            closing = asyncio.create_task(_close(partition))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._closing.start(_close(partition))
 
     def _synced(self, seconds: float) -> None:
         self._traffic.fsync.add(seconds)

@@ -6,12 +6,11 @@ opened anew each time the node begins to lead it, from what is committed, and lo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
-from quiver.aio import Signal
+from quiver.aio import Signal, TaskSet
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.state_log import STATE_SETTINGS
 from quiver.broker.partition.partition import Partition
@@ -62,7 +61,7 @@ class ReplicatedPartitionStore:
         self._on_lead = on_lead
         self._on_lost: dict[PartitionId, Callable[[], None]] = {}
         self._begun = Signal(clock)
-        self._altering: set[asyncio.Task[None]] = set()
+        self._altering = TaskSet()
         cluster.replica_manager.on_opened = self._opened
 
     def _opened(self, replica: Replica) -> None:
@@ -85,9 +84,7 @@ class ReplicatedPartitionStore:
     def reconfigure(self, record: TopicRecord) -> None:
         """Every replica that is held here goes on with the settings, whether it leads or not."""
         partitions = [partition_id(record, index) for index in range(len(record.first_hashes))]
-        task = asyncio.create_task(self._cluster.replica_manager.reconfigure(partitions))
-        self._altering.add(task)
-        task.add_done_callback(self._altering.discard)
+        self._altering.start(self._cluster.replica_manager.reconfigure(partitions))
 
     async def remove(self, record: TopicRecord) -> None:
         """Whoever holds replicas of it drops them when it learns of the deletion."""

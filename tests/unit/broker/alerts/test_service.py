@@ -6,7 +6,7 @@ import asyncio
 
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import AlertMachine
-from quiver.broker.alerts.service import RECENT_MAX, AlertService, Tell
+from quiver.broker.alerts.service import RECENT_MAX, AlertListener, AlertService
 from quiver.config import AlertRule
 from quiver.metrics.sample import NodeSample, SubscriptionSample
 from quiver.testing.clock import ManualClock
@@ -18,13 +18,13 @@ DEEP = AlertRule(name="deep", watch="depth", limit=0)
 class Stage:
     """A queue whose depth the test sets, and a clock that moves when the test says so."""
 
-    def __init__(self, *tell: Tell, looking_s: float = 0.0) -> None:
+    def __init__(self, *listeners: AlertListener, looking_s: float = 0.0) -> None:
         self.clock = ManualClock()
         self.depth = 0
         self.looked = 0
         self._looking_s = looking_s
         self.service = AlertService(
-            AlertMachine((DEEP,)), self._sample, self.clock, interval_s=1, tell=tell
+            AlertMachine((DEEP,)), self._sample, self.clock, interval_s=1, listeners=listeners
         )
 
     async def _sample(self) -> NodeSample:
