@@ -114,7 +114,7 @@ def test_dedupe_copies_each_message_once(client, topic, run, tmp_path) -> None:
     run("dedupe", topic, "--into", copy, *checkpoint)
     client.publish_many(topic, orders([3, 4]))
     run("dedupe", topic, "--into", copy, *checkpoint, "--report", str(tmp_path / "d.html"))
-    assert "without repetitions" in (tmp_path / "d.html").read_text()
+    assert "without duplicates" in (tmp_path / "d.html").read_text()
     assert sorted(one.json()["id"] for one in client.read(copy).messages()) == [1, 2, 3, 4]
 
 

@@ -120,7 +120,9 @@ class NodeClients:
             if held.dialer.is_idle:
                 await self._drop(key)
                 return
-        raise Overloaded(f"{self._clients_max:,} principals have requests under way")
+        raise Overloaded(
+            f"{self._clients_max:,} principals have running requests, the most allowed; try again"
+        )
 
     async def _drop(self, key: int) -> None:
         held = self._held.pop(key, None)
@@ -200,6 +202,8 @@ class ForwarderClients:
             return
         key, oldest = next(iter(self._held.items()))
         if self._clock.monotonic() - oldest.used < _UNUSED_S:
-            raise Overloaded(f"{self._clients_max:,} tokens are in use through this forwarder")
+            raise Overloaded(
+                f"{self._clients_max:,} tokens are in use through this forwarder, the most allowed; try again"
+            )
         del self._held[key]
         await oldest.client.close()

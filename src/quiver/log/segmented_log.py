@@ -144,8 +144,8 @@ class SegmentedLog:
         self._require_open()
         if entry.base_offset != self.staged_offset:
             raise LogError(
-                f"{self.folder} goes on at {self.staged_offset:,}: an entry of another log at "
-                f"{entry.base_offset:,} does not follow",
+                f"the next offset in {self.folder} is {self.staged_offset:,}, and the entry begins at "
+                f"{entry.base_offset:,}",
                 next_offset=self.staged_offset,
             )
         return self._stage(remark(entry, self.durable_offset))

@@ -66,8 +66,8 @@ def column_names(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in TYPES]
     if unknown or not names or len(set(names)) < len(names):
-        what = f"no column {unknown[0]!r}" if unknown else "each column once, and at least one"
-        raise InvalidSetting(f"columns: there is {what}; the columns are {', '.join(TYPES)}")
+        what = f"there is no column {unknown[0]!r}" if unknown else "name one or more, each once"
+        raise InvalidSetting(f"columns: {what}; the columns are {', '.join(TYPES)}")
     return names
 
 

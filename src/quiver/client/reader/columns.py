@@ -42,8 +42,8 @@ def schema_with(columns: Sequence[str] | None) -> pa.Schema:
         raise InvalidRequest(f"columns must be a list of names, not {columns!r}")
     unknown = [name for name in columns if name not in SCHEMA.names]
     if unknown or len(set(columns)) < len(columns):
-        what = f"no column {unknown[0]!r}" if unknown else "each column once"
-        raise InvalidRequest(f"there is {what}; the columns are {', '.join(SCHEMA.names)}")
+        what = f"there is no column {unknown[0]!r}" if unknown else "a column is named twice"
+        raise InvalidRequest(f"{what}; the columns are {', '.join(SCHEMA.names)}")
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 

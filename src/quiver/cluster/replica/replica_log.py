@@ -129,8 +129,8 @@ class ReplicaLog:
         """Store what the leader stored."""
         if entries and entries[0].base_offset != self.log.staged_offset:
             raise LogError(
-                f"{self._folder} goes on at {self.log.staged_offset:,}, and the leader's entries "
-                f"begin at {entries[0].base_offset:,}"
+                f"the next offset in {self._folder} is {self.log.staged_offset:,}, and the leader's "
+                f"entries begin at {entries[0].base_offset:,}"
             )
         starts = epoch_starts(list(entries), self.history.last_epoch)
         for epoch, offset in starts:

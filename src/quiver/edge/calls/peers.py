@@ -45,11 +45,11 @@ async def answer_peer(context: Context, request: protocol.AskPeer, body: memoryv
     """Only a node of this cluster may ask."""
     services, caller = context.services, context.caller
     if caller.principal is not PEER or services.member is None:
-        raise PermissionDenied("nodes of the cluster alone may ask this")
+        raise PermissionDenied("only nodes of the cluster may send this request")
     try:
         question = decode_question(request.question)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"the question is not understood: {error}") from error
+        raise ProtocolError(f"the request of a node is not valid: {error}") from error
     if isinstance(question, Fetch):
         caller.node = question.node
     answer = await _HANDLERS[type(question)](services, services.member, question, body)

@@ -71,8 +71,8 @@ def _parsed(text: str) -> Filter:
     if len(canonical) > FILTER_LENGTH_MAX:
         raise Mistake(
             len(text),
-            f"written out with all its spaces, the filter has {len(canonical):,} characters; "
-            f"it may have {FILTER_LENGTH_MAX:,}",
+            f"in its normal form the filter has {len(canonical):,} characters; "
+            f"{FILTER_LENGTH_MAX:,} are allowed",
         )
     used = frozenset(column.name for column in columns_in(expression))
     extras = used & EXTRA_COLUMNS

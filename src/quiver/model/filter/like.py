@@ -37,7 +37,7 @@ def check_pattern(pattern: str, position: int) -> None:
         raise Mistake(position, "the pattern ends in a backslash; write it twice to mean itself")
     wildcards = [text for text, is_wildcard in _parts(pattern) if is_wildcard]
     if _ANY in wildcards and wildcards.count(_ONE) > ONES_MAX:
-        raise Mistake(position, f"a pattern with % has at most {ONES_MAX} times _")
+        raise Mistake(position, f"a pattern with % may contain _ at most {ONES_MAX} times")
 
 
 def like_kernel(pattern: str, kind: pa.DataType) -> Kernel:

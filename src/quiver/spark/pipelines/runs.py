@@ -112,13 +112,13 @@ def run_dedupe(
     by: str = dedupe.SAME,
     within: str = "10 minutes",
 ) -> int:
-    """A copy of a topic without repetitions."""
+    """Copy a topic without duplicates."""
     with spark_for("dedupe", settings) as spark:
         source = messages(spark, settings, topic=topic, **settings.reporting)
         copied = dedupe.deduplicated(source, by=by, within=within)
         figures = followed(started(to_topic(copied, settings, into), settings))
     if settings.report is not None:
-        report = Report(f"{topic} without repetitions")
+        report = Report(f"{topic} without duplicates")
         report.batches(figures)
         report.write(settings.report)
     return sum(one.rows for one in figures)
