@@ -1,9 +1,8 @@
-"""A node's place among the live: a lease, kept alive, and the node's record under it.
+"""A node's session in the cluster: a lease that is kept alive, and the node's record under it.
 
-The lease is for liveness only. When it is lost, because the process was paused or the metadata
-store was out of reach for too long, the node registers again as a new session; whatever the old
-session led is led no more. ``proven_until`` errs on the safe side: it counts from the moment the
-keep-alive was sent.
+The lease is for liveness only. If it is lost, because the process was paused or the metadata store was
+unreachable for too long, the node registers a new session, and no longer leads what the old one led.
+``proven_until`` is conservative: it counts from the moment the keep-alive was sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Clients that act for whoever shows credentials: how HTTP and WebSocket requests get a principal.
+"""Clients that act for a principal: how HTTP and WebSocket requests are authenticated.
 
-``NodeClients`` are for a node: each principal has a client whose sessions are the principal's, so that
-the node checks every call of theirs as if it had come over the native protocol. ``ForwarderClients``
-are for a forwarder, which decides nothing: each token has a client that passes it on. Both hold a
-bounded number of clients, and close those that nobody needs.
+``NodeClients`` are for a node: each principal has its own client, so that the node checks its calls as if
+they had come over the native protocol. ``ForwarderClients`` are for a forwarder, which decides nothing:
+each token has a client that passes it on. Both bound the number of clients and close unused ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""One client's conversation with the node, whatever carries it.
+"""One client's session with the node, over any transport.
 
-``receive`` takes a request and returns at once; the reply goes out through the ``send`` it was given,
-in whatever order work is finished. The table of calls says what becomes of each request. Publishes are
-stored in the order in which they came. What is unanswered is counted and bounded: a carrier stops
-reading while ``is_busy``.
+``receive`` accepts a request and returns at once. The table of calls says what becomes of it. The reply
+is sent through the given ``send`` when the work is done, in any order. Publishes are stored in order of
+arrival. Unanswered requests are bounded: the transport stops reading while ``is_busy``.
 """
 
 from __future__ import annotations

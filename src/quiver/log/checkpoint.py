@@ -1,8 +1,8 @@
-"""The checkpoint: how far a log was surely whole, so that recovery need not look before it.
+"""The checkpoint: the position up to which a log is known to be intact, where recovery starts.
 
-It promises: every byte of segment ``segment`` below ``position`` was synced and intact when it was
-written, offsets below ``start_offset`` are gone for good, and all earlier segments are complete. It
-is there from the first opening on. Without it recovery scans longer, and cuts nothing.
+It promises that every byte of segment ``segment`` below ``position`` was synced and intact when it was
+written, that offsets below ``start_offset`` are deleted, and that all earlier segments are complete. It
+exists from the first opening on. Without it, recovery scans more and truncates nothing.
 """
 
 from __future__ import annotations

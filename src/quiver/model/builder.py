@@ -1,7 +1,7 @@
-"""Messages into a batch, once, by whoever publishes them.
+"""Builds batches from messages, on the publisher's side.
 
-``BatchBuilder`` takes messages one by one and keeps them as columns; ``encode_record_batch`` takes an
-Arrow record batch as it is. Either way a column that is empty in the whole batch is left out.
+``BatchBuilder`` collects messages one by one into columns; ``encode_record_batch`` takes an Arrow record
+batch. A column that is empty in the whole batch is left out.
 """
 
 from __future__ import annotations

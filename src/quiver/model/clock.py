@@ -1,7 +1,7 @@
-"""Time as Quiver sees it: a clock that is handed in, never asked for globally.
+"""Time in Quiver: a clock that is passed in, never global.
 
-Whatever waits, expires or stamps takes a ``Clock``, so that tests and the simulator can run it on
-virtual time. ``SystemClock`` is the operating system's time.
+Code that waits, expires or stamps takes a ``Clock``, so that tests and the simulator can run on virtual
+time. ``SystemClock`` is the operating system's time.
 """
 
 from __future__ import annotations

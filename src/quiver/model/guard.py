@@ -1,11 +1,11 @@
-"""What stands between bytes from outside and the log.
+"""Validates batches from outside before they are stored.
 
-A producer's batch is decoded here once, before it is stored: its checksum only says that it arrived
-as it was sent. Sizes that it declares are checked before anything is decompressed, and Arrow's own
-full validation runs before anybody reads a value, so that no stored batch can crash a reader.
+A producer's batch is decoded here once: its checksum only proves that it arrived as sent. Declared sizes
+are checked before anything is decompressed, and Arrow's full validation runs before any value is read, so
+that no stored batch can crash a reader.
 
-The work has two steps, so that the second can run elsewhere: ``open_message`` costs a few
-microseconds, ``check_message`` as much as the batch is large once it is unpacked.
+There are two steps, so that the second can run in a thread: ``open_message`` costs a few microseconds,
+``check_message`` is linear in the decompressed size of the batch.
 """
 
 from __future__ import annotations

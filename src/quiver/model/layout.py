@@ -1,8 +1,8 @@
-"""How a topic's keys are divided among its partitions, and how that came about. Pure.
+"""How a topic's keys are divided among its partitions, and how splits changed it. Pure.
 
-Every partition owns one range of key hashes, and together the ranges are all hashes, each once. A
-split gives the upper half of a partition's range to a new one. The layout's number grows with each
-split, so that whoever routes by an older one can be told.
+Every partition owns one range of key hashes, and the ranges cover all hashes exactly once. A split gives
+the upper half of a partition's range to a new one. The layout's number increases with each split, so that
+a publish that was routed by an older layout can be refused.
 """
 
 from __future__ import annotations

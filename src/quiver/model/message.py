@@ -1,8 +1,7 @@
-"""A message as a reader gets it: the stored values, and the few views of them that people want.
+"""A message as a reader gets it.
 
-A ``Message`` is a plain value that costs well under a microsecond to make, so nothing in it is
-computed before it is asked for. Times are microseconds since 1970-01-01 UTC; properties without the
-``_us`` give the same moment as a ``datetime``.
+A ``Message`` is a plain value that costs well under a microsecond to create, so nothing is computed before
+it is needed. Times are microseconds since 1970-01-01 UTC; properties without ``_us`` return a ``datetime``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens: who may do what."""
+"""Tokens and their grants."""
 
 from __future__ import annotations
 

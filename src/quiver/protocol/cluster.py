@@ -1,4 +1,4 @@
-"""The cluster: its nodes, who holds and leads which partition, and what nodes ask each other."""
+"""The cluster: its nodes, replicas and leaders, and the requests between nodes."""
 
 from __future__ import annotations
 

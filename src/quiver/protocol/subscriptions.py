@@ -1,4 +1,4 @@
-"""Subscriptions and queues: their settings, and the calls about them."""
+"""Calls for subscriptions and queues, and their descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: their settings, their partitions, and the calls about them."""
+"""Calls for topics, and their descriptions."""
 
 from __future__ import annotations
 

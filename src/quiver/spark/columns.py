@@ -1,7 +1,7 @@
-"""Which columns Spark sees, and how stored entries become record batches of exactly that schema.
+"""The columns that Spark sees, and the conversion of stored entries to that schema.
 
-The first seven are what jobs for the Kafka connector expect. Entries of a chunk are joined, whatever
-columns each of them carries: no row becomes a Python object, and of a large entry nothing is copied.
+The first seven are those of the Kafka connector. Entries of a chunk are joined, whatever columns they
+have: no row becomes a Python object, and large entries are not copied.
 """
 
 from __future__ import annotations

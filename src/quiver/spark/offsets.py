@@ -1,7 +1,7 @@
-"""Offsets of topics and partitions, and what is computed from them: ranges, splits and limits.
+"""Offsets of topics and partitions: ranges, splits and limits.
 
-Everything here is pure. Spark keeps offsets as JSON, ``{"orders": {"0": 17, "1": 5}}``, the same
-form that the Kafka connector uses; -2 stands for the earliest offset and -1 for the latest.
+Everything here is pure. Spark stores offsets as JSON, ``{"orders": {"0": 17, "1": 5}}``, in the form of
+the Kafka connector; -2 is the earliest offset and -1 the latest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The options of ``format("quiver")``, checked once on the driver before anything is read.
+"""The options of ``format("quiver")``, checked on the driver before anything is read.
 
-Names follow Spark's Kafka connector where they mean the same. Spark hands them over as text and
-without regard to case; whatever is not understood is an error that says what would be.
+Names follow Spark's Kafka connector where they mean the same. Spark passes them as text and ignores case.
+An unknown option is an error that lists the known ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A Spark session with the settings that Quiver's pipelines run with.
+"""A Spark session with the settings for Quiver's pipelines.
 
-Local by default, quiet, in UTC, and quick for small micro-batches. Whatever is given wins.
+It is local by default, quiet, in UTC, and fast for small micro-batches. Given settings override these.
 """
 
 from __future__ import annotations

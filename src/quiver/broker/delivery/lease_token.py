@@ -1,7 +1,7 @@
-"""Lease tokens: what a consumer shows to settle the messages it was given.
+"""Lease tokens: a consumer presents one to settle the messages it received.
 
 A token names one delivery: subscription, partition and lease. It is signed, so that a consumer can
-neither forge one nor use one for another queue.
+neither forge one nor use it for another queue.
 """
 
 from __future__ import annotations

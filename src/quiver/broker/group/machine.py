@@ -1,12 +1,12 @@
-"""A consumer group: its members, and who of them reads which partition. A pure machine.
+"""A consumer group: its members, and which member owns which partition. A pure machine.
 
-Nobody stops when the group changes. A partition that shall move is first asked for; its owner
-finishes or releases what it has in hand and says so, or is too late, or ends; only then is it
-granted to another. All others go on being read. Every partition has one owner at most, and each
-grant a higher epoch than the one before, which fences off what an old owner still sends.
+A rebalance does not stop the group. A partition that moves is first revoked: its owner finishes or
+releases its messages and confirms, or times out, or leaves. Only then is it granted to another member.
+All other partitions are read meanwhile. Invariant: a partition has at most one owner, and each grant has
+a higher epoch than the one before, which fences late requests of the old owner.
 
-Calls that change something return what changed, for the driver to act on and to log. Time comes in
-with each call and never runs back: an earlier time counts as the latest one seen.
+Calls that change something return the changes, for the driver to act on and to log. Each call is given
+the time; a time that goes back counts as the latest one seen.
 """
 
 from __future__ import annotations

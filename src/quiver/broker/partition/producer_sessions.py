@@ -1,9 +1,9 @@
-"""Idempotent producers: which batch is new, which is a repeat, which comes too early.
+"""Idempotent producers: decides which batch is new, a duplicate, or out of order.
 
-A pure machine over one partition. A producer's batches carry its id, its epoch and a sequence that
-counts its messages in this partition. ``judge`` decides about a batch before it is staged and
-``record`` notes that it was; the same fold over the stored entries rebuilds the state after a
-restart. Invariant: within an epoch the recorded batches have consecutive sequences.
+A pure machine over one partition. A batch carries its producer's id and epoch, and a sequence that counts
+the producer's messages in this partition. ``judge`` decides about a batch before it is staged, and
+``record`` notes that it was. The same fold over the stored entries rebuilds the state after a restart.
+Invariant: within an epoch the recorded batches have consecutive sequences.
 """
 
 from __future__ import annotations

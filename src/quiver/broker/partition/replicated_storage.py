@@ -1,7 +1,7 @@
-"""Partitions that several nodes keep together: this node serves those that it leads.
+"""Replicated partitions: this node serves those that it leads.
 
-Two logs of each are replicated, the messages and what subscriptions did with them. A partition is
-opened anew each time the node begins to lead it, from what is committed, and lost when that ends.
+Two logs of each partition are replicated, the messages and the delivery state. The partition is opened
+from the committed entries each time this node becomes its leader, and closed when that ends.
 """
 
 from __future__ import annotations

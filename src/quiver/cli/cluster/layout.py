@@ -1,7 +1,7 @@
-"""Where the parts of a cluster on this machine listen and keep their files.
+"""The addresses and folders of a cluster on this machine.
 
-A cluster keeps its addresses: they are chosen once and remembered in its folder, so that clients
-find the nodes again when it is started again.
+The addresses are chosen once and stored in the cluster's folder, so that clients find the nodes again
+after a restart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A cluster on this machine: its processes, started in order, watched, and stopped in order.
+"""A cluster on this machine: starts its processes in order, watches them, and stops them in order.
 
-Nothing is started again by itself: whoever kills a node sees what the others make of it.
+A process that ends is not started again, so that the others' reaction can be observed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cluster on this machine runs: the command lines of etcd and of the nodes."""
+"""The command lines of etcd and of the nodes for a cluster on this machine."""
 
 from __future__ import annotations
 

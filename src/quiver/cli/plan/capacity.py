@@ -1,8 +1,8 @@
 """The arithmetic of a plan: from a workload and a measurement to nodes, partitions and disks.
 
-Pure: nothing is measured or looked up here. Nodes are as many as the scarcest resource asks for, and
-every resource is then within its bound; that is the invariant. What was not measured is an assumption,
-and each is said.
+Pure: nothing is measured or looked up here. The scarcest resource decides the number of nodes.
+Invariant: every resource is then within its bound. What was not measured is an assumption, and the
+report lists each.
 """
 
 from __future__ import annotations

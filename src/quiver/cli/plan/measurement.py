@@ -1,7 +1,7 @@
-"""What a node was measured to do: ``quiver bench --save`` writes it, ``quiver plan`` reads it.
+"""The measurement of a node: ``quiver bench --save`` writes it, ``quiver plan`` reads it.
 
-Costs are measured for messages of a few sizes. Between two of them a message costs what lies between,
-above the largest in proportion to its bytes, and below the smallest as much as that one.
+Costs are measured for a few message sizes. Costs between two sizes are interpolated, above the largest
+they grow in proportion to the bytes, and below the smallest they stay the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked for: how many messages, how large, kept how long, how often, for how many readers."""
+"""The workload to plan for: rate, size, retention, replicas and consumers."""
 
 from __future__ import annotations
 

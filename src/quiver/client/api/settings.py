@@ -1,6 +1,6 @@
-"""Settings as people write them (``"2m"``, ``"64MiB"``, ``"quorum"``) into what the client works with.
+"""Converts and checks settings such as ``"2m"``, ``"64MiB"`` and ``"quorum"``.
 
-Everything is checked here, before any node is asked, with the name of the setting in the message.
+Everything is checked here before a node is called, and errors name the setting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Quiver for programs without an event loop: ``AsyncClient``, wrapped.
+"""The client for programs without an event loop: it wraps ``AsyncClient``.
 
-A ``Client`` may be used from many threads at once, and after a fork: the child begins anew, with
-connections of its own. One loop thread serves all that is made from a client.
+A ``Client`` may be used from many threads at once. After a fork the child opens its own connections. One
+loop thread serves everything that is created from a client.
 """
 
 from __future__ import annotations

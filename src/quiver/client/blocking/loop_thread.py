@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own, for programs that do not have one.
+"""An event loop in its own thread, for programs without one.
 
-It starts when it is first needed and ends with ``close``, or when the program does. In a child made
-by ``fork`` the thread does not exist and the loop's sockets belong to the parent: whoever holds such
-things registers with ``look_after`` and lets go of them there, without touching them.
+It starts on first use and ends with ``close``, or with the program. In a child made by ``fork`` the
+thread does not exist and the loop's sockets belong to the parent: objects that hold such things register
+with ``look_after`` and drop them there without touching them.
 """
 
 from __future__ import annotations

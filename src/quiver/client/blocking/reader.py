@@ -1,7 +1,6 @@
 """A reader for programs without an event loop: an iterator of record batches, or of messages.
 
-Entries are fetched ahead by the loop thread; they become batches or messages in the thread of
-whoever reads.
+The loop thread fetches entries ahead. The reading thread converts them to batches or messages.
 """
 
 from __future__ import annotations

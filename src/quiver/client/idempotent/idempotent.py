@@ -1,10 +1,10 @@
-"""Handling each message once, though it may be delivered more than once.
+"""Handles each message once, even if it is delivered more than once.
 
-``quiver.idempotent("handled.db")`` remembers which messages were handled, and lets a handler's own
-writes share the transaction that remembers them. A crash before the commit leaves nothing behind,
-and the message is handled when it comes again; after the commit it is not handled again. What a
-handler does elsewhere (a call to a bank) cannot be part of that transaction: give the other side the
-message's key, so that it can tell a repetition.
+``quiver.idempotent("handled.db")`` remembers which messages were handled, and a handler's own writes can
+share that transaction. After a crash before the commit nothing is stored and the message is handled when
+it is delivered again; after the commit it is not handled again. Side effects elsewhere (a call to a bank)
+cannot be part of that transaction: pass the message's key to the other side, so that it can detect a
+duplicate.
 """
 
 from __future__ import annotations

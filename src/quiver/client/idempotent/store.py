@@ -1,9 +1,8 @@
-"""Which messages were handled already, kept in SQLite.
+"""Stores in SQLite which messages were handled.
 
-A message is remembered in the transaction that holds its handler's own writes: both are on disk, or
-neither is. Only one transaction is open at a time, in any process, so whoever begins one knows for
-certain whether a message is new. What is older than wanted is forgotten a little with each addition,
-so the table stays as large as its age allows.
+A message is remembered in the same transaction as its handler's writes: both are on disk, or neither is.
+Only one transaction is open at a time, over all processes, so that its holder knows whether a message is
+new. Each addition also deletes some expired rows, which bounds the size of the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What became of messages that were sent: one promise for a batch, one small handle for a message.
+"""The results of sent messages: one promise for each batch, one small handle for each message.
 
-A ``BatchPromise`` is kept once, by the event loop, and may be waited for from any thread and any
-loop. A ``Delivery`` is a promise and a place in the batch; it costs a tenth of a microsecond, so
-every ``send`` returns one.
+A ``BatchPromise`` is settled once, by the event loop, and may be waited for from any thread and any
+loop. A ``Delivery`` is a promise and an index in the batch. It costs a tenth of a microsecond, so every
+``send`` returns one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A message as a user gives it, checked before anything is sent.
+"""Checks a message that the user gives, before anything is sent.
 
-What is wrong with a message is told where it is given, in one sentence; what passes here is taken by
-every node as far as the topic's settings allow it.
+An error is raised where the message is given. A message that passes is accepted by every node, as far as
+the topic's settings allow it.
 """
 
 from __future__ import annotations

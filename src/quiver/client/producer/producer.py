@@ -1,8 +1,7 @@
-"""Publishing many messages: sent without waiting, gathered into batches, stored exactly once.
+"""A producer for many messages: pipelined, batched, and stored exactly once.
 
-``send`` returns as soon as the message is in the buffer, with a ``Delivery`` that tells what became
-of it. A producer is used with ``async with``, or opened with ``await`` and closed with ``close``;
-both ends flush.
+``send`` returns as soon as the message is in the buffer, with a ``Delivery`` for its result. Use a
+producer with ``async with``, or ``await`` it to open it and call ``close``; both flush.
 """
 
 from __future__ import annotations

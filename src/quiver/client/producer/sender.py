@@ -1,8 +1,7 @@
-"""The event loop's half of a producer: its partition queues, its session, and what is still under way.
+"""The event loop's half of a producer: its partition queues, its session, and unconfirmed batches.
 
-Everything here runs on one event loop; other threads only ever call ``wake``. Whatever was accepted
-is settled: acknowledged, or failed with the last error it met. A failure that nobody has looked at
-is raised by the next ``flush``.
+Everything here runs on one event loop; other threads only call ``wake``. Every accepted message is
+settled: confirmed, or failed with its last error. The next ``flush`` raises a failure that was not read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Arrow tables as they are, cut into batches for partitions.
+"""Cuts Arrow tables into batches for partitions.
 
-Rows with a key go where the key belongs, rows with a named producer's number where the number does,
-and the rest of a table stays together. Rows of one partition keep their order. Pieces are bounded
-by rows and bytes, whatever the table looks like.
+A row with a key goes to the key's partition, a row with a sequence of a named producer to the sequence's,
+and the other rows stay together. Rows of a partition keep their order. Pieces are bounded by rows and
+bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The user's half of a producer: checks a message, finds its partition, and puts it into a batch.
+"""The user's half of a producer: checks a message, finds its partition, and adds it to a batch.
 
-``offer`` is called from the user's thread in the blocking client and on the event loop in the async
-one. It never waits: ``BufferFull`` says that there is no room, and what to do then is the caller's.
+The blocking client calls ``offer`` in the user's thread, the async client on the event loop. It never
+waits: if there is no space it raises ``BufferFull``, and the caller decides what to do.
 """
 
 from __future__ import annotations

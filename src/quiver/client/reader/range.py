@@ -1,9 +1,9 @@
-"""Where reading starts and ends, as people say it: an offset, a name, a moment, or so long ago.
+"""The start and end of a read: an offset, a name, a time, or a duration before now.
 
-5                     that offset, in every partition read
-"earliest", "latest"  where the partition begins, and where its next message will be
+5                     that offset, in every partition
+"earliest", "latest"  the first offset of the partition, and the offset of its next message
 "-1h"                 the first message stored within the last hour; also a ``timedelta``
-datetime(…)           the first message stored at or after that moment; UTC if it has no zone
+datetime(…)           the first message stored at or after that time; UTC without a zone
 """
 
 from __future__ import annotations

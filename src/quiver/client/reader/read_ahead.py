@@ -1,10 +1,9 @@
-"""Fetches ahead of whoever reads: a little of every partition, within a bound.
+"""Fetches ahead of the reader: a little of every partition, within a bound.
 
-Each partition has one fetch under way and up to two answers waiting; the next fetch goes out as soon
-as an answer is here, whatever the reader is doing. Answers are handed out in the order in which they
-came, so no partition is starved. A fetch that fails in passing is repeated from the same offset:
-nothing is lost and nothing comes twice. Whoever follows a topic gets the partitions that are split
-off as well, each after what its keys had before in the partition they came from.
+Each partition has one fetch in flight and up to two answers buffered. The next fetch is sent as soon as
+an answer arrives. Answers are returned in order of arrival, so no partition starves. A fetch that fails
+temporarily is repeated from the same offset, so nothing is lost or repeated. A reader that follows a
+topic also gets partitions that are split off, each after the earlier messages of its keys in its parent.
 """
 
 from __future__ import annotations

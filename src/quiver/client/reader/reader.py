@@ -1,7 +1,7 @@
-"""Reading a topic: record batches for replay and notebooks, or messages one by one.
+"""Reads a topic: record batches for replay and notebooks, or messages one by one.
 
-A reader looks at the log and changes nothing. It fixes its range when it is first used, keeps no
-more than it promised in memory, and goes on across broken connections without loss or repetition.
+Reading changes nothing. A reader fixes its range on first use, bounds its memory, and survives lost
+connections without losing or repeating messages.
 """
 
 from __future__ import annotations

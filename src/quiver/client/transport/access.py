@@ -1,7 +1,7 @@
-"""How a client says who it is, and how it knows the node: a token, and TLS.
+"""How a client authenticates itself and the node: a token, and TLS.
 
-What is not given is taken from the environment: ``QUIVER_TOKEN``, ``QUIVER_CA_FILE``,
-``QUIVER_CERTIFICATE_FILE`` and ``QUIVER_KEY_FILE``.
+Defaults come from the environment: ``QUIVER_TOKEN``, ``QUIVER_CA_FILE``, ``QUIVER_CERTIFICATE_FILE`` and
+``QUIVER_KEY_FILE``.
 """
 
 from __future__ import annotations

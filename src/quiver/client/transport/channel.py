@@ -1,7 +1,7 @@
 """A connection to one node, over any transport.
 
-Everything in the client stands on these two protocols and none of it knows of sockets: a broker in
-the same process offers a ``Channel`` of its own. A channel belongs to the event loop that dialled it.
+The rest of the client uses only these two protocols and knows nothing of sockets: an embedded broker has
+its own ``Channel``. A channel belongs to the event loop that dialled it.
 """
 
 from __future__ import annotations

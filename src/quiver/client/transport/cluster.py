@@ -1,7 +1,7 @@
-"""The nodes as a client sees them: calls that find their way, and what is known of each topic.
+"""The nodes as a client sees them: routes calls, and caches the descriptions of topics.
 
-A call goes to any node, or to the one named, and is repeated within its time when that cannot do
-harm. Topics are described once and remembered until something shows that they have changed.
+A call goes to any node, or to a given one, and is repeated within its time limit if that is safe. A
+topic's description is cached until an error shows that it has changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The channel over a socket: the native protocol as a client speaks it.
+"""A channel over a socket: the native protocol on the client's side.
 
-Requests are written as they are started, up to the number that the node allows unanswered; the rest
-wait here, in order and bounded. Every request ends: with its answer, after its time, or with the
-connection. A node that owes an answer and says nothing, not even to a ping, is given up.
+Requests are written at once, up to the number of unanswered ones that the node allows; the rest wait in
+order, bounded. Every request ends with its answer, its timeout, or the connection. A node that owes an
+answer and does not reply to a ping is disconnected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an operator sees of the cluster and has done to it, from whichever node is asked.
+"""What an operator can see and change in the cluster, from any node.
 
-Every change is a compare-and-swap on a record that the controller and the replicas act on: nothing
-is carried out here, and nothing that another node has changed meanwhile is overwritten.
+Every change is a compare-and-swap on a record that the controller and the replicas act on. Nothing is
+carried out here, and a change that another node made meanwhile is never overwritten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is asked of partitions from outside: move here, have that many replicas, be gone. Pure.
+"""Changes that an operator asks of a partition: move, replica count, deletion. Pure.
 
-Each function gives the record as it is to be; whoever asks puts it in the place of the one it was made
-from, by compare-and-swap. The controller and the replicas do the rest.
+Each function returns the new record. The caller writes it with a compare-and-swap on the old one. The
+controller and the replicas do the rest.
 """
 
 from __future__ import annotations

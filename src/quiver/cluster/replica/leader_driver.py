@@ -1,7 +1,7 @@
-"""The driver of a leader: takes publishes, answers fetches, and changes the in-sync set.
+"""The driver of a leader: accepts publishes, answers fetches, and changes the in-sync set.
 
-A publish is confirmed when the watermark has passed it. When leading ends, for whatever reason, those
-still waiting are told that their publish may be stored or not.
+A publish is confirmed when the watermark has passed it. When the node stops leading, waiting publishes
+fail with an error that says they may or may not be stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A log that this node leads, as its partition sees it: acknowledged is what is committed.
+"""A log that this node leads, as its partition sees it: acknowledged means committed.
 
-It lives as long as the node leads in one epoch. What was asked of it and is not committed by then
-fails with ``LeaderChanged``: whether it is stored, the next leader knows.
+It lives as long as the node leads in one epoch. Requests that are not committed by then fail with
+``LeaderChanged``; the next leader decides whether they are stored.
 """
 
 from __future__ import annotations

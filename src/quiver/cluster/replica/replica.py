@@ -1,9 +1,8 @@
-"""A partition on one node: leads it, follows its leader, or waits, as the cluster's state says.
+"""A replica of a partition on this node: leads, follows, or waits, as the cluster's metadata says.
 
-A node leads only in an epoch in which its present process was elected: a process that starts again
-finds another session in the record and does not lead before it is elected anew. Between two roles
-the logs are at rest. A log whose disk failed ends the role; ``run`` raises ``LogFailed`` and the node
-opens the replica again.
+A process leads only in an epoch in which it was elected. After a restart it finds another session in the
+record and does not lead until it is elected again. Between two roles the logs are not used. A log whose
+disk failed ends the role: ``run`` raises ``LogFailed`` and the node opens the replica again.
 """
 
 from __future__ import annotations

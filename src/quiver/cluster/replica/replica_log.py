@@ -1,8 +1,8 @@
-"""One log of a replica: its entries, its epochs, and how much of it is known to be committed.
+"""One log of a replica: its entries, its epochs, and its committed watermark.
 
-Epochs and watermark are in a small file beside the segments. An epoch is in the file before its
-first entry is in the log; what the file says of entries that a crash took is dropped on opening. If
-the file is missing or damaged the epochs are read from the entries.
+Epochs and watermark are in a small file beside the segments. An epoch is in the file before its first
+entry is in the log; epochs of entries that a crash lost are dropped on opening. If the file is missing or
+damaged, the epochs are read from the entries.
 """
 
 from __future__ import annotations

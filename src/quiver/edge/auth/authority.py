@@ -1,7 +1,7 @@
-"""Who somebody is, and whether they may do what they ask: the one check that every call goes through.
+"""Authentication, and the one permission check that every call passes.
 
-``authenticate`` once for each connection, ``check`` for each request. Neither waits for anything.
-Without authentication everybody is the anonymous principal, who may do everything.
+``authenticate`` runs once for each connection, ``check`` for each request. Neither waits. Without
+authentication everybody is the anonymous principal, which may do everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A filter: text that was parsed and checked, ready for any number of batches."""
+"""A filter: parsed and checked text, ready for any number of batches."""
 
 from __future__ import annotations
 

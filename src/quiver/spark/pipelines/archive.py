@@ -1,7 +1,7 @@
-"""``archive``: topics into a table, by topic, date and hour.
+"""``archive``: writes topics to a table, partitioned by topic, date and hour.
 
-JSON payloads become a typed column; what does not fit becomes a bad record with its reason, in a
-table beside the first. Nothing is dropped.
+JSON payloads become a typed column. A payload that does not fit becomes a bad record with its reason, in a
+second table. Nothing is dropped.
 """
 
 from __future__ import annotations

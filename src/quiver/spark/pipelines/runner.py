@@ -1,6 +1,6 @@
-"""Runs streaming queries for a person: a line for each batch, and a clean stop on Ctrl-C.
+"""Runs streaming queries from the command line: one line for each batch, and a clean stop on Ctrl-C.
 
-A query that is stopped between two batches, or killed in one, goes on from its checkpoint.
+A query that is stopped or killed continues from its checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pipelines as they are run from the command line: source, function, sink and report."""
+"""The pipelines of the command line: source, transformation, sink and report."""
 
 from __future__ import annotations
 

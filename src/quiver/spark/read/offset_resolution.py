@@ -1,6 +1,6 @@
-"""Where reading begins and ends, asked of the nodes: what topics there are and what they hold.
+"""Resolves where a read starts and ends, by asking the nodes.
 
-Runs on the driver. Whatever is wrong with an option is found here, before any task starts.
+It runs on the driver. Wrong options are found here, before any task starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a task does: reads one range of one partition, and yields it as Arrow record batches.
+"""The work of a task: reads one range of a partition as Arrow record batches.
 
-The same range gives the same rows, on whatever executor and however often it is read. A broken
-connection or a node that restarts is waited for as long as the option ``timeout`` says.
+The same range gives the same rows, on any executor and however often it is read. After a lost connection
+or a restart of a node, the task retries for the time of the option ``timeout``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Stream reads: where the next micro-batch ends, and what it consists of.
+"""Stream reads: the end of the next micro-batch, and its ranges.
 
-Runs on the driver, in one process for each query. Offsets never go backwards: a topic that was cut
-or made anew is data loss, and ``failOnDataLoss`` decides what that means.
+It runs on the driver, in one process for each query. Offsets never go back: a topic that was truncated or
+created again is data loss, and ``failOnDataLoss`` decides what happens.
 """
 
 from __future__ import annotations

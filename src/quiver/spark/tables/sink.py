@@ -1,7 +1,7 @@
 """The data source ``quiver-table``: a sink that commits each batch to a table exactly once.
 
-Rows whose column ``reason`` has a value are bad records: they go to a table of their own beside the
-first one, with the reason, and are never dropped.
+Rows with a value in the column ``reason`` are bad records: they go to a second table, with the reason, and
+are never dropped.
 """
 
 from __future__ import annotations

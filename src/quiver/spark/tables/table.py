@@ -1,4 +1,4 @@
-"""What the three kinds of table have in common, and which of them a format names."""
+"""The interface of the three kinds of table, and the lookup by format."""
 
 from __future__ import annotations
 

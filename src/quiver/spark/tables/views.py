@@ -1,4 +1,4 @@
-"""A table's files as a view, for Spark's SQL and for DuckDB: whatever its format is."""
+"""A view over a table's files, for Spark SQL and for DuckDB."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as messages: which columns a sink takes, and what they become.
+"""Rows of a DataFrame as messages: the columns that a sink accepts, and their conversion.
 
-The columns are checked on the driver before any task starts. In a task whole Arrow columns are
-converted and split by topic and partition; only keys that differ are looked at one by one.
+The columns are checked on the driver before any task starts. In a task whole Arrow columns are converted
+and split by topic and partition; only distinct keys are processed one by one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writing: tasks stage their rows, and the driver publishes what was staged, exactly once.
+"""Writing: tasks stage their rows, and the driver publishes the staged rows exactly once.
 
-A batch is decided before anything of it is published, in a topic of the sink's own. From then on it
-will be published as decided, by this driver or by one that is started from the checkpoint later,
-and whatever was published before is recognised. Rows of failed attempts are never published.
+The driver first records its decision about a batch in an internal topic of the sink. From then on the
+batch will be published as decided, by this driver or by one that starts from the checkpoint later, and
+what was already published is recognised. Rows of failed attempts are never published.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Carries staged entries to their partition where no node leads both: read, stamped and published.
+"""Transfers staged entries to a partition when no node leads both: read, stamp, publish.
 
-A few batches are under way at a time and acknowledged in order. When one fails in passing, all that
-is not acknowledged goes once more, and the partition knows what it has.
+A few batches are in flight at a time and are acknowledged in order. After a temporary failure all
+unacknowledged batches are sent again, and the partition detects duplicates.
 """
 
 from __future__ import annotations

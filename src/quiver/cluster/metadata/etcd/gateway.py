@@ -1,8 +1,8 @@
-"""Calls to etcd over HTTP: several endpoints, one after another until one answers.
+"""Calls to etcd over HTTP, to several endpoints in turn until one answers.
 
-A call that changes something is sent on to the next endpoint only when it is certain that no etcd
-has seen it; a call that may be repeated, whenever an endpoint fails. The endpoint that answered last
-is asked first. Nothing is read serializably: each answer went through etcd's quorum.
+A call that changes something is sent to the next endpoint only if certainly no etcd has seen it; a
+repeatable call whenever an endpoint fails. The endpoint that answered last is asked first. All reads are
+linearizable: each answer went through etcd's quorum.
 """
 
 from __future__ import annotations

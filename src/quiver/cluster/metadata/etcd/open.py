@@ -1,4 +1,4 @@
-"""The etcd that a node's settings name, and how it is reached."""
+"""Opens the etcd that a node's settings name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The metadata store of a cluster, kept by etcd 3.4 or later.
+"""The metadata store of a cluster on etcd 3.4 or later.
 
-It keeps the whole contract of ``MetadataStore``. Reads are linearizable, a commit is one etcd
-transaction, and a watch goes on over broken connections and failed endpoints, with nothing left out
-or repeated. When the history it would need is gone meanwhile it says so (``WatchCompacted``).
+It implements the whole contract of ``MetadataStore``. Reads are linearizable, a commit is one etcd
+transaction, and a watch continues over lost connections and failed endpoints without losing or repeating
+a change. If etcd has compacted the history it needs, it raises ``WatchCompacted``.
 """
 
 from __future__ import annotations

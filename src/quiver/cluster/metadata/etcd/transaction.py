@@ -1,4 +1,4 @@
-"""A commit as an etcd transaction, and keys as etcd has them: under the cluster's own prefix."""
+"""A commit as an etcd transaction, and the keys under the cluster's prefix."""
 
 from __future__ import annotations
 
