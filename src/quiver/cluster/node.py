@@ -16,7 +16,7 @@ from quiver.cluster.control.controller import ControllerSettings
 from quiver.cluster.control.driver import ControllerDriver
 from quiver.cluster.control.failure_detector import FailureDetector
 from quiver.cluster.election import withdrawn
-from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
+from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.node_session import NodeSession
 from quiver.cluster.records import (
     DISKS,
@@ -29,16 +29,13 @@ from quiver.cluster.records import (
     node_key,
     partition_key,
 )
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.manager import LogsOf, ReplicaManager, ReplicaManagerSettings
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
-from quiver.cluster.replica.network import Network
 from quiver.cluster.state import ClusterState
 from quiver.cluster.view import ClusterView
 from quiver.errors import MetadataConflict
-from quiver.log.disk import Disk
 from quiver.log.files import write_files
-from quiver.log.partition_log import RunBlocking
-from quiver.model.clock import Clock
 
 DISK = "disk"
 """The file in the data folder that names it."""
@@ -62,14 +59,11 @@ class ClusterNode:
         folder: str,
         settings: ClusterSettings,
         settings_of: LogsOf,
+        environment: ClusterEnvironment,
         *,
-        store: MetadataStore,
-        network: Network,
-        disk: Disk,
-        clock: Clock,
-        run_blocking: RunBlocking,
         new_disk_name: Callable[[], str],
     ) -> None:
+        store, clock = environment.store, environment.clock
         self.view = ClusterView(store, clock)
         self.membership = NodeSession(store, clock, record, settings.lease_seconds)
         self.replica_manager = ReplicaManager(
@@ -77,23 +71,19 @@ class ClusterNode:
             f"{folder}/partitions",
             settings.replica_manager,
             settings_of,
-            store=store,
-            network=network,
-            disk=disk,
-            clock=clock,
-            run_blocking=run_blocking,
+            environment,
             proven_until=lambda: self.membership.proven_until,
         )
         self.controller_driver = ControllerDriver(record.id, store, clock, settings.controller)
-        self.failure_detector = FailureDetector(record.id, store, network, clock)
+        self.failure_detector = FailureDetector(record.id, store, environment.network, clock)
         self.failure_detector.on_suspect = self._on_suspect
         self.replica_manager.on_gone = self.failure_detector.suspect
         self._folder = folder
         self.store = self._store = store
         self._clock = clock
         self._scrub_interval_s = settings.scrub_interval_s
-        self._disk = disk
-        self._run_blocking = run_blocking
+        self._disk = environment.disk
+        self._run_blocking = environment.run_blocking
         self._new_disk_name = new_disk_name
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False

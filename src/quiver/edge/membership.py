@@ -14,6 +14,7 @@ from quiver.broker.partition.replicated_storage import replicated_storage
 from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.config import Address, NodeConfig
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
@@ -49,11 +50,13 @@ class ClusterMembership:
             config.data,
             ClusterSettings(lease_seconds=config.metadata.lease_s),
             self._logs_of,
-            store=store,
-            network=self.peers,
-            disk=disk,
-            clock=clock,
-            run_blocking=run_blocking,
+            ClusterEnvironment(
+                store=store,
+                network=self.peers,
+                disk=disk,
+                clock=clock,
+                run_blocking=run_blocking,
+            ),
             new_disk_name=lambda: secrets.token_hex(16),
         )
         self.placement = ReplicatedPlacement(self.node, clock)

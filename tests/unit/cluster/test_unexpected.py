@@ -16,6 +16,7 @@ from quiver.cluster.metadata.etcd.messages import Failure
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.state import ClusterState
@@ -53,11 +54,13 @@ async def member() -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
         "/node",
         ClusterSettings(),
         lambda partition: (("data", LogSettings()),),
-        store=store,
-        network=Nobody(),
-        disk=SimulatedDisk(1),
-        clock=SystemClock(),
-        run_blocking=at_once,
+        ClusterEnvironment(
+            store=store,
+            network=Nobody(),
+            disk=SimulatedDisk(1),
+            clock=SystemClock(),
+            run_blocking=at_once,
+        ),
         new_disk_name=lambda: "disk",
     )
     await node.start()

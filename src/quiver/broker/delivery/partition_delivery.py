@@ -21,6 +21,7 @@ from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, off
 from quiver.broker.delivery.machine.records import AnyRecord
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
+from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.batch import StoredBatch
@@ -66,8 +67,7 @@ class PartitionDelivery:
         self,
         *,
         subscription: int,
-        topic: str,
-        topic_number: int,
+        topic: TopicRecord,
         partition: int,
         state: DeliveryStateLog,
         clock: Clock,
@@ -75,8 +75,8 @@ class PartitionDelivery:
         bury: Callable[[PartitionDelivery, list[StoredBatch], BitMap64], Awaitable[None]],
         counts: SubscriptionCounts | None = None,
     ) -> None:
-        self.topic = topic
-        self.topic_number = topic_number
+        self.topic = topic.name
+        self.topic_number = topic.number
         self.partition = partition
         self.state = state
         self.machine = state.machines[subscription]

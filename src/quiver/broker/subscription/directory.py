@@ -169,8 +169,7 @@ class SubscriptionDirectory:
             return old
         return PartitionDelivery(
             subscription=record.number,
-            topic=topic.name,
-            topic_number=topic.number,
+            topic=topic,
             partition=index,
             state=state,
             clock=self._clock,

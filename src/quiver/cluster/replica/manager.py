@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from quiver.aio import AT_ONCE, cancel_and_wait, for_each, report_unexpected
-from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
+from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.records import (
     NOBODY,
     DeletedRecord,
@@ -26,17 +26,14 @@ from quiver.cluster.records import (
     deleted_key,
     encode,
 )
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.follower_driver import MustBeginAnew
-from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
-from quiver.log.disk import Disk
-from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
-from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
 
 _AGAIN_SECONDS = 0.5
@@ -59,12 +56,8 @@ class ReplicaManager:
         folder: str,
         settings: ReplicaManagerSettings,
         settings_of: LogsOf,
+        environment: ClusterEnvironment,
         *,
-        store: MetadataStore,
-        network: Network,
-        disk: Disk,
-        clock: Clock,
-        run_blocking: RunBlocking,
         proven_until: Callable[[], float],
     ) -> None:
         """``settings_of`` has an answer for every partition that this node is to hold."""
@@ -80,11 +73,11 @@ class ReplicaManager:
         self._folder = folder
         self._settings = settings
         self._settings_of = settings_of
-        self._store = store
-        self._network = network
-        self._disk = disk
-        self._clock = clock
-        self._run_blocking = run_blocking
+        self._environment = environment
+        self._store = environment.store
+        self._disk = environment.disk
+        self._clock = environment.clock
+        self._run_blocking = environment.run_blocking
         self._proven_until = proven_until
         self._state = ClusterState()
         self._session = NOBODY
@@ -234,9 +227,7 @@ class ReplicaManager:
             partition,
             self._node,
             logs,
-            store=self._store,
-            network=self._network,
-            clock=self._clock,
+            self._environment,
             settings=self._settings.replica,
             proven_until=self._proven_until,
             led=self._led,

@@ -14,7 +14,7 @@ import structlog
 
 from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.election import resigned
-from quiver.cluster.metadata.store import Expect, MetadataStore, Put
+from quiver.cluster.metadata.store import Expect, Put
 from quiver.cluster.records import (
     NOBODY,
     NodeId,
@@ -25,18 +25,17 @@ from quiver.cluster.records import (
     encode,
     partition_key,
 )
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.epochs import NO_EPOCH
 from quiver.cluster.replica.follower import Follower
 from quiver.cluster.replica.follower_driver import FollowerDriver, followed
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
-from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
 from quiver.model.batch import StoredBatch
-from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
 
 logger = structlog.get_logger()
@@ -50,10 +49,8 @@ class Replica:
         partition: PartitionId,
         node: NodeId,
         logs: Sequence[ReplicaLog],
+        environment: ClusterEnvironment,
         *,
-        store: MetadataStore,
-        network: Network,
-        clock: Clock,
         settings: ReplicaSettings,
         proven_until: Callable[[], float],
         led: dict[PartitionId, LeaderEpoch],
@@ -67,9 +64,9 @@ class Replica:
         self.damage: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with ``CorruptLog`` when damage is met in what was stored."""
         self._node = node
-        self._store = store
-        self._network = network
-        self._clock = clock
+        self._store = environment.store
+        self._network = environment.network
+        self._clock = environment.clock
         self._settings = settings
         self._proven_until = proven_until
         self._session = NOBODY
@@ -79,7 +76,7 @@ class Replica:
         self._leading: LeaderDriver | None = None
         self._led = led
         self._on_gone = on_gone
-        self._changed = Signal(clock)
+        self._changed = Signal(environment.clock)
 
     # ------------------------------------------------------------------ what the cluster says
 

@@ -27,7 +27,15 @@ from quiver.broker.subscription.catalog import covers
 from quiver.cluster.control.admin import ClusterAdministration, place_of
 from quiver.cluster.metadata.secret import SECRET_BYTES
 from quiver.cluster.metadata.store import Entry, Put
-from quiver.cluster.records import NODES, PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
+from quiver.cluster.records import (
+    NODES,
+    PARTITIONS,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+)
 from quiver.errors import QuiverError
 from quiver.log.partition_log import PartitionLog
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
@@ -130,8 +138,7 @@ class BrokerSimulation(_Simulation):
 
     def _node(self, name: NodeId, zone: str) -> BrokerNode:
         return BrokerNode(
-            name,
-            zone,
+            NodeRecord(id=name, zone=zone, address=name),
             _NODES,
             simulation.LOGS,
             loop=self._loop,

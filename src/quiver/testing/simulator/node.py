@@ -15,6 +15,7 @@ from quiver.aio import retrieve_exception
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
+from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
@@ -81,8 +82,7 @@ class Front:
 class SimulatedNode:
     def __init__(
         self,
-        name: NodeId,
-        zone: str,
+        record: NodeRecord,
         settings: ClusterSettings,
         logs: tuple[tuple[str, LogSettings], ...],
         *,
@@ -92,14 +92,14 @@ class SimulatedNode:
         history: History,
         rng: Random,
     ) -> None:
-        self.name = name
+        self.name = record.id
         self.disk = SimulatedDisk(rng.randrange(1 << 30))
         self.clock = VirtualClock(loop)
         self.disk_delay_s = (0.0001, 0.002)
-        self.process = Process(name)
+        self.process = Process(record.id)
         self.process.is_dead = True
         self.cluster: ClusterNode | None = None
-        self._zone = zone
+        self._record = record
         self._settings = settings
         self._logs = logs
         self._loop = loop
@@ -165,15 +165,17 @@ class SimulatedNode:
 
     def _member(self, process: Process) -> ClusterNode:
         return ClusterNode(
-            NodeRecord(id=self.name, zone=self._zone, address=self.name),
+            self._record,
             FOLDER,
             self._settings,
             lambda partition: self._logs,
-            store=self._store,
-            network=NodeNetwork(self._network, self.name),
-            disk=self.disk,
-            clock=self.clock,
-            run_blocking=self._blocking(process),
+            ClusterEnvironment(
+                store=self._store,
+                network=NodeNetwork(self._network, self.name),
+                disk=self.disk,
+                clock=self.clock,
+                run_blocking=self._blocking(process),
+            ),
             new_disk_name=lambda: f"disk-{self._rng.randrange(1 << 40)}",
         )
 

@@ -157,8 +157,7 @@ class _Simulation:
 
     def _node(self, name: NodeId, zone: str) -> SimulatedNode:
         return SimulatedNode(
-            name,
-            zone,
+            NodeRecord(id=name, zone=zone, address=name),
             SETTINGS,
             self._logs,
             loop=self._loop,

@@ -1,0 +1,23 @@
+"""What a node of a cluster is given from outside: store, network, disk, time and threads.
+
+The same code runs in a real node and in the simulator; only these differ.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.cluster.metadata.store import MetadataStore
+from quiver.cluster.replica.network import Network
+from quiver.log.disk import Disk
+from quiver.log.partition_log import RunBlocking
+from quiver.model.clock import Clock
+
+
+class ClusterEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    store: MetadataStore
+    network: Network
+    disk: Disk
+    clock: Clock
+    run_blocking: RunBlocking
+    """Runs disk work off the event loop."""
