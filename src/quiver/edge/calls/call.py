@@ -73,10 +73,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     hide: Callable[[Caller, Any], None] | None = None
     """Takes from the reply what the caller may not know of."""
 
-    async def answer(self, context: Context, request: Any, body: memoryview) -> Answer:
+    def answer(
+        self, context: Context, request: Any, body: memoryview
+    ) -> Coroutine[Any, Any, Answer]:
         """Carry the call out wherever it belongs, and write the audit log. The caller was admitted."""
-        if not self.is_audited:
-            return await self._carry_out(context, request, body)
+        carry_out = self._carry_out_audited if self.is_audited else self._carry_out
+        return carry_out(context, request, body)
+
+    async def _carry_out_audited(self, context: Context, request: Any, body: memoryview) -> Answer:
         try:
             answer = await self._carry_out(context, request, body)
         except QuiverError as error:
@@ -87,7 +91,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _carry_out(self, context: Context, request: Any, body: memoryview) -> Answer:
         if self.runs.is_here or not may_ask_others(context):
-            return await self._here(context, body, request)
+            return self._shown(context, await self.handler(context, request, body))
         answers = await self.runs.answers(context, request, partial(self._here, context, body))
         return self._shown(context, answers[0] if self.merge is None else self.merge(answers))
 

@@ -51,6 +51,8 @@ class ReplyTurn:
 
     async def __aenter__(self) -> None:
         await self._lock.acquire()
+        if self._writable.is_set():
+            return
         try:
             await self._writable.wait()
         except BaseException:
