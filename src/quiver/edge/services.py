@@ -35,7 +35,7 @@ class ClusterAdmin(Protocol):
     async def decommission(self, node: str, *, cancel: bool) -> None: ...
 
 
-class NodeServices(msgspec.Struct, kw_only=True):
+class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     broker: Broker
     metrics: NodeMetrics
     limits: Limits
