@@ -1,7 +1,7 @@
-"""A row of the table of calls: all there is to say of one call of the protocol.
+"""A row of the table of calls: everything about one call of the protocol.
 
-Whoever carries requests looks the row up once. Permissions, limits, order, place and handler follow
-from it.
+A session looks the row up once for each request. It says which permission the call needs, how long it
+may take, in what order it runs, on which nodes, and which function handles it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Merge = Callable[[list[Answer]], Answer]
 
 
 class Turn(Enum):
-    """In what order a session begins its requests."""
+    """The order in which a session handles its requests."""
 
     CALL = "call"
-    """One after the other, and only while the client reads: some answers are large."""
+    """One after the other, and only while the client reads its replies: some are large."""
     OWN = "own"
-    """Beside all others."""
+    """At the same time as all others."""
     PUBLISH = "publish"
-    """Publishes are stored in the order in which they came."""
+    """Publishes are stored in order of arrival."""
     AT_ONCE = "at once"
-    """Answered before the next request is taken: the handler waits for nothing."""
+    """Answered before the next request is read. The handler never waits."""
 
 
 def request_timeout_s(_: Any) -> float:
@@ -45,7 +45,7 @@ def request_timeout_s(_: Any) -> float:
 
 
 def wait_timeout_s(request: protocol.Fetch | protocol.Receive) -> float:
-    """The time that the request may wait for messages comes on top."""
+    """The usual limit plus the time that the request may wait for messages."""
     return REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
 
 
@@ -56,27 +56,27 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     needs: NeedsOf
     """The permissions that the caller needs."""
     subject: Callable[[Any], str] | None = None
-    """The one name that ``needs`` depends on, if a decision may be remembered for that name."""
+    """The one name that ``needs`` depends on. A decision is cached by this name; without it, never."""
     is_metered: bool = True
-    """Whether it counts towards the caller's rates."""
+    """Whether the call counts towards the caller's rate quotas."""
     is_audited: bool = False
-    """Whether the audit log tells also of calls that were allowed."""
+    """Whether the audit log also records calls that were allowed."""
     timeout_s: Callable[[Any], float] = request_timeout_s
-    """After how long the caller is told that it took too long."""
+    """The time limit. After it the caller gets ``RequestTimeout``."""
     turn: Turn = Turn.CALL
     only_waits: bool = False
-    """Whether it changes nothing until it is answered: it can be abandoned, and a shutdown ends it."""
+    """Whether the client may abandon it and a shutdown ends it. All others are carried through."""
     runs: Route = HERE
-    """Which nodes of a cluster carry it out."""
+    """The nodes of a cluster that the call runs on."""
     merge: Merge | None = None
-    """Makes one answer of those of several nodes."""
+    """Merges the answers of several nodes into one."""
     hide: Callable[[Caller, Any], None] | None = None
-    """Takes from the reply what the caller may not know of."""
+    """Removes from the reply what the caller may not see."""
 
     def answer(
         self, context: Context, request: Any, body: memoryview
     ) -> Coroutine[Any, Any, Answer]:
-        """Carry the call out wherever it belongs, and write the audit log. The caller was admitted."""
+        """Run the call on its nodes and write the audit log. The caller must be admitted before."""
         carry_out = self._carry_out_audited if self.is_audited else self._carry_out
         return carry_out(context, request, body)
 

@@ -1,4 +1,4 @@
-"""What a handler gets beside the request: the node's services, who asks, and where the answer goes.
+"""The context of a request: the node's services, the caller, and the state of the client's session.
 
 A session gives each request a context of its own. An edge without sessions uses ``DirectContext``.
 """
@@ -33,17 +33,17 @@ class Context(Protocol):
 
     @property
     def reply_turn(self) -> AbstractAsyncContextManager[object]:
-        """Hold it while a large reply is made: one at a time, and only while the client reads."""
+        """Hold it while a large reply is built: one at a time, and only while the client reads."""
 
     async def until_writable(self) -> None:
-        """Wait until the client reads what it was sent."""
+        """Wait until the client has read its replies."""
 
     def abandon(self, request_id: int) -> None:
         """End another request of the same client, if it only waits."""
 
 
 class ReplyTurn:
-    """The turn to make a reply: one at a time, and only while the client reads."""
+    """A lock for building a reply. It is granted only while the client reads its replies."""
 
     def __init__(self, writable: asyncio.Event) -> None:
         self._writable = writable
@@ -64,7 +64,7 @@ class ReplyTurn:
 
 
 class DirectContext:
-    """For a request that is carried out on its own: somebody waits for it, and reads the answer."""
+    """The context of a single request without a session. Its caller waits for the answer."""
 
     is_wanted = True
 
@@ -84,5 +84,5 @@ class DirectContext:
 
 
 def may_ask_others(context: Context) -> bool:
-    """Whether a call may go to other nodes: in a cluster, unless a node has passed it on already."""
+    """Whether this node may pass a call on: in a cluster, if the call did not come from a node."""
     return context.services.peers is not None and context.caller.principal is not PEER

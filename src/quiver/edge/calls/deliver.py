@@ -19,7 +19,7 @@ from quiver.edge.messages.receiving import Receiving
 
 
 async def receive(context: Context, request: protocol.Receive, _: memoryview) -> Answer:
-    """Waiting holds nobody up, and one reply is in the making at a time."""
+    """Waiting blocks no other request, and one reply is built at a time."""
     receiving = Receiving(context.services.broker, context.services.clock, request)
     asked = request.messages_max
     while True:
@@ -46,7 +46,7 @@ async def ack(context: Context, request: protocol.Ack, _: memoryview) -> Answer:
 
 
 async def _until_stored(stored: Sequence[asyncio.Future[None]], then: Callable[[], None]) -> None:
-    """Wait for it. ``then`` follows whatever becomes of who waits: it was carried out."""
+    """Wait until all is stored, then call ``then``: also if the waiting task is cancelled."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(done: asyncio.Future[None] | asyncio.Future[list[None]]) -> None:

@@ -1,8 +1,7 @@
-"""Where the calls of a cluster's clients run: here, at a leader, at several, at all nodes.
+"""The nodes that a call runs on: this one, a leader, several leaders, or all nodes.
 
-The node that is asked carries out what concerns its own partitions and passes the call on to the
-nodes that lead the others. A call that came from another node is not passed on: there is one hop at
-most.
+The node that receives a call handles its own partitions and passes the call on to the leaders of the
+others. A call that came from another node is not passed on: there is one hop at most.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Route(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Whether that is always the node that was asked."""
+        """Whether the call always runs on the node that received it."""
 
     @property
     def is_several(self) -> bool:
-        """Whether it may be several: then the row of the call says how answers are merged."""
+        """Whether several nodes may answer. Then the row has a merge."""
 
     async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]: ...
 
@@ -52,14 +51,14 @@ class _Here:
 
 
 HERE = _Here()
-"""On the node that was asked: every node can."""
+"""On the node that received it. Every node can handle it."""
 AT_LEADER = _Here()
-"""On the node that was asked, which leads the partition. One that does not answers ``NotLeader``, and
+"""On the node that received it, which must lead the partition. Otherwise it answers ``NotLeader``, and
 the client asks the leader."""
 
 
 class PassedToLeader:
-    """On the leader of a partition; the node that was asked passes the call on."""
+    """On the leader of a partition. The node that received the call passes it on."""
 
     is_here, is_several = False, False
 

@@ -1,4 +1,4 @@
-"""Calls whose parts go to different leaders: by the lease or the message that each part is about."""
+"""Calls that are split: each part goes to the leader of the lease or message that it is about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AtLeaseLeaders:
     is_here, is_several = False, True
 
     def __init__(self, settle: Settle, count: Callable[[Context, Any], None]) -> None:
-        """``count`` tells the caller's quota of messages once all are settled."""
+        """``count`` updates the caller's lease quota once all are settled."""
         self._settle = settle
         self._count = count
 

@@ -1,4 +1,4 @@
-"""The calls of operators about the messages of a subscription: look at them, move and remove them."""
+"""The calls of operators about messages: peek, find, seek, purge, cancel and redrive."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def list_alerts(context: Context, _request: protocol.ListAlerts, _: memory
 
 
 def hide_alerts(caller: Caller, reply: protocol.Alerts) -> None:
-    """Alerts about a node are for everybody, others for whoever may see what they are about."""
+    """Everybody sees alerts about nodes. Others need permission to see the subject."""
 
     def sees(alert: protocol.AlertInfo) -> bool:
         name = alert.subject

@@ -1,4 +1,4 @@
-"""The call that nodes of the cluster make to each other. Each kind of question has its handler."""
+"""The call between nodes of the cluster. Each kind of question has its handler."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def open_producer(context: Context, request: protocol.OpenProducer, _: mem
 
 
 class _Publish(msgspec.Struct, eq=False):
-    """A publish that is not one of a session."""
+    """A publish without a session."""
 
     reply: asyncio.Future[protocol.AnyReply]
     began: float
@@ -68,7 +68,7 @@ async def copy(context: Context, request: protocol.Copy, _: memoryview) -> Answe
 
 
 def open_producer_needs(request: protocol.OpenProducer, _: IsQueue) -> Needs:
-    """A name is stored for good: for that, who asks must be one who publishes."""
+    """A producer name is stored for ever, so only callers that may publish can set one."""
     if request.topic is None:
         return () if request.name is None else (topic(PUBLISH, "*"),)
     return (topic(PUBLISH, request.topic),)

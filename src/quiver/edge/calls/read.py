@@ -12,10 +12,10 @@ from quiver.edge.calls.fan_out import AT_LEADER
 
 
 async def fetch(context: Context, request: protocol.Fetch, _: memoryview) -> Answer:
-    """Wait for data without holding anybody up, then read in turn with other fetches.
+    """Wait for data without blocking other requests, then read in turn with other fetches.
 
-    Only one reply is in the making at a time, and only while the client reads: a client that asks
-    for much and reads nothing costs one reply of memory.
+    One reply is built at a time, and only while the client reads. So a client that asks for much
+    and reads nothing costs the memory of one reply.
     """
     reader, wait_s = context.services.broker.reader, request.wait_ms / 1000
     place = request.topic, request.partition, request.offset

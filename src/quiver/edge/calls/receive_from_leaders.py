@@ -1,4 +1,4 @@
-"""A receive in a cluster: messages from whichever leader of the subscription has some first."""
+"""A receive in a cluster: messages from the first leader of the subscription that has some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from quiver.edge.messages.settling import return_unread
 from quiver.errors import QuiverError
 
 _ROUND_MS = 2000
-"""How long a receive waits before it looks again who leads what."""
+"""How long a receive waits before it looks up the leaders again."""
 
 _PAUSE_S = 0.1
 """How long to wait before nodes are asked again one by one."""
@@ -60,7 +60,7 @@ class _ReceivingFromLeaders:
         self._leaders = context.services.broker.leaders
 
     async def until(self, request: protocol.Receive, deadline: float) -> Answer:
-        """Messages from whichever node has some first; none when the time is over."""
+        """Messages from the first node that has some; an empty answer after the deadline."""
         clock = self._services.clock
         while True:
             left_ms = max(0, round(1000 * (deadline - clock.monotonic())))
@@ -82,7 +82,7 @@ class _ReceivingFromLeaders:
         )
 
     async def _in_turn(self, parts: list[_Part], request: protocol.Receive) -> Answer:
-        """What the first node has that has something; each is the first to be asked as often."""
+        """The answer of the first node with messages. Nodes take turns at being asked first."""
         answers: list[Answer] = []
         first = next(self._services.turns) % len(parts)
         for part in parts[first:] + parts[:first]:
@@ -92,7 +92,7 @@ class _ReceivingFromLeaders:
         return first_received(answers)
 
     async def _at_once(self, parts: list[_Part], request: protocol.Receive) -> Answer:
-        """Wait for all of them; what others than the first have taken meanwhile is given back."""
+        """Wait for all at the same time. The first with messages wins; the others are requeued."""
         tasks = [asyncio.create_task(part(request)) for part in parts]
         chosen: asyncio.Task[Answer] | None = None
         try:
@@ -120,7 +120,7 @@ class _ReceivingFromLeaders:
         return parts or [partial(self._nowhere, None)]
 
     async def _membership(self, request: protocol.Receive) -> list[str]:
-        """The partitions that a member of a group reads, by the word of its coordinator."""
+        """The partitions that the coordinator assigned to this member of the group."""
         asked = protocol.Heartbeat(subscription=request.subscription, consumer=request.consumer)
         ((reply, _),) = await AT_COORDINATOR.answers(
             self._context, asked, lambda own: heartbeat(self._context, own, _NOTHING)
@@ -143,12 +143,12 @@ class _ReceivingFromLeaders:
         return await self._nowhere(partitions, request)
 
     async def _nowhere(self, _partitions: list[str] | None, request: protocol.Receive) -> Answer:
-        """Nobody can be asked now: that may be otherwise in a while."""
+        """No leader can be asked now. Wait a little before the next round."""
         await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
         return protocol.Received(portions=[]), ()
 
     async def requeue(self, received: protocol.Received) -> None:
-        """Nobody takes these: others may have them at once."""
+        """Return messages that nobody takes: they are ready again at once."""
         if not received.portions:
             return
         name = self._leaders.named_in(received.portions[0].lease)

@@ -1,7 +1,7 @@
 """The calls about subscriptions and queues.
 
-What a subscription reads and where its dead letters go are part of what its maker must be allowed, so
-that nobody gets at a topic through a subscription of their own.
+To create or alter a subscription, the caller needs permissions on the topics that it reads and on its
+dead-letter topic. So a subscription never gives access to a topic.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def hide_subscriptions(caller: Caller, reply: protocol.Subscriptions) -> None:
 
 
 def _push_url(settings: dict[str, Any]) -> str | None:
-    """Where a subscription with these settings would push, if they say so."""
+    """The URL in the push settings, if there is one."""
     match settings:
         case {"push": {"url": str(url)}}:
             return url
@@ -123,7 +123,7 @@ def _reached_by(settings: dict[str, Any]) -> Needs:
 
 
 def _reached(topics: Any, dead_letter: Any) -> Needs:
-    """Topics that a subscription reads or writes; of what is no name, all of them."""
+    """The topics that a subscription reads or writes. A value that is no name stands for all."""
     reads = topics if isinstance(topics, list) else ["*"]
     needs = [topic(CONSUME, one if isinstance(one, str) else "*") for one in reads]
     if dead_letter is not None:

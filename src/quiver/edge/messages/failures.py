@@ -1,4 +1,4 @@
-"""What a client is told of a failure."""
+"""The errors that clients get for failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = structlog.get_logger()
 
 
 def explained(error: BaseException) -> QuiverError:
-    """What a client is told; of what should never happen, only that the node's log has it."""
+    """The error for the client. An unexpected one is logged, and the client is told to see the log."""
     if isinstance(error, QuiverError):
         return error
     logger.error("request failed unexpectedly", exc_info=error)
@@ -21,7 +21,7 @@ def explained(error: BaseException) -> QuiverError:
 
 
 def failure_of(done: asyncio.Future[Any]) -> QuiverError | None:
-    """What a client is told if that failed which its request waited for."""
+    """The error for the client if the future that its request waited for has failed."""
     if done.cancelled():
         return ShuttingDown()
     error = done.exception()

@@ -1,4 +1,4 @@
-"""Pending messages of a subscription, as they stand on this node. Looking changes nothing."""
+"""The pending messages of a subscription on this node. Reading them changes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def peek(broker: Broker, request: protocol.Peek) -> tuple[protocol.Peeked,
 async def read_state(
     broker: Broker, request: protocol.ReadState
 ) -> tuple[protocol.StateRead, list[Bytes]]:
-    """Every pending message of a subscription, once all that is stored was looked at."""
+    """Every pending message of a subscription, after the delivery state has caught up with the log."""
     subscription = await broker.directory.get(request.subscription)
     partitions: list[protocol.PartitionDeliveries] = []
     buffers: list[Bytes] = []

@@ -1,8 +1,8 @@
-"""Publishes of one client: stored in the order in which they came, answered as they become durable.
+"""The publishes of one client: stored in order of arrival, answered as they become durable.
 
-A batch whose partition is ready is stored at once, without a task: this is on the way of every
-publish. What has to wait, for a partition that opens or for the check of a large batch, keeps all
-that comes after it waiting too.
+A batch whose partition is ready is stored at once, without a task. This path is taken by almost every
+publish. A publish that must wait, for its partition to open or for the check of a large batch, makes
+all later ones wait too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unanswered(Protocol):
     def began(self) -> float: ...
 
     is_under_way: bool
-    """Whether it was stored: then it is seen to its end."""
+    """Whether the batch was handed to the log. A shutdown waits for it then."""
 
 
 W = TypeVar("W", bound=Unanswered)
@@ -62,7 +62,7 @@ class PublishOrder(Generic[W]):
         self._worker: asyncio.Task[None] | None = None
 
     def publish(self, waiting: W, request: protocol.Publish, body: memoryview) -> None:
-        """Store at once if possible, else in turn behind what waits already."""
+        """Store at once if possible, otherwise after the publishes that wait already."""
         self._metrics.published_bytes.inc(len(body))
         if self._worker is None:
             publisher = self._publisher
@@ -81,11 +81,11 @@ class PublishOrder(Generic[W]):
             self._worker = self._start(self._work_off())
 
     def clear(self) -> None:
-        """Store nothing of what has to wait."""
+        """Drop the publishes that wait."""
         self._backlog.clear()
 
     def forget_unwanted(self) -> None:
-        """Store nothing that nobody waits for any more."""
+        """Drop the publishes that wait and that nobody wants any more."""
         if self._backlog:
             self._backlog = deque(item for item in self._backlog if self._is_wanted(item[0]))
 

@@ -1,4 +1,4 @@
-"""One receive on this node: tried at once, and again whenever a message may be ready."""
+"""One receive on this node. It tries at once, and again whenever a message may be ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Received = tuple[protocol.Received, Sequence[Bytes]]
 
 
 class Receiving:
-    """``attempt`` and ``wait`` in turn until there is an answer; its time is bounded."""
+    """Call ``attempt`` and ``wait`` in turn until there is an answer. The deadline bounds it."""
 
     def __init__(self, broker: Broker, clock: Clock, request: protocol.Receive) -> None:
         self._broker = broker
@@ -31,10 +31,10 @@ class Receiving:
         self._deadline = clock.monotonic() + wait_s
         self._requeue: Callable[[], None] = lambda: None
         self.is_to_be_settled = True
-        """Whether the consumer holds what it gets until it settles it."""
+        """Whether the consumer must settle the messages."""
 
     async def attempt(self) -> Received | None:
-        """What there is, or ``None`` if that is nothing and there is time left to wait."""
+        """The messages that are ready; ``None`` if there are none and time is left."""
         request = self._request
         subscription = await self._broker.directory.get(request.subscription)
         portions = await subscription.receive(
@@ -58,7 +58,7 @@ class Receiving:
         return protocol.Received(portions=[_info(subscription, one) for one in portions]), buffers
 
     def requeue(self) -> None:
-        """Nobody is there to take what the last attempt got: others may have it at once."""
+        """Return the messages of the last attempt, which nobody takes: they are ready again at once."""
         self._requeue()
 
     async def wait(self) -> None:
@@ -68,7 +68,7 @@ class Receiving:
         await subscription.wait(left_s, request.consumer[:CONSUMER_MAX], request.partitions)
 
     async def finish(self) -> Received:
-        """The answer, however long that takes."""
+        """Try until there is an answer."""
         while (received := await self.attempt()) is None:
             await self.wait()
         return received

@@ -23,7 +23,7 @@ Settle = Callable[[Broker, Any], Awaitable[protocol.Settled]]
 async def begin_ack(
     broker: Broker, request: protocol.Ack
 ) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
-    """Acknowledge messages; the reply, and what has to be stored before it is sent."""
+    """Acknowledge messages. Returns the reply, and the writes that must be durable before it is sent."""
     subscription = await broker.directory.get(request.subscription)
     stale, stored = subscription.ack(_settlements(request.settlements))
     return _settled(stale), stored
