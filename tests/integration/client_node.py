@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pytest
 import uvloop
 
 from quiver.config import Address, Alerts, NodeConfig
 from quiver.edge.node import Node
 from quiver.edge.run import run_node
+from tests.forked import processes, write_output_to
 from tests.ports import free_port
 
 _SECONDS_MAX = 60.0
-_ROOT = str(Path(__file__).parent.parent.parent)
 
 
 class ThreadNode:
@@ -68,24 +69,26 @@ class ProcessNode:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._log = folder.with_name(f"{folder.name}.log")
         self._port = free_port()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: BaseProcess | None = None
 
     @property
     def url(self) -> str:
         return f"quiver://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self._folder), str(self._port)],
-            cwd=_ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the node ended before it was ready"
-        self._port = int(line)
+        told, tell = processes.Pipe(duplex=False)
+        arguments = str(self._folder), self._port, str(self._log), tell
+        self._process = processes.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        tell.close()
+        with told:
+            assert told.poll(_SECONDS_MAX), f"the node is not ready: {self._log.read_text()}"
+            try:
+                told.recv()
+            except EOFError:
+                pytest.fail(f"the node ended before it was ready: {self._log.read_text()}")
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -99,18 +102,18 @@ class ProcessNode:
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(how)
-            process.communicate(timeout=_SECONDS_MAX)
+            assert process.pid is not None
+            os.kill(process.pid, how)
+            process.join(_SECONDS_MAX)
+            assert process.exitcode is not None, f"the node does not end: {self._log.read_text()}"
 
 
-def _serve(folder: str, port: int) -> None:
-    # What the node has to say goes to standard error; the port is all that is on standard output.
-    report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def _serve(folder: str, port: int, log: str, tell: Connection) -> None:
+    write_output_to(log)
 
-    def ready(address: Address | None, _: Address | None) -> None:
-        assert address is not None
-        print(address.port, file=report, flush=True)
+    def ready(*_: Address | None) -> None:
+        tell.send("ready")
+        tell.close()
 
     config = _config(folder, Address("127.0.0.1", port))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -120,7 +123,3 @@ def _serve(folder: str, port: int) -> None:
 def _config(folder: str, native: Address) -> NodeConfig:
     """Without alerts: whether one fires depends on the machine."""
     return NodeConfig(data=folder, http=None, native=native, alerts=Alerts(defaults=False))
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))

@@ -1,17 +1,13 @@
 """Three nodes and an etcd as child processes, of which any may be killed and started again.
 
-Nodes are forked from a process that has loaded everything already: starting one costs next to
-nothing, and killing one is a real end of a real process.
+Killing one is a real end of a real process; starting one costs next to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,13 +22,12 @@ from quiver.config import Address, Limits, Metadata, NodeConfig
 from quiver.edge.run import run_node
 from quiver.errors import QuiverError
 from tests.etcd_server import EtcdServer
+from tests.forked import processes, write_output_to
 from tests.ports import free_port
 
 SECONDS_MAX = 60.0
 _LEASE_S = 10
 """Long, so that a busy machine changes no leader by itself: a killed node is noticed at once."""
-_processes = get_context("forkserver")
-_processes.set_forkserver_preload([__name__])
 T = TypeVar("T")
 
 
@@ -42,9 +37,7 @@ def _serve(config: NodeConfig, ready: str, log: str) -> None:
     state_log._SNAPSHOT_BYTES = 2 << 10
     small = msgspec.structs.replace(state_log.STATE_SETTINGS, segment_bytes=4 << 10)
     replicated_storage.STATE_SETTINGS = small
-    descriptor = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    os.dup2(descriptor, sys.stdout.fileno())
-    os.dup2(descriptor, sys.stderr.fileno())
+    write_output_to(log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run_node(config, lambda *_: Path(ready).touch()))
 
@@ -88,7 +81,7 @@ class Cluster:
         )
         self._ready(index).unlink(missing_ok=True)
         arguments = config, str(self._ready(index)), str(self._log(index))
-        self._nodes[index] = _processes.Process(target=_serve, args=arguments, daemon=True)
+        self._nodes[index] = processes.Process(target=_serve, args=arguments, daemon=True)
         self._nodes[index].start()
 
     def _wait_ready(self, index: int) -> None:
