@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from quiver import protocol
+from quiver.aio import TaskSet
 from quiver.broker.partition.partition import unavailable
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
@@ -102,7 +103,7 @@ class Session:
         )
         self._unanswered: dict[int, _Waiting] = {}
         self._unanswered_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._writable = asyncio.Event()
         self._writable.set()
         self._fetch_turn = ReplyTurn(self._writable)
@@ -112,7 +113,7 @@ class Session:
             answer=self._answer,
             fail=self._fail,
             is_wanted=self._is_wanted,
-            start=self._start,
+            start=self._tasks.start,
         )
         self._draining = False
         self._is_resting = False
@@ -166,7 +167,7 @@ class Session:
             self._answer(waiting, *_finished(call.handler(waiting, request, body)))
         else:
             waiting.is_under_way = not call.only_waits
-            waiting.task = self._start(self._carry_out(waiting, call, request, body))
+            waiting.task = self._tasks.start(self._carry_out(waiting, call, request, body))
 
     def _admit(self, waiting: _Waiting, request: protocol.AnyRequest, call: Call) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""
@@ -177,7 +178,7 @@ class Session:
             return False
         if rest_s and not self._is_resting:
             self._is_resting = True
-            self._start(self._rest(rest_s))
+            self._tasks.start(self._rest(rest_s))
         return True
 
     async def _rest(self, seconds: float) -> None:
@@ -239,14 +240,8 @@ class Session:
             self._services.member.on_broken(self.caller.node)
         self._unanswered.clear()
         self._publishes.clear()
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # ------------------------------------------------------------------ answering
 

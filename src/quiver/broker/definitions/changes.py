@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from quiver.aio import TaskSet
 from quiver.broker.remote.partition_router import RemoteBroker
 
 T = TypeVar("T")
@@ -17,22 +18,18 @@ class MetadataChanges:
     def __init__(self, revision: Callable[[], int], remote: RemoteBroker | None) -> None:
         self._revision = revision
         self._remote = remote
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way = TaskSet()
 
     async def run(self, change: Coroutine[Any, Any, T]) -> T:
         """Make a change, all of it, even if the caller is cancelled.
 
         Returns when the other nodes know of it too, those that answer.
         """
-        task = asyncio.create_task(change)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        changed = await asyncio.shield(task)
+        changed = await asyncio.shield(self._under_way.start(change))
         if self._remote is not None:
             await self._remote.spread(self._revision())
         return changed
 
     async def close(self) -> None:
         """Return when no change is under way."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        await self._under_way.wait()

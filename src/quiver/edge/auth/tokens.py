@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from quiver.aio import cancel_and_wait
 from quiver.cluster.metadata.store import Delete, Entry, Expect, MetadataStore, Put
 from quiver.edge.auth.permissions import parse_grants
 from quiver.edge.auth.principal import Principal
@@ -260,9 +261,7 @@ class TokenStore:
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        await cancel_and_wait(self._watching)
 
     async def _watch(self) -> None:
         while True:
