@@ -12,9 +12,20 @@ import contextlib
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Runs a blocking call off the event loop and gives its result."""
+
+    async def __call__(self, call: Callable[[], T], /) -> T: ...
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """A ``RunBlocking`` on the threads of the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 class _Call(NamedTuple):

@@ -1,22 +1,20 @@
-"""A log on the event loop: many writers wait together for one sync.
+"""A log on the event loop: the messages of a partition, or the state of its subscriptions.
 
 ``append`` gives a batch its offset at once, in call order, and returns when it is as durable as the
-settings ask. All that arrive while the disk is busy are written and synced together by the next
-commit (group commit). Disk work runs through ``run_blocking``, off the loop, one piece at a time;
-waiting appends are bounded by ``queued_bytes``.
+settings ask. Appends share commits (``group_commit``). Disk work runs through ``run_blocking``, off
+the event loop, one piece at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
 
-from quiver.aio import Signal, retrieve_exception
+from quiver.aio import Signal
 from quiver.errors import LogClosed, LogError, LogFailed
-from quiver.log.commit import Commit
 from quiver.log.disk import Disk
+from quiver.log.disk_threads import RunBlocking, in_thread
+from quiver.log.group_commit import Committed, GroupCommit
 from quiver.log.recent_reads import RecentReads
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
@@ -24,19 +22,7 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
-from quiver.model.topic import Acks, Durability
-
-T = TypeVar("T")
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call off the event loop and gives its result."""
-
-    async def __call__(self, call: Callable[[], T], /) -> T: ...
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+from quiver.model.topic import Acks
 
 
 class PartitionLog:
@@ -46,15 +32,9 @@ class PartitionLog:
         self._log = log
         self._clock = clock
         self._run_blocking = run_blocking
-        self._waiting: deque[tuple[asyncio.Future[StoredBatch], StoredBatch]] = deque()
-        self._queued_bytes = 0
-        self._disk_turn = asyncio.Lock()
-        self._committer: asyncio.Task[None] | None = None
-        self._syncer: asyncio.Task[None] | None = None
-        self._room = Signal(clock)
-        self._room_turn = asyncio.Lock()
+        self.commits = GroupCommit(log, clock, run_blocking, self._committed)
+        """The disk work of this log, one piece at a time."""
         self._growth = Signal(clock)
-        self._cutting = False
         self._closing = False
         self._recent = RecentReads()
         self.on_growth: Callable[[], None] = lambda: None
@@ -127,13 +107,11 @@ class PartitionLog:
 
     @property
     def has_room(self) -> bool:
-        return self._queued_bytes < self._log.settings.queued_bytes and not self._cutting
+        return self.commits.has_room
 
     async def wait_for_room(self) -> None:
         """Those who wait go on in the order they came; each is to submit before it awaits again."""
-        async with self._room_turn:
-            while not self.has_room:
-                await self._room.wait()
+        await self.commits.wait_for_room()
 
     def require_current(self) -> None:
         """Nobody else appends to it: it always is."""
@@ -148,10 +126,10 @@ class PartitionLog:
         """Give a batch its offset now; the future is done when it is acknowledged."""
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
-        if self._cutting:
+        if self.commits.is_held:
             raise LogError(f"{self._log.folder} is being truncated; wait for room and submit again")
         entry = self._log.stage(batch, epoch)
-        return entry, self._queue(entry)
+        return entry, self.commits.queue(entry)
 
     async def append_replica(self, entries: Sequence[StoredBatch]) -> None:
         """Store entries of another log at their own offsets, which must follow on this one's.
@@ -160,104 +138,16 @@ class PartitionLog:
         """
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
-        stored = [self._queue(self._log.stage_replica(entry)) for entry in entries]
+        stored = [self.commits.queue(self._log.stage_replica(entry)) for entry in entries]
         await asyncio.gather(*stored)
 
-    def _queue(self, entry: StoredBatch) -> asyncio.Future[StoredBatch]:
-        future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
-        self._waiting.append((future, entry))
-        self._queued_bytes += entry.size()
-        self._start_committer()
-        return future
-
-    def _start_committer(self) -> None:
-        if self._committer is None:
-            self._committer = asyncio.create_task(self._commit_all())
-
-    async def _commit_all(self) -> None:
-        """Commit until nothing waits. Whatever is staged while one commit runs is in the next."""
-        try:
-            while self._waiting:
-                async with self._disk_turn:
-                    if self._waiting:  # whoever had the turn before may have committed all
-                        await self._commit()
-        except LogFailed:
-            pass  # those who wait have been told
-        finally:
-            self._committer = None
-
-    async def with_disk(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work`` in its turn at the log's folder; to the end, even if the caller is cancelled."""
-
-        async def turn() -> T:
-            async with self._disk_turn:
-                return await work()
-
-        task = asyncio.create_task(turn())
-        task.add_done_callback(retrieve_exception)
-        return await asyncio.shield(task)
-
-    async def _commit(self, sync: bool | None = None) -> None:
-        """One round with the disk, which is ours; tells those who wait how it went."""
-        commit = self._log.begin_commit(sync)
-        taken = len(self._waiting)
-        if commit is None:
-            return
-        try:
-            seconds = await self._run_blocking(lambda: self._timed(commit))
-        except Exception as error:
-            failure = self._log.fail(error)
-            self._fail_waiting(failure)
-            raise failure from error
-        self._log.finish_commit(commit)
-        if commit.sync:
-            self.on_sync(seconds)
-        messages = size = 0
-        for _ in range(taken):
-            future, entry = self._waiting.popleft()
-            messages += entry.count
-            size += entry.size()
-            if not future.cancelled():
-                future.set_result(entry)
-        if taken:
-            self._queued_bytes -= size
-            self.on_stored(messages, size, taken)
-        self._room.wake()
+    def _committed(self, committed: Committed) -> None:
+        if committed.sync_seconds is not None:
+            self.on_sync(committed.sync_seconds)
+        if committed.batches:
+            self.on_stored(committed.messages, committed.size, committed.batches)
         self._growth.wake()
         self.on_growth()
-        if self._log.durable_offset < self._log.next_offset:
-            self._start_syncer()
-
-    def _timed(self, commit: Commit) -> float:
-        """Run a commit, in whatever thread; how many seconds it took."""
-        began = self._clock.monotonic()
-        commit.run()
-        return self._clock.monotonic() - began
-
-    def _fail_waiting(self, failure: LogFailed | LogClosed) -> None:
-        while self._waiting:
-            future, _ = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(type(failure)(failure.message, **failure.details))
-        self._queued_bytes = 0
-        self._room.wake()
-        self._growth.wake()
-
-    def _start_syncer(self) -> None:
-        wanted = self._log.settings.durability is Durability.INTERVAL
-        if wanted and self._syncer is None and not self._closing:
-            self._syncer = asyncio.create_task(self._sync_later())
-
-    async def _sync_later(self) -> None:
-        try:
-            await self._clock.sleep(self._log.settings.sync_interval_ms / 1000)
-            await self.with_disk(lambda: self._commit(sync=True))
-        except LogFailed:
-            pass  # the log refuses appends from here on
-        finally:
-            self._syncer = None
-        if self._log.failure is None and self._log.durable_offset < self._log.next_offset:
-            self._start_syncer()
 
     # ------------------------------------------------------------------ reading
 
@@ -300,21 +190,16 @@ class PartitionLog:
     def reconfigure(self, settings: LogSettings) -> None:
         """Go on with other settings, from the next append on."""
         self._log.settings = settings
-        self._start_syncer()
-
-    async def wait_stored(self) -> None:
-        """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
-        while self._waiting:
-            await self.with_disk(self._commit)
+        self.commits.sync_later()
 
     async def checkpoint(self) -> None:
         """Sync, and leave a mark from which recovery starts."""
 
         async def leave_mark() -> None:
             self._log.request_checkpoint()
-            await self._commit()
+            await self.commits.commit()
 
-        await self.with_disk(leave_mark)
+        await self.commits.with_disk(leave_mark)
 
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log."""
@@ -323,44 +208,41 @@ class PartitionLog:
             await self._run_blocking(self._log.read_times)
             self._log.retain(limits)
             self._recent = RecentReads()
-            await self._commit()
+            await self.commits.commit()
             self._log.retain(limits)  # the newest segment, which the first round closed
-            await self._commit()
+            await self.commits.commit()
             return self._log.start_offset
 
-        return await self.with_disk(drop)
+        return await self.commits.with_disk(drop)
 
     async def truncate(self, offset: Offset) -> Offset:
         """Drop every entry that reaches past ``offset``; the new next offset. Appends wait."""
 
         async def cut() -> Offset:
-            self._cutting = True
-            try:
-                await self._commit()
-                return await self._run_blocking(lambda: self._log.truncate(offset))
-            finally:
-                self._recent = RecentReads()
-                self._cutting = False
-                self._room.wake()
+            with self.commits.hold():
+                try:
+                    await self.commits.commit()
+                    return await self._run_blocking(lambda: self._log.truncate(offset))
+                finally:
+                    self._recent = RecentReads()
 
-        return await self.with_disk(cut)
+        return await self.commits.with_disk(cut)
 
     async def close(self) -> None:
         """Finish what was submitted, leave a checkpoint, and let go of the files."""
         if self._closing:
             return
         self._closing = True
-        if self._syncer is not None:
-            self._syncer.cancel()
+        self.commits.stop_syncing()
         try:
-            await self.with_disk(self._close)
+            await self.commits.with_disk(self._close)
         finally:
             self._growth.wake()
 
     async def _close(self) -> None:
         try:
             if self._log.failure is None:
-                await self._commit()
+                await self.commits.commit()
         except LogFailed:
             pass  # those who wait have been told
         finally:

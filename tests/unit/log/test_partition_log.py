@@ -16,7 +16,8 @@ import pytest
 
 from quiver.errors import LogClosed, LogError, LogFailed, OffsetOutOfRange
 from quiver.log.disk import Disk
-from quiver.log.partition_log import PartitionLog, RunBlocking, in_thread
+from quiver.log.disk_threads import RunBlocking, in_thread
+from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock

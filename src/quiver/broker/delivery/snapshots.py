@@ -14,9 +14,9 @@ import msgspec
 from crc32c import crc32c
 
 from quiver.log.disk import Disk
+from quiver.log.disk_threads import RunBlocking
 from quiver.log.files import write_files
 from quiver.log.log import Log
-from quiver.log.partition_log import RunBlocking
 from quiver.model.envelope import seal_batch
 from quiver.model.ids import Offset
 

@@ -48,8 +48,9 @@ from quiver.errors import (
     QuiverError,
 )
 from quiver.log.disk import Disk
+from quiver.log.disk_threads import RunBlocking
 from quiver.log.log import Log
-from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.builder import encode_record_batch

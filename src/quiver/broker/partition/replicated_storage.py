@@ -28,8 +28,8 @@ from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.replica import Replica
+from quiver.log.disk_threads import RunBlocking
 from quiver.log.log import Log
-from quiver.log.partition_log import RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 

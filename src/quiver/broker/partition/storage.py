@@ -8,7 +8,7 @@ from quiver.broker.partition.partition_store import LocalPartitionStore, Partiti
 from quiver.broker.partition.placement import LocalPlacement, Placement
 from quiver.broker.topics.catalog import NoTopicHooks, TopicHooks
 from quiver.log.disk import Disk
-from quiver.log.partition_log import RunBlocking
+from quiver.log.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 
 

@@ -10,7 +10,7 @@ import msgspec
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.cluster.replica.network import Network
 from quiver.log.disk import Disk
-from quiver.log.partition_log import RunBlocking
+from quiver.log.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 
 

@@ -227,7 +227,9 @@ class Replica:
         finally:
             self._leading = None
         for held in self.logs:
-            await held.log.wait_stored()  # whoever leads now is asked about all that is in this log
+            await (
+                held.log.commits.wait_stored()
+            )  # whoever leads now is asked about all that is in this log
 
     def _require_logs(self) -> None:
         """A log that failed in an earlier role may say that it is of an epoch it has nothing of."""

@@ -16,8 +16,9 @@ from quiver.cluster.replica.epochs import EpochHistory, EpochStart
 from quiver.cluster.replica.follower import epoch_starts
 from quiver.errors import CorruptLog, LogError
 from quiver.log.disk import Disk
+from quiver.log.disk_threads import RunBlocking
 from quiver.log.files import write_files
-from quiver.log.partition_log import PartitionLog, RunBlocking
+from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
@@ -167,7 +168,7 @@ class ReplicaLog:
             content = {REPLICA: crc32c(data).to_bytes(4, "little") + data}
             await self._run_blocking(lambda: write_files(self._disk, self._folder, content))
 
-        await self.log.with_disk(write)
+        await self.log.commits.with_disk(write)
 
     async def close(self) -> None:
         if self.log.failure is None:

@@ -1,0 +1,188 @@
+"""Group commit: many appends wait together for one write and one sync.
+
+All that is queued while the disk is busy goes into the next commit. Disk work runs through
+``run_blocking``, off the event loop, one piece at a time. If a commit fails, the log and all appends
+that wait fail with it. Waiting appends are bounded by ``queued_bytes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+
+from quiver.aio import Signal, retrieve_exception
+from quiver.errors import LogFailed
+from quiver.log.commit import Commit
+from quiver.log.disk_threads import RunBlocking
+from quiver.log.segmented_log import SegmentedLog
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.topic import Durability
+
+T = TypeVar("T")
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What one commit stored."""
+
+    messages: int
+    size: int
+    batches: int
+    sync_seconds: float | None
+    """How long the disk took; ``None`` if nothing was synced."""
+
+
+class GroupCommit:
+    """Used from one event loop. ``on_commit`` is called after each commit."""
+
+    def __init__(
+        self,
+        log: SegmentedLog,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        on_commit: Callable[[Committed], None],
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._on_commit = on_commit
+        self._waiting: deque[tuple[asyncio.Future[StoredBatch], StoredBatch]] = deque()
+        self._queued_bytes = 0
+        self._disk_turn = asyncio.Lock()
+        self._committer: asyncio.Task[None] | None = None
+        self._syncer: asyncio.Task[None] | None = None
+        self._room = Signal(clock)
+        self._room_turn = asyncio.Lock()
+        self.is_held = False
+        """Whether nothing may be queued now."""
+        self._closing = False
+
+    # ------------------------------------------------------------------ waiting for room
+
+    @property
+    def has_room(self) -> bool:
+        return self._queued_bytes < self._log.settings.queued_bytes and not self.is_held
+
+    async def wait_for_room(self) -> None:
+        """Those who wait go on in the order they came; each is to submit before it awaits again."""
+        async with self._room_turn:
+            while not self.has_room:
+                await self._room.wait()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Appends wait for room for as long as this lasts."""
+        self.is_held = True
+        try:
+            yield
+        finally:
+            self.is_held = False
+            self._room.wake()
+
+    # ------------------------------------------------------------------ committing
+
+    def queue(self, entry: StoredBatch) -> asyncio.Future[StoredBatch]:
+        """Commit a staged entry with the next round; the future is done when it is stored."""
+        future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, entry))
+        self._queued_bytes += entry.size()
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+        return future
+
+    async def _commit_all(self) -> None:
+        """Commit until nothing waits. Whatever is staged while one commit runs is in the next."""
+        try:
+            while self._waiting:
+                async with self._disk_turn:
+                    if self._waiting:  # whoever had the turn before may have committed all
+                        await self.commit()
+        except LogFailed:
+            pass  # those who wait have been told
+        finally:
+            self._committer = None
+
+    async def with_disk(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` in its turn at the log's folder; to the end, even if the caller is cancelled."""
+
+        async def turn() -> T:
+            async with self._disk_turn:
+                return await work()
+
+        task = asyncio.create_task(turn())
+        task.add_done_callback(retrieve_exception)
+        return await asyncio.shield(task)
+
+    async def wait_stored(self) -> None:
+        """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
+        while self._waiting:
+            await self.with_disk(self.commit)
+
+    async def commit(self, sync: bool | None = None) -> None:
+        """One round with the disk, which is the caller's; tells those who wait how it went."""
+        commit = self._log.begin_commit(sync)
+        taken = len(self._waiting)
+        if commit is None:
+            return
+        try:
+            seconds = await self._run_blocking(lambda: self._timed(commit))
+        except Exception as error:
+            failure = self._log.fail(error)
+            self._fail_waiting(failure)
+            raise failure from error
+        self._log.finish_commit(commit)
+        messages = size = 0
+        for _ in range(taken):
+            future, entry = self._waiting.popleft()
+            messages += entry.count
+            size += entry.size()
+            if not future.cancelled():
+                future.set_result(entry)
+        self._queued_bytes -= size
+        self._room.wake()
+        self._on_commit(Committed(messages, size, taken, seconds if commit.sync else None))
+        self.sync_later()
+
+    def _timed(self, commit: Commit) -> float:
+        """Run a commit, in whatever thread; how many seconds it took."""
+        began = self._clock.monotonic()
+        commit.run()
+        return self._clock.monotonic() - began
+
+    def _fail_waiting(self, failure: LogFailed) -> None:
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(type(failure)(failure.message, **failure.details))
+        self._queued_bytes = 0
+        self._room.wake()
+
+    # ------------------------------------------------------------------ syncing at intervals
+
+    def sync_later(self) -> None:
+        """Sync what was only written, after the interval of the settings, if they have one."""
+        wanted = self._log.settings.durability is Durability.INTERVAL
+        unsynced = self._log.failure is None and self._log.durable_offset < self._log.next_offset
+        if wanted and unsynced and self._syncer is None and not self._closing:
+            self._syncer = asyncio.create_task(self._sync_later())
+
+    async def _sync_later(self) -> None:
+        try:
+            await self._clock.sleep(self._log.settings.sync_interval_ms / 1000)
+            await self.with_disk(lambda: self.commit(sync=True))
+        except LogFailed:
+            pass  # the log refuses appends from here on
+        finally:
+            self._syncer = None
+        self.sync_later()
+
+    def stop_syncing(self) -> None:
+        """The log is being closed, which syncs everything."""
+        self._closing = True
+        if self._syncer is not None:
+            self._syncer.cancel()
