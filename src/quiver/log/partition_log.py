@@ -189,7 +189,7 @@ class PartitionLog:
 
     def reconfigure(self, settings: LogSettings) -> None:
         """Go on with other settings, from the next append on."""
-        self._log.settings = settings
+        self._log.reconfigure(settings)
         self.commits.sync_later()
 
     async def checkpoint(self) -> None:

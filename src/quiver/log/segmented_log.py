@@ -12,7 +12,6 @@ what was appended or an error. Invariant: start ≤ durable ≤ next ≤ staged.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
@@ -34,14 +33,8 @@ from quiver.log.hot_tail import HotTail
 from quiver.log.recovery import kept_segments, recover
 from quiver.log.retention import RetentionLimits, first_kept
 from quiver.log.scan import corrupt
-from quiver.log.segment import (
-    Segment,
-    SegmentIndexes,
-    build_indexes,
-    load_indexes,
-    segment_facts,
-    segment_of,
-)
+from quiver.log.segment import Segment, segment_facts, segment_of
+from quiver.log.segment_reader import SegmentReader
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
@@ -50,9 +43,6 @@ from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.topic import Durability
 
 T = TypeVar("T")
-
-_INDEXES_KEPT = 16
-"""How many closed segments' indexes stay in memory."""
 
 
 class SegmentedLog:
@@ -94,13 +84,13 @@ class SegmentedLog:
         self.epoch = recovered.epoch
         self._segments.append(recovered.segment)
         self._appender = Appender(disk, folder, recovered.file)
-        self._indexes = recovered.indexes
-        self._closed_indexes: dict[Offset, SegmentIndexes] = {}
+        self._reader = SegmentReader(
+            disk, settings, recovered.segment.base_offset, recovered.indexes
+        )
         self._tail = HotTail(settings.tail_bytes)
         self._staged: list[StoredBatch | Roll] = []
         self.staged_offset = recovered.next_offset
         self._staged_epoch = recovered.epoch
-        self._staged_base = recovered.segment.base_offset
         self._append_time = recovered.append_time
         self._published_time = recovered.append_time
         self._segment_began = recovered.segment.first_time
@@ -158,7 +148,7 @@ class SegmentedLog:
             self._segment_began = now
         self.staged_offset = entry.next_offset
         self._staged_epoch = entry.epoch
-        self._indexes.add(entry, self._indexes.covered)
+        self._reader.newest.add(entry, self._reader.newest.covered)
         self._staged.append(entry)
         return entry
 
@@ -166,7 +156,7 @@ class SegmentedLog:
         """Hand out all that is staged and due; ``None`` if there is nothing to do."""
         self._require_open()
         assert not self._committing, "one commit at a time"
-        if self._indexes.covered - self._checkpointed_bytes >= self.settings.checkpoint_bytes:
+        if self._reader.newest.covered - self._checkpointed_bytes >= self.settings.checkpoint_bytes:
             self._checkpoint_due = True
         if sync is None:
             sync = self.settings.durability is Durability.FSYNC
@@ -179,8 +169,10 @@ class SegmentedLog:
         self._staged = []
         if self._checkpoint_due:
             self._checkpoint_due = False
-            self._checkpointed_bytes = self._indexes.covered
-            commit.files = self._indexes.files(self._staged_base) | self._checkpoint_file()
+            self._checkpointed_bytes = self._reader.newest.covered
+            commit.files = (
+                self._reader.newest.files(self._reader.newest_base) | self._checkpoint_file()
+            )
             commit.removals, self._removals = self._removals, []
         self._committing = True
         return commit
@@ -235,16 +227,16 @@ class SegmentedLog:
             return False
         age_us = now - self._segment_began
         return (
-            self._indexes.covered >= self.settings.segment_bytes
+            self._reader.newest.covered >= self.settings.segment_bytes
             or age_us >= self.settings.segment_age_s * 1_000_000
         )
 
     def _stage_roll(self) -> None:
         """Close the newest segment behind everything staged so far, and begin another."""
-        self._staged.append(Roll(self.staged_offset, self._indexes.files(self._staged_base)))
-        self._remember_indexes(self._staged_base, self._indexes)
-        self._indexes = SegmentIndexes(self.settings.index_interval_bytes)
-        self._staged_base = self.staged_offset
+        self._staged.append(
+            Roll(self.staged_offset, self._reader.newest.files(self._reader.newest_base))
+        )
+        self._reader.roll(self.staged_offset)
         self._segment_began = None
         self._checkpointed_bytes = 0
 
@@ -272,22 +264,9 @@ class SegmentedLog:
             self._require_within(offset)
             if offset == self.next_offset:
                 return []
-            return self._read_segment(segment_of(segments, offset), offset, bytes_max)
+            return self._reader.read(segment_of(segments, offset), offset, bytes_max)
 
         return self._undisturbed(read)
-
-    def _read_segment(self, segment: Segment, offset: Offset, bytes_max: int) -> list[StoredBatch]:
-        position = self._indexes_of(segment).offsets.floor(offset)
-        window = min(self.settings.window_bytes, bytes_max + self.settings.index_interval_bytes)
-        entries: list[StoredBatch] = []
-        found = segment.entries(self._disk, position, window, holding=offset, bytes_max=bytes_max)
-        try:
-            for _, entry in found:
-                entries.append(entry)
-        except (CorruptLog, UnsupportedFormat):
-            if not entries:
-                raise  # else whoever reads on from here is told
-        return entries
 
     def offset_at(self, time: Microseconds) -> Offset:
         """The first offset appended at or after ``time``; the next offset if there is none yet.
@@ -300,19 +279,8 @@ class SegmentedLog:
         self._require_within(self.next_offset)
         if time > self._published_time:
             return self.next_offset
-        place = bisect_right(segments, time - 1, key=self._began) - 1
-        window = self.settings.index_interval_bytes + 4096
-        expected: Offset | None = None
-        for segment in segments[max(0, place) :]:
-            if expected not in (None, segment.base_offset):
-                raise corrupt(segment.path, 0, f"offset {expected:,} expected here")
-            expected = segment.base_offset
-            position = self._indexes_of(segment).times.below(time)
-            for _, entry in segment.entries(self._disk, position, window):
-                if entry.append_time >= time:
-                    return max(entry.base_offset, self.start_offset)
-                expected = entry.next_offset
-        return self.next_offset
+        found = self._reader.first_at(segments, time, self._append_time)
+        return self.next_offset if found is None else max(found, self.start_offset)
 
     def _undisturbed(self, read: Callable[[list[Segment]], T]) -> T:
         """What ``read`` finds in segments that nobody removed or cut meanwhile."""
@@ -326,28 +294,6 @@ class SegmentedLog:
             else:
                 if segments is self._segments:
                     return found
-
-    def _began(self, segment: Segment) -> int:
-        began = segment.first_append_time(self._disk)
-        return self._append_time if began is None else began
-
-    def _indexes_of(self, segment: Segment) -> SegmentIndexes:
-        if segment.base_offset == self._staged_base:
-            return self._indexes
-        known = self._closed_indexes.get(segment.base_offset)
-        if known is not None and known.covered >= segment.size:
-            return known
-        interval = self.settings.index_interval_bytes
-        indexes = load_indexes(self._disk, self.folder, segment.base_offset, interval)
-        if indexes is None or indexes.covered != segment.size:
-            indexes = build_indexes(self._disk, segment, interval, self.settings.window_bytes)
-        self._remember_indexes(segment.base_offset, indexes)
-        return indexes
-
-    def _remember_indexes(self, base_offset: Offset, indexes: SegmentIndexes) -> None:
-        self._closed_indexes[base_offset] = indexes
-        for surplus in list(self._closed_indexes)[:-_INDEXES_KEPT]:  # readers' threads add too
-            self._closed_indexes.pop(surplus, None)
 
     def _require_within(self, offset: Offset) -> None:
         if self._closed:
@@ -363,6 +309,10 @@ class SegmentedLog:
             )
 
     # ------------------------------------------------------------------ maintenance
+
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Go on with other settings, from the next append on."""
+        self.settings = self._reader.settings = settings
 
     @property
     def size(self) -> int:
@@ -400,7 +350,7 @@ class SegmentedLog:
         self._require_open()
         facts = segment_facts(self._segments, self._disk, self.staged_offset, self._append_time)
         start = first_kept(facts, limits, Microseconds(self._clock.time_us()))
-        if start == self.staged_offset > self._staged_base:
+        if start == self.staged_offset > self._reader.newest_base:
             self._stage_roll()
         gone = [
             segment
@@ -426,13 +376,13 @@ class SegmentedLog:
         if offset == self.next_offset:
             return self.next_offset
         segment = segment_of(self._segments, offset)
-        position, next_offset = self._cut_at(segment, offset)
+        position, next_offset = self._reader.locate(segment, offset)
         last = self._last_before(next_offset)
         self._forget_from(segment, position, next_offset)
         self.epoch = self._staged_epoch = last.epoch if last else LeaderEpoch(0)
         try:
             self._appender.file.sync()
-            files = self._indexes.files(segment.base_offset) | self._checkpoint_file()
+            files = self._reader.newest.files(segment.base_offset) | self._checkpoint_file()
             write_files(self._disk, self.folder, files)
             self._appender.cut(segment.base_offset, position)
         except (OSError, CorruptLog) as error:
@@ -442,15 +392,14 @@ class SegmentedLog:
 
     def _forget_from(self, segment: Segment, position: int, next_offset: Offset) -> None:
         """Let the log end at ``position`` in ``segment``, in an order that readers can live with."""
-        indexes = self._indexes_of(segment).before(position)
+        indexes = self._reader.indexes_of(segment).before(position)
         kept = Segment(self.folder, segment.base_offset, position)
         self._segment_began = kept.first_append_time(self._disk)
         self._tail = HotTail(self.settings.tail_bytes)
         self.next_offset = self.staged_offset = next_offset
         self.durable_offset = min(self.durable_offset, next_offset)
         self._segments = [*self._segments[: self._segments.index(segment)], kept]
-        self._closed_indexes.clear()
-        self._indexes, self._staged_base = indexes, segment.base_offset
+        self._reader.cut(segment.base_offset, indexes)
         self._checkpointed_bytes = position
 
     def close(self) -> None:
@@ -467,20 +416,13 @@ class SegmentedLog:
     def _checkpoint_file(self) -> dict[str, bytes]:
         checkpoint = Checkpoint(
             start_offset=self.start_offset,
-            segment=self._staged_base,
-            position=self._indexes.covered,
+            segment=self._reader.newest_base,
+            position=self._reader.newest.covered,
             next_offset=self.staged_offset,
             append_time=self._append_time,
             epoch=self._staged_epoch,
         )
         return {CHECKPOINT: encode_checkpoint(checkpoint)}
-
-    def _cut_at(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
-        """Position and base offset of the entry that reaches past ``offset``."""
-        start = self._indexes_of(segment).offsets.floor(offset)
-        window = self.settings.window_bytes
-        position, entry = next(segment.entries(self._disk, start, window, holding=offset))
-        return position, entry.base_offset
 
     def _last_before(self, offset: Offset) -> StoredBatch | None:
         """The entry that ends at ``offset``; ``None`` if the log begins there."""
