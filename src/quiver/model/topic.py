@@ -196,7 +196,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        setting_of(TopicSettings, "min_in_sync").check_at_most(self.min_in_sync, self.replicas)
+        if self.min_in_sync is not None and self.replicas is not None:
+            of_replicas = setting_of(TopicSettings, "min_in_sync")
+            of_replicas.check_range(self.min_in_sync, most=self.replicas)
 
     @property
     def dedup_window_us(self) -> int:
