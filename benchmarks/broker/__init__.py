@@ -4,10 +4,10 @@ The yardstick for publishing is a bare server that does the least that a durable
 """
 
 from benchmarks.broker.latencies import publish_and_follow
-from benchmarks.broker.publishing import publish_ready_batches
-from benchmarks.broker.reading import read_a_topic
-from benchmarks.broker.sending import send_one_by_one
-from benchmarks.broker.starting import start_and_idle
+from benchmarks.broker.publish import publish_ready_batches
+from benchmarks.broker.read import read_a_topic
+from benchmarks.broker.send import send_one_by_one
+from benchmarks.broker.start import start_and_idle
 
 BENCHMARKS = (
     publish_ready_batches,

@@ -1,9 +1,9 @@
 """Clusters on this machine: failover, replicated publishing, a thousand partitions, and scale."""
 
-from benchmarks.cluster.failing import fail_over
+from benchmarks.cluster.failover import fail_over
 from benchmarks.cluster.many import hold_a_thousand_partitions
-from benchmarks.cluster.replicating import publish_to_three_replicas
-from benchmarks.cluster.scaling import publish_to_more_nodes
+from benchmarks.cluster.replication import publish_to_three_replicas
+from benchmarks.cluster.scale_out import publish_to_more_nodes
 
 BENCHMARKS = (
     fail_over,

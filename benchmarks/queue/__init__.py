@@ -2,8 +2,8 @@
 
 from benchmarks.queue.backlog import hold_a_million
 from benchmarks.queue.many import hold_many_queues
-from benchmarks.queue.pushing import push_to_a_waiting_receive
-from benchmarks.queue.receiving import fan_out, receive_and_ack, receive_one_at_a_time
+from benchmarks.queue.push import push_to_a_waiting_receive
+from benchmarks.queue.receive import fan_out, receive_and_ack, receive_one_at_a_time
 
 BENCHMARKS = (
     receive_and_ack,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.row import Row
-from benchmarks.spark.archiving import archive_a_topic
-from benchmarks.spark.reading import read_batches, read_streams
+from benchmarks.spark.archive import archive_a_topic
+from benchmarks.spark.read import read_batches, read_streams
 from benchmarks.spark.small_batches import smallest_micro_batch
 from benchmarks.spark.stage import staged
-from benchmarks.spark.writing import write_a_stream
+from benchmarks.spark.write import write_a_stream
 
 
 def spark_on_a_topic(bench: Bench) -> list[Row]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import uvloop
 
-from benchmarks.cluster.replicating import send
+from benchmarks.cluster.replication import send
 from benchmarks.cluster.stage import cluster_of
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.child import Child, served
