@@ -6,7 +6,7 @@ READY := .venv/.ready
 # What is compiled is kept, whatever the shell says: a node starts in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run pages demo test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
+.PHONY: setup run pages demo check test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
 
 setup: $(READY)
 
@@ -24,6 +24,11 @@ run: setup
 # A node, a shop that keeps it busy and a Spark pipeline; it says where to look.
 demo: setup java
 	@$(BIN)/python examples/demo/main.py
+
+# The inner loop: lint, types, and the tests that need no process, browser or Spark.
+check: lint
+	$(BIN)/pytest -n 2 --dist worksteal -m "not process and not long" \
+		--ignore=tests/spark --ignore=tests/browser --ignore=tests/chaos
 
 # Three at a time on two cores: whoever waits, for a disk or a lease, leaves its core to another.
 # Spark's tests share one session, but for those with JVMs of their own, which run beside them; the

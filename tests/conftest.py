@@ -2,12 +2,18 @@
 
 Modules marked ``long`` come first in each worker's share: a worker that is done takes from the end of
 another's, and so the end of a run is many short tests and not one long one.
+
+Tests that start processes are marked ``process``, those in some folders all of them. ``make check``
+leaves them out, and there a test fails that starts one without being marked.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,6 +23,33 @@ from tests.interrupts import restore_interrupts
 restore_interrupts()
 settings.register_profile("quiver", deadline=None)
 settings.load_profile("quiver")
+
+
+_PROCESS_FOLDERS = {
+    Path(__file__).parent / folder
+    for folder in ("acceptance", "browser", "chaos", "integration/cluster", "spark")
+}
+_STARTS = frozenset(("subprocess.Popen", "os.fork", "os.posix_spawn"))
+_refused: list[str] = []
+"""The test that runs now, once a run is one of tests that start no process."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not _PROCESS_FOLDERS.isdisjoint(item.path.parents):
+        item.add_marker(pytest.mark.process)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "not process" in item.config.option.markexpr:
+        if not _refused:
+            sys.addaudithook(_refuse_processes)
+        _refused[:] = [item.nodeid]
+
+
+def _refuse_processes(event: str, _arguments: tuple[Any, ...]) -> None:
+    if event in _STARTS:
+        raise RuntimeError(f"mark {_refused[0]} with pytest.mark.process: it starts a process")
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,6 +17,8 @@ from tests.golden.described import described, missing
 from tests.golden.generate_cluster_v1 import FOLDER, PINNED, Golden, lapsed, load
 from tests.integration.three_nodes import NAMES, ThreeNodes
 
+pytestmark = pytest.mark.process
+
 GOLDEN = msgspec.json.decode((FOLDER / "described.json").read_bytes(), type=Golden)
 NOTES = GOLDEN.notes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import set_names
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -19,6 +19,8 @@ from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, Served, app, command, environment, served, unused_address
 from tests.terminal import terminal
 
+pytestmark = pytest.mark.process
+
 ALL = list(commands())
 LEAVES = [one for one in ALL if not one.is_group]
 PATHS = {one.path for one in LEAVES}

@@ -12,6 +12,8 @@ import pytest
 
 from tests.serving import Commands, Served, eventually, served
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

@@ -9,6 +9,8 @@ import pytest
 from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, Served, app, served
 
+pytestmark = pytest.mark.process
+
 Capture = pytest.CaptureFixture[str]
 
 

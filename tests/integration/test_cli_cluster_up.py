@@ -15,8 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import quiver
 from tests.serving import command, environment, eventually
+
+pytestmark = pytest.mark.process
 
 _SECONDS_MAX = 60
 

@@ -17,6 +17,8 @@ import pytest
 from quiver.client import Client
 from tests.serving import Commands, Served, eventually, served
 
+pytestmark = pytest.mark.process
+
 WAIT_S = 60.0
 NOW = ("--wait", "0s")
 

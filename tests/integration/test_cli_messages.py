@@ -15,6 +15,8 @@ import pytest
 
 from tests.serving import Commands, Served, eventually, served
 
+pytestmark = pytest.mark.process
+
 WAIT_S = 60.0
 
 

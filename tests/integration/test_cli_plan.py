@@ -11,6 +11,8 @@ import pytest
 
 from tests.serving import Commands, Served, command, environment, served
 
+pytestmark = pytest.mark.process
+
 PLAN = ("plan", "--rate", "1e9/d", "--size", "1KB", "--retention", "7d", "--replicas", "3")
 
 

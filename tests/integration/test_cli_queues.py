@@ -11,6 +11,8 @@ import pytest
 from quiver.client import Client
 from tests.serving import Commands, Run, Served, served, unused_address
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.serving import Served, served
 
+pytestmark = pytest.mark.process
+
 
 def connects(native: str) -> bool:
     host, port = native.rsplit(":", 1)

@@ -10,6 +10,8 @@ import pytest
 from quiver.cli.support.exit_codes import ExitCode, run
 from tests.serving import Commands, app, served
 
+pytestmark = pytest.mark.process
+
 Capture = pytest.CaptureFixture[str]
 
 

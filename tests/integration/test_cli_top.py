@@ -12,6 +12,8 @@ import quiver
 from tests.serving import Commands, Served, command, eventually, served, unused_address
 from tests.terminal import WHOLE_SCREEN, Terminal, terminal
 
+pytestmark = pytest.mark.process
+
 RULES = """
 [alerts]
 interval_s = 0.2

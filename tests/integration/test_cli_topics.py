@@ -10,6 +10,8 @@ import pytest
 from quiver.cli.support.exit_codes import run
 from tests.serving import Commands, Served, app, served, unused_address
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

@@ -15,6 +15,8 @@ import pytest
 import quiver
 from tests.integration.client_node import ProcessNode, ThreadNode
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def killable(tmp_path: Path) -> Iterator[ProcessNode]:

@@ -25,6 +25,8 @@ from tests.etcd_server import EtcdServer
 from tests.ports import free_port
 from tests.unit.cluster.metadata.metadata_conformance import MetadataConformance
 
+pytestmark = pytest.mark.process
+
 T = TypeVar("T")
 
 _prefixes = (f"test-{number}/" for number in count())

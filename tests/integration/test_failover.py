@@ -10,7 +10,7 @@ from tests.chaos.accounting import findings
 from tests.chaos.workload import Seen, Workload, prepare
 from tests.integration.three_nodes import NAMES, ThreeNodes, three_nodes
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

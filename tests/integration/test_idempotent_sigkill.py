@@ -15,6 +15,8 @@ from tests.integration.idempotent_consumer import QUEUE
 from tests.killable import ChildServer
 from tests.serving import Served, served
 
+pytestmark = pytest.mark.process
+
 PAYMENTS = 3
 
 

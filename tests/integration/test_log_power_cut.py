@@ -15,6 +15,8 @@ from tests.integration.log_history import LogHistory
 from tests.killable import ChildServer, Report
 from tests.power import PowerCutVolume
 
+pytestmark = pytest.mark.process
+
 CUTS = 50
 UNSYNCED_CUTS = 8
 FLUSHES = 0.75

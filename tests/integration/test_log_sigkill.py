@@ -12,6 +12,8 @@ import pytest
 from tests.integration.log_history import LogHistory
 from tests.killable import ChildServer
 
+pytestmark = pytest.mark.process
+
 KILLS = 25
 SEED = 20_240_607
 

@@ -18,6 +18,8 @@ from tests.integration.metadata_writer import SIDES, WRITERS, key_of, number_in
 from tests.killable import ChildServer, Report
 from tests.power import PowerCutVolume
 
+pytestmark = pytest.mark.process
+
 CUTS = 20
 UNSYNCED_CUTS = 8
 SEED = 20_240_609

@@ -16,6 +16,8 @@ from tests.aio import async_test
 from tests.etcd_server import EtcdServer
 from tests.serving import Served, eventually
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:

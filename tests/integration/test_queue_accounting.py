@@ -11,10 +11,14 @@ import time
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import quiver
 from tests.integration.client_node import ProcessNode
 from tests.integration.queue_consumer import POISON
 from tests.killable import Child, ChildServer, Report
+
+pytestmark = pytest.mark.process
 
 PRODUCERS, CONSUMERS, BATCH = 4, 8, 50
 MESSAGES = int(os.environ.get("QUIVER_ACCOUNTING_MESSAGES", "20000"))

@@ -10,6 +10,8 @@ import pytest
 import quiver
 from tests.integration.client_node import ProcessNode
 
+pytestmark = pytest.mark.process
+
 
 class Restartable:
     """A node that is stopped or killed and started again; its clients find it at the same place."""

@@ -15,17 +15,27 @@ from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.testing.simulator.search import shortest, told
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
-pytestmark = pytest.mark.long
-
 SEEDS = 200
 """One in four of them with brokers."""
+QUICK_SEEDS = 16
+"""Those that ``make check`` tries too."""
 CHUNK = 2
 SEED, BROKER_SEED = 6, 7
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(0, QUICK_SEEDS, CHUNK))
+def test_no_quick_seed_finds_anything(first: int) -> None:
+    find_nothing(first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(QUICK_SEEDS, SEEDS, CHUNK))
 def test_no_seed_finds_anything(first: int) -> None:
+    find_nothing(first)
+
+
+def find_nothing(first: int) -> None:
     for seed in range(first, first + CHUNK):
         outcome = simulate(seed)
         if outcome.findings:
@@ -33,6 +43,7 @@ def test_no_seed_finds_anything(first: int) -> None:
             pytest.fail(f"quiver sim --seed {seed}\n{story}")
 
 
+@pytest.mark.long
 def test_the_clusters_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
     outcomes = [simulate(seed, LIGHT) for seed in range(10)]
     sends = [send for outcome in outcomes for send in outcome.history.sends]
@@ -43,6 +54,7 @@ def test_the_clusters_of_the_seeds_are_in_real_trouble_and_still_of_use() -> Non
     assert sum(len(outcome.history.reads) for outcome in outcomes) > 500
 
 
+@pytest.mark.long
 def test_the_brokers_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
     snapshots: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -74,6 +86,8 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
     return noting
 
 
+@pytest.mark.long
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [SEED, BROKER_SEED])
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
@@ -93,10 +107,12 @@ def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
         assert there.stdout.strip() == here
 
 
+@pytest.mark.long
 def test_another_seed_is_another_story() -> None:
     assert simulate(SEED).history.encode() != simulate(SEED + 1).history.encode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [109, 110])
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """A subscription that never got its partition back; a lease that ended as its group changed."""

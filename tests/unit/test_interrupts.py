@@ -6,7 +6,11 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.paths import REPOSITORY
+
+pytestmark = pytest.mark.process
 
 CHILD = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 RUN = f"""

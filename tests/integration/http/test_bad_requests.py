@@ -21,6 +21,8 @@ from tests.integration.http.bad_requests import (
 )
 from tests.serving import Served, served
 
+pytestmark = pytest.mark.process
+
 _SECONDS_MAX = 50.0
 
 

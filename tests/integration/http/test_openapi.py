@@ -19,6 +19,8 @@ from quiver.edge.http.openapi import openapi_document
 from quiver.edge.http.routes.description import description_of
 from tests.serving import Served, environment, served
 
+pytestmark = pytest.mark.process
+
 DOCUMENT = json.loads(json.dumps(openapi_document((*OPERATIONS, *description_of(OPERATIONS)))))
 ROOT = Path(__file__).parents[3]
 HOOKS = "tests.integration.http.schemathesis_hooks"
