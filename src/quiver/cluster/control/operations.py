@@ -48,11 +48,6 @@ def pinned_to(record: PartitionRecord, target: tuple[NodeId, ...]) -> PartitionR
     return moving(placed, target)
 
 
-def unpinned(record: PartitionRecord) -> PartitionRecord:
-    """The controller may move it again."""
-    return msgspec.structs.replace(record, pinned=False)
-
-
 def resized(record: PartitionRecord, wanted: int, min_in_sync: int) -> PartitionRecord:
     """Have so many replicas, of which so many must be in sync for a publish to be confirmed."""
     if not 1 <= min_in_sync <= wanted:

@@ -16,7 +16,7 @@ from quiver.client.transport.cluster import expect
 from quiver.errors import TopicNotFound
 from quiver.model.topic import Retention
 from quiver.protocol import OpenProducer, ProducerOpened
-from quiver.spark.write.staging import MESSAGE_BYTES_MAX, StagedEntry, staging_topic
+from quiver.spark.write.staging import MESSAGE_BYTES_MAX, StagedEntry
 
 _TAIL = 64
 """Decisions that are looked at; of one batch there are as many as drivers that tried."""
@@ -110,6 +110,3 @@ class Decisions:
             return expect(ProducerOpened, reply).producer_id
 
         return self._client.run(opened)
-
-    def staging_of(self, decision: Decision) -> str:
-        return staging_topic(self._sink, decision.batch)
