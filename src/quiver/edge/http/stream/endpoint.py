@@ -58,8 +58,9 @@ from quiver.errors import (
 )
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import leases_in, receipt
-from quiver.model.subscription import RECEIVE_MAX, OnDisconnect, Ordering, SubscriptionSettings
+from quiver.model.subscription import RECEIVE_MAX, OnDisconnect, Ordering
 from quiver.model.units import microseconds
+from quiver.protocol.subscriptions import SubscriptionInfo
 
 _WAIT_S = 20.0
 _SETTLING_MAX = 64
@@ -98,18 +99,15 @@ class StreamEndpoint:
             await send_problem(send, error, prefix="websocket.http.response")
             return
         await send({"type": "websocket.accept", "subprotocol": protocol})
-        visibility = None if query.visibility is UNSET else query.visibility
         stream = _Stream(
             call.client,
-            info.name,
+            info,
+            query,
             receive,
             send,
             self._clock,
             self._edge,
             is_arrow=protocol == ARROW_PROTOCOL,
-            visibility=visibility,
-            consumer=query.consumer or f"stream-{uuid.uuid4()}",
-            settings=info.settings,
         )
         await stream.run()
         if info.settings.on_disconnect is OnDisconnect.RETURN:
@@ -148,33 +146,32 @@ class _Stream:
     def __init__(
         self,
         client: AsyncClient,
-        subscription: str,
+        subscription: SubscriptionInfo,
+        query: StreamQuery,
         receive: Receive,
         send: Send,
         clock: Clock,
         edge: Edge,
         *,
         is_arrow: bool,
-        visibility: float | None,
-        consumer: str,
-        settings: SubscriptionSettings,
     ) -> None:
+        visibility = None if query.visibility is UNSET else query.visibility
         self._client = client
-        self._subscription = subscription
+        self._subscription = subscription.name
         self._receive = receive
         self._send = send
         self._clock = clock
         self._edge = edge
         self._is_arrow = is_arrow
+        self._consumer = query.consumer or f"stream-{uuid.uuid4()}"
         self._terms: dict[str, Any] = {
             "wait": _WAIT_S,
             "visibility": visibility,
-            "consumer": consumer,
+            "consumer": self._consumer,
             "max_bytes": _PUSH_BYTES_MAX,
         }
-        self._consumer = consumer
-        self._settings = settings
-        self._held_s = settings.visibility_s if visibility is None else visibility
+        self._settings = subscription.settings
+        self._held_s = self._settings.visibility_s if visibility is None else visibility
         self._credit = StreamCredit()
         self._changed = asyncio.Event()
         self._active = clock.monotonic()
