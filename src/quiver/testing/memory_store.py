@@ -126,10 +126,6 @@ class MemoryStore(MetadataStore):
         while self._revision <= position and not self._closed:
             await self._changed.wait()
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     async def _watch(self, prefix: str, position: int) -> AsyncGenerator[WatchBatch, None]:
         while not self._closed:
             batches, position = self.changes_after(prefix, position)

@@ -5,7 +5,6 @@ All wait equally long and time does not run back, so the order of starting is th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import takewhile
 from typing import Generic, TypeVar
 
@@ -22,15 +21,8 @@ class Deadlines(Generic[_Key]):
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def __iter__(self) -> Iterator[_Key]:
-        return iter(self._deadlines)
-
     def __contains__(self, key: _Key) -> bool:
         return key in self._deadlines
-
-    @property
-    def next(self) -> Microseconds | None:
-        return next(iter(self._deadlines.values()), None)
 
     def start(self, key: _Key, now: Microseconds) -> Microseconds:
         """Give it the whole time, counted from now; its deadline."""

@@ -82,11 +82,6 @@ class GroupMachine:
         """Whether more may be delivered under the grant: it is good, and was not asked for."""
         return partition not in self._asked and self.may_ack(member_id, partition, epoch)
 
-    def next_event(self) -> Microseconds | None:
-        """When ``tick`` has something to do next."""
-        times = (self._sessions.next, self._asked.next)
-        return min((time for time in times if time is not None), default=None)
-
     # ------------------------------------------------------------------ members
 
     def join(

@@ -20,7 +20,6 @@ NODES_MAX = 32
 _STEP = 10
 _ETCD_FROM = 500
 """Where etcd's ports begin after the first of all, if those are chosen."""
-BASE_PORT_MAX = 65_535 - _ETCD_FROM - 5 * _STEP
 
 
 class NodePlace(msgspec.Struct, frozen=True, kw_only=True):
