@@ -486,6 +486,7 @@ async def _open_and_drop(address: Address, count: int) -> None:
     assert await process.wait() == 0
 
 
+@pytest.mark.process
 @edge_test
 async def test_twenty_thousand_connections_opened_and_dropped_leave_nothing_behind(
     tmp_path: Path,

@@ -290,6 +290,7 @@ class Sender:
             self.acknowledged.append(payload)
 
 
+@pytest.mark.process
 def test_a_killed_node_has_every_acknowledged_message_once_when_it_starts_again(
     tmp_path: Path,
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_killed_node_has_every_acknowledged_message_once_when_it_starts_again(
     assert len(sender.acknowledged) > 3
 
 
+@pytest.mark.process
 def test_a_terminated_node_ends_well_while_clients_are_at_it(tmp_path: Path) -> None:
     sender = Sender()
 
@@ -378,6 +380,7 @@ def served_with_files(folder: Path, files: int) -> Iterator[str]:
             node.wait()
 
 
+@pytest.mark.process
 def test_connections_never_take_the_files_that_the_log_needs(tmp_path: Path) -> None:
     @edge_test
     async def check(address: str) -> None:

@@ -382,6 +382,7 @@ async def test_splits_under_load_lose_double_and_reorder_nothing(
         assert traffic.got == traffic.sent
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(2))
 @async_test
 async def test_a_node_that_is_killed_in_the_middle_has_split_or_has_not(

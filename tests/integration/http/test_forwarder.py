@@ -90,6 +90,7 @@ def test_a_forwarder_needs_somebody_to_forward_to() -> None:
         Forwarder(NodeConfig(role="forwarder"))
 
 
+@pytest.mark.process
 def test_serve_runs_a_forwarder_that_keeps_no_data(tmp_path: Path) -> None:
     with served(tmp_path / "node", "--http", "off") as node:
         flags = ("--role", "forwarder", "--upstream", node.url)

@@ -76,6 +76,7 @@ def run(folder: Path, how: str) -> dict[str, object]:
     return told
 
 
+@pytest.mark.process
 def test_the_context_travels_from_producer_to_consumer(tmp_path: Path) -> None:
     told = run(tmp_path, "traced")
     spans = {(span["name"], span["status"]): span for span in told["spans"]}  # type: ignore[attr-defined]
@@ -91,12 +92,14 @@ def test_the_context_travels_from_producer_to_consumer(tmp_path: Path) -> None:
     assert headers["traceparent"].startswith(f"00-{sent['trace']:032x}-{sent['id']:016x}-")
 
 
+@pytest.mark.process
 def test_a_message_that_is_not_stored_ends_its_span_with_the_error(tmp_path: Path) -> None:
     told = run(tmp_path, "traced")
     failed = [span for span in told["spans"] if span["status"] == "ERROR"]  # type: ignore[attr-defined]
     assert [span["name"] for span in failed] == ["send emails"]
 
 
+@pytest.mark.process
 def test_without_a_set_up_nothing_is_loaded_and_nothing_added(tmp_path: Path) -> None:
     assert run(tmp_path, "plain") == {"spans": [], "headers": {}, "loaded": False}
 

@@ -119,6 +119,7 @@ class TestHelp:
         assert run(app, command) == ExitCode.OK
         assert capsys.readouterr().out == f"quiver {__version__}\n"
 
+    @pytest.mark.process
     @pytest.mark.parametrize("command", ["topic", "consume", "redrive"])
     def test_help_loads_neither_client_nor_server(self, command: str) -> None:
         check = (
@@ -132,6 +133,7 @@ class TestHelp:
         )
         assert (told.returncode, told.stderr) == (0, "")
 
+    @pytest.mark.process
     def test_help_costs_little_more_than_what_it_is_drawn_with(self) -> None:
         """Of processor time, against the libraries' alone: so a slow or busy machine counts for both."""
 
@@ -355,6 +357,7 @@ class TestEndings:
         ending_of(raising(ZeroDivisionError("by zero")))
         assert "Traceback" in capsys.readouterr().err
 
+    @pytest.mark.process
     def test_a_reader_that_has_gone_is_no_error(self) -> None:
         program = "from quiver.cli.main import main; main()"
         child = subprocess.Popen(
@@ -442,6 +445,7 @@ class TestLogging:
         assert "ValueError: odd" in json.loads(line)["exception"]
 
 
+@pytest.mark.process
 def test_a_node_has_no_highlighter_in_memory() -> None:
     loads = "from quiver.cli.commands.serve import load_structlog; load_structlog(); import quiver.edge.node"
     check = f"import sys; {loads}; import rich; sys.exit('pygments' in sys.modules)"

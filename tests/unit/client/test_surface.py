@@ -198,6 +198,7 @@ class TestSurface:
         with pytest.raises(AttributeError, match="no attribute 'Klient'"):
             quiver.Klient  # noqa: B018
 
+    @pytest.mark.process
     def test_importing_quiver_loads_nothing_that_takes_long(self) -> None:
         check = "import quiver, sys; sys.exit(bool({'pyarrow', 'asyncio'} & set(sys.modules)))"
         assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -91,6 +91,7 @@ class TestPrecedence:
         flags = [Given(setting="data", value=value, origin="--set") for value in ("/a", "/b")]
         assert load_config(environment={}, flags=flags).config.data == "/b"
 
+    @pytest.mark.process
     def test_importing_reads_no_environment(self) -> None:
         check = "import quiver.config as c; print(c.NodeConfig().data)"
         environment = {**os.environ, "QUIVER_DATA": "/nowhere"}

@@ -290,6 +290,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+@pytest.mark.process
 def test_a_second_process_is_told_who_has_the_folder(
     holder: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_a_second_process_is_told_who_has_the_folder(
     assert caught.value.details["folder"] == f"{tmp_path}/data"
 
 
+@pytest.mark.process
 def test_a_folder_is_free_once_its_process_is_dead(
     holder: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_make_folder_syncs_the_folder_of_each_new_entry_before_the_next(
     ]
 
 
+@pytest.mark.process
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     program = (
         "import sys\n"

@@ -108,6 +108,7 @@ def test_names_follow_the_conventions(one: Definition) -> None:
     assert re.fullmatch(r"[A-Z].*\.", one.help)
 
 
+@pytest.mark.process
 def test_promtool_finds_nothing_to_complain_of() -> None:
     tool = shutil.which("promtool")
     if tool is None:

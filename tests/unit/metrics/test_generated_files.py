@@ -40,6 +40,7 @@ def test_the_prometheus_rules_name_only_figures_that_there_are() -> None:
     assert RULES.read_text().count("- alert:") == len(DEFAULT_RULES) + 1
 
 
+@pytest.mark.process
 def test_promtool_reads_the_prometheus_rules() -> None:
     tool = shutil.which("promtool")
     if tool is None:

@@ -407,6 +407,7 @@ def test_many_small_messages_may_be_more_than_the_limit_together() -> None:
 # ---------------------------------------------------------------------- chance
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_bodies_are_refused_or_can_be_read_to_the_last_value(seed: int) -> None:
     """In a child: a reader that crashes takes its process with it."""

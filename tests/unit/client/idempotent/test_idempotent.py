@@ -292,6 +292,7 @@ class TestAsync:
 
 
 class TestStores:
+    @pytest.mark.process
     def test_a_child_process_uses_the_store_of_its_parent(self, path: Path) -> None:
         program = """
 import os, sys, quiver

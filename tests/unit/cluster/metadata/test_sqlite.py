@@ -178,6 +178,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("lines", [1, 50, 400])
 def test_kill_9_amid_commits_keeps_every_acknowledged_one_whole(path: str, lines: int) -> None:
     with subprocess.Popen([sys.executable, "-c", CHILD, path], stdout=subprocess.PIPE) as child:
@@ -230,6 +231,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_a_commit_that_finds_no_room_leaves_nothing_and_can_be_made_again(path: str) -> None:
     subprocess.run([sys.executable, "-c", FULL_DISK_CHILD, path], check=True, timeout=60)
 
