@@ -76,7 +76,7 @@ async def test_receipts_are_good_still(data: Path, clock: ManualClock) -> None:
         await client.nack("work", NOTES.held[1:], error="given up")
         await _reached(client, clock, (WORK["ready"] + 1, 2, 0))
         await client.ack("work", NOTES.acked)  # again: it changes nothing
-        await _reached(client, clock, (WORK["ready"] + 1, 2, 0))
+        assert await _counts(client) == (WORK["ready"] + 1, 2, 0)
 
 
 @async_test
@@ -230,12 +230,15 @@ def test_a_node_that_starts_years_later_has_lost_nothing(data: Path) -> None:
 
 async def _reached(client: AsyncClient, clock: ManualClock, counts: tuple[int, int, int]) -> None:
     """Wait until so many messages of ``work`` are ready, delayed and leased."""
-    while True:
-        info = await client.describe_subscription("work")
-        if ((info.ready or 0) + (info.unseen or 0), info.delayed, info.leased) == counts:
-            return
+    while await _counts(client) != counts:
         await clock.advance(1)
         await asyncio.sleep(0.01)
+
+
+async def _counts(client: AsyncClient) -> tuple[int, int | None, int | None]:
+    """How many messages of ``work`` are ready, delayed and leased."""
+    info = await client.describe_subscription("work")
+    return (info.ready or 0) + (info.unseen or 0), info.delayed, info.leased
 
 
 def _ids(topic: str) -> list[Any]:

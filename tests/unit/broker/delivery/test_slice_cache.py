@@ -36,23 +36,24 @@ async def test_an_excerpt_is_an_intact_entry_of_the_rows_chosen(offsets: list[in
 
 
 @async_test
-async def test_a_piece_is_cut_once_for_all_who_want_it() -> None:
-    excerpts = SliceCache()
-    piece = excerpts.of(ENTRY, BitMap64([101, 102]), keep=True)
-    assert excerpts.of(ENTRY, BitMap64([101, 102]), keep=True) is piece
-    assert payloads(excerpts.of(ENTRY, BitMap64([102, 103]), keep=True)) == [b"2", b"3"]
-    assert payloads(excerpts.of(ENTRY, BitMap64([101, 103]), keep=True)) == [b"1", b"3"]
+async def test_a_slice_is_cut_once_for_all_who_want_it() -> None:
+    slices = SliceCache()
+    kept = slices.of(ENTRY, BitMap64([101, 102]), keep=True)
+    assert slices.of(ENTRY, BitMap64([101, 102]), keep=True) is kept
+    assert payloads(slices.of(ENTRY, BitMap64([102, 103]), keep=True)) == [b"2", b"3"]
+    assert payloads(slices.of(ENTRY, BitMap64([101, 103]), keep=True)) == [b"1", b"3"]
 
 
 @async_test
-async def test_a_piece_that_nobody_else_will_want_is_not_kept() -> None:
-    excerpts = SliceCache()
-    piece = excerpts.of(ENTRY, BitMap64([101]), keep=False)
-    assert excerpts.of(ENTRY, BitMap64([101]), keep=False) is not piece
+async def test_a_slice_that_nobody_else_will_want_is_not_kept() -> None:
+    slices = SliceCache()
+    kept = slices.of(ENTRY, BitMap64([101]), keep=False)
+    assert slices.of(ENTRY, BitMap64([101]), keep=False) is not kept
 
 
 @async_test
 async def test_what_is_kept_is_forgotten_after_a_moment() -> None:
-    excerpts = SliceCache()
-    piece = excerpts.of(ENTRY, BitMap64([101, 102]), keep=True)
-    await until(lambda: excerpts.of(ENTRY, BitMap64([101, 102]), keep=True) is not piece)
+    slices = SliceCache()
+    kept = slices.of(ENTRY, BitMap64([101, 102]), keep=True)
+    await until(lambda: slices.of(ENTRY, BitMap64([101, 102]), keep=True) is not kept)
+    assert payloads(slices.of(ENTRY, BitMap64([101, 102]), keep=True)) == [b"1", b"2"]

@@ -81,8 +81,10 @@ class TestBatching:
             node.open.clear()
             await producer.send(b"first")
             await until(lambda: node.count(protocol.Publish) == 1)
-            await producer.send(b"second")
+            second = await producer.send(b"second")
             await until(lambda: node.count(protocol.Publish) == 2)
+            node.open.set()
+            assert (await second).offset == 1
 
     @async_test
     async def test_batches_are_closed_by_count_and_by_size(self) -> None:
