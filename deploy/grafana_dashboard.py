@@ -1,4 +1,4 @@
-"""A dashboard for Grafana with every figure of a node, made from their definitions."""
+"""A dashboard for Grafana with every metric of a node, made from their definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dashboard() -> str:
 
 
 def _panels() -> list[dict[str, Any]]:
-    """A row for each group, the panels of its figures below it."""
+    """A row for each group, the panels of its metrics below it."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, group in GROUPS.items():
@@ -64,7 +64,7 @@ def _panel(one: Definition, place: dict[str, int]) -> dict[str, Any]:
 
 
 def expressions(one: Definition) -> list[tuple[str, str]]:
-    """What is drawn of a figure, and how the lines are called."""
+    """What is drawn of a metric, and how the lines are called."""
     by = ", ".join(("instance", *one.labels))
     legend = " ".join(f"{{{{{label}}}}}" for label in one.labels or ("instance",))
     if one.kind is MetricKind.COUNTER:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from quiver.broker.alerts.readings import DEAD_LETTERS_WINDOW_S, ERRORS_WINDOW_S
 from quiver.config.alert_page import limit_text
 from quiver.config.alert_rule import DEFAULT_RULES, MEANING, AlertRule, Watch
-from quiver.metrics import definitions as figures
+from quiver.metrics import definitions
 from quiver.metrics.definitions import Definition
 
 _HEAD = """\
@@ -29,23 +29,23 @@ def _rate(one: Definition) -> str:
 
 
 def _lag_growing(rule: AlertRule) -> str:
-    grows = f"deriv({_of_subscriptions(figures.LAG)}[2m]) > bool 0"
+    grows = f"deriv({_of_subscriptions(definitions.LAG)}[2m]) > bool 0"
     return f"min_over_time(({grows})[{rule.limit:.0f}s:30s]) == 1"
 
 
 _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
-    "depth": lambda rule: f"{_of_subscriptions(figures.LAG)} > {rule.limit:.0f}",
-    "oldest_age": lambda rule: f"{_of_subscriptions(figures.OLDEST_AGE)} > {rule.limit:g}",
+    "depth": lambda rule: f"{_of_subscriptions(definitions.LAG)} > {rule.limit:.0f}",
+    "oldest_age": lambda rule: f"{_of_subscriptions(definitions.OLDEST_AGE)} > {rule.limit:g}",
     "lag_growing": _lag_growing,
     "dead_letters": lambda rule: (
-        f"increase({figures.DEAD_LETTERED.name}[{DEAD_LETTERS_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
+        f"increase({definitions.DEAD_LETTERED.name}[{DEAD_LETTERS_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
     ),
     "error_rate": lambda rule: (
-        f"{_rate(figures.ERRORS)} / {_rate(figures.REQUESTS)} > {rule.limit:g}"
+        f"{_rate(definitions.ERRORS)} / {_rate(definitions.REQUESTS)} > {rule.limit:g}"
     ),
-    "disk_low": lambda rule: f"{figures.DISK_FREE.name} < {rule.limit:.0f}",
-    "under_replicated": lambda rule: f"{figures.REPLICAS_MISSING.name} > {rule.limit:.0f}",
-    "node_down": lambda rule: f"{figures.NODES_DOWN.name} > {rule.limit:.0f}",
+    "disk_low": lambda rule: f"{definitions.DISK_FREE.name} < {rule.limit:.0f}",
+    "under_replicated": lambda rule: f"{definitions.REPLICAS_MISSING.name} > {rule.limit:.0f}",
+    "node_down": lambda rule: f"{definitions.NODES_DOWN.name} > {rule.limit:.0f}",
 }
 
 

@@ -19,7 +19,7 @@ SCRATCH = ".bench"
 class Bench(msgspec.Struct, frozen=True):
     machine: Machine
     quick: bool = False
-    """Only see that everything runs; the figures mean nothing."""
+    """Only see that everything runs; the numbers mean nothing."""
 
     def pick(self, full: int, quick: int) -> int:
         """A count for a full run, or for a quick one."""

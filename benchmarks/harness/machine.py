@@ -1,4 +1,4 @@
-"""What figures depend on: facts about the machine that say nothing about whose it is."""
+"""What measurements depend on: facts about the machine that say nothing about whose it is."""
 
 from __future__ import annotations
 

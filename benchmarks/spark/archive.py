@@ -14,7 +14,7 @@ from quiver.spark.pipelines.runs import run_archive
 def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
     rows = []
     for table_format in ("parquet", "delta")[: bench.pick(2, 1)]:
-        figures: list[BatchMetrics] = []
+        batches: list[BatchMetrics] = []
         settings = PipelineSettings(
             url=stage.node.url,
             checkpoint=f"{stage.folder}/archiving-{table_format}",
@@ -23,11 +23,11 @@ def archive_a_topic(bench: Bench, stage: Stage) -> list[Row]:
         )
         to = f"{stage.folder}/lake-{table_format}"
         done = run_archive(
-            settings, PART, to, table_format=table_format, json=False, tell=figures.append
+            settings, PART, to, table_format=table_format, json=False, on_batch=batches.append
         )
         assert done == stage.part
         shutil.rmtree(to)
-        later = figures[1:] or figures
+        later = batches[1:] or batches
         rows.append(
             Row(
                 name=f"quiver pipeline archive, {table_format}",

@@ -166,7 +166,7 @@ def welcome(ready: dict[str, str], folder: Path, *, with_spark: bool) -> None:
     places = [
         ("console", f"{http}/console", "charts, queues, messages, dead letters, alerts"),
         ("terminal", f"{command} top", "the same as text"),
-        ("figures", f"{http}/metrics", "for Prometheus"),
+        ("metrics", f"{http}/metrics", "for Prometheus"),
         ("HTTP", f"{http}/docs", "every call, to try"),
         ("orders", f"{command} tail {ORDERS} --follow", "as they are placed"),
     ]

@@ -18,7 +18,7 @@ from quiver.testing.simulator.history import (
     Letter,
     Queue,
     Send,
-    Settling,
+    Settlement,
 )
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 
@@ -54,8 +54,8 @@ def delivery(
 
 def settling(
     kind: str, queue: str, offset: int, *, at: float, lease: int, consumer: str = "c"
-) -> Settling:
-    return Settling(
+) -> Settlement:
+    return Settlement(
         queue=queue,
         consumer=consumer,
         kind=kind,
@@ -105,7 +105,7 @@ def sound() -> History:
             delivery(LEAST, offset, at=at, lease=10 + offset),
             delivery(MOST, offset, at=at, lease=20 + offset),
         ]
-        history.settlings += [
+        history.settlements += [
             settling("ack", ONCE, offset, at=at + 0.2, lease=offset),
             settling("ack", LEAST, offset, at=at + 0.2, lease=10 + offset),
         ]
@@ -113,8 +113,8 @@ def sound() -> History:
 
 
 def never_settle(history: History, queue: str, offset: int) -> None:
-    history.settlings = [
-        one for one in history.settlings if (one.queue, one.offsets) != (queue, (offset,))
+    history.settlements = [
+        one for one in history.settlements if (one.queue, one.offsets) != (queue, (offset,))
     ]
 
 
@@ -125,24 +125,24 @@ def deliver_to_two(history: History) -> None:
 
 def forget_an_extension(history: History) -> None:
     never_settle(history, ONCE, 2)
-    history.settlings.append(settling("extend", ONCE, 2, at=4.5, lease=2))
+    history.settlements.append(settling("extend", ONCE, 2, at=4.5, lease=2))
     history.deliveries.append(delivery(ONCE, 2, at=5.5, lease=30, consumer="d"))
 
 
 def lapse(history: History) -> None:
     never_settle(history, ONCE, 2)
     history.deliveries.append(delivery(ONCE, 2, at=6.0, lease=30, consumer="d", attempt=2))
-    history.settlings.append(settling("ack", ONCE, 2, at=6.5, lease=30, consumer="d"))
+    history.settlements.append(settling("ack", ONCE, 2, at=6.5, lease=30, consumer="d"))
 
 
 def delete_with_a_stale_receipt(history: History) -> None:
     lapse(history)
-    history.settlings[-1] = settling("ack", ONCE, 2, at=6.5, lease=2)
+    history.settlements[-1] = settling("ack", ONCE, 2, at=6.5, lease=2)
 
 
 def extend_with_a_stale_receipt(history: History) -> None:
     lapse(history)
-    history.settlings.append(settling("extend", ONCE, 2, at=6.2, lease=2))
+    history.settlements.append(settling("extend", ONCE, 2, at=6.2, lease=2))
 
 
 def deliver_after_an_ack(history: History) -> None:
@@ -175,11 +175,11 @@ def move_the_last(history: History) -> None:
     def moved(one: Any) -> Any:
         if 2 not in getattr(one, "offsets", (getattr(one, "offset", None),)):
             return one
-        change = {"offsets": (0,)} if isinstance(one, Settling) else {"offset": 0}
+        change = {"offsets": (0,)} if isinstance(one, Settlement) else {"offset": 0}
         return msgspec.structs.replace(one, partition=child, **change)
 
     history.deliveries = [moved(one) for one in history.deliveries]
-    history.settlings = [moved(one) for one in history.settlings]
+    history.settlements = [moved(one) for one in history.settlements]
     history.sends = [moved(one) for one in history.sends]
     values = history.copies[P][0].values
     history.copies = {
@@ -246,25 +246,25 @@ def leave(history: History) -> None:
     never_settle(history, ONCE, 2)
     history.departures.append(Departure(queue=ONCE, consumer="c", at=3.5))
     history.deliveries.append(delivery(ONCE, 2, at=4.0, lease=30, consumer="d"))
-    history.settlings.append(settling("ack", ONCE, 2, at=4.5, lease=30, consumer="d"))
+    history.settlements.append(settling("ack", ONCE, 2, at=4.5, lease=30, consumer="d"))
 
 
 def give_back(history: History) -> None:
     never_settle(history, ONCE, 2)
-    history.settlings.append(settling("nack", ONCE, 2, at=3.3, lease=2))
+    history.settlements.append(settling("nack", ONCE, 2, at=3.3, lease=2))
     history.deliveries.append(delivery(ONCE, 2, at=4.0, lease=30, attempt=2))
-    history.settlings.append(settling("ack", ONCE, 2, at=4.5, lease=30))
+    history.settlements.append(settling("ack", ONCE, 2, at=4.5, lease=30))
 
 
 def clock_ahead(history: History) -> None:
     deliver_to_two(history)
-    history.settlings.append(settling("ack", ONCE, 2, at=4.5, lease=30, consumer="d"))
+    history.settlements.append(settling("ack", ONCE, 2, at=4.5, lease=30, consumer="d"))
     history.clocks_s = (0.0, 5.0)
 
 
 def acked_and_told_stale(history: History) -> None:
     lapse(history)
-    history.settlings.append(
+    history.settlements.append(
         msgspec.structs.replace(settling("ack", ONCE, 2, at=6.3, lease=2), stale=(2,))
     )
 

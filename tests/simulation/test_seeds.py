@@ -62,10 +62,10 @@ def test_the_brokers_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LoggedSnapshots, "_submit", noted(LoggedSnapshots._submit, snapshots))
         histories = [simulate(seed, BROKERS).history for seed in range(4)]
-    settlings = [one for history in histories for one in history.settlings]
-    assert sum(one.outcome == "done" for one in settlings) > 100
-    assert sum(one.outcome == "unknown" for one in settlings) > 3, "some got no answer in time"
-    assert sum(bool(one.stale) for one in settlings) > 3, "some leases had ended"
+    settlements = [one for history in histories for one in history.settlements]
+    assert sum(one.outcome == "done" for one in settlements) > 100
+    assert sum(one.outcome == "unknown" for one in settlements) > 3, "some got no answer in time"
+    assert sum(bool(one.stale) for one in settlements) > 3, "some leases had ended"
     assert sum(len(history.deliveries) for history in histories) > 500
     assert sum(one.attempt > 1 for history in histories for one in history.deliveries) > 50
     assert sum(len(history.letters) for history in histories) > 20

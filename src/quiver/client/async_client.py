@@ -222,10 +222,10 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             for promise in {one.promise for one in sent if isinstance(one, Delivery)}:
                 if not promise.is_done():
                     await promise.future()
-            told = outcomes(sent)
-            if told and isinstance(told[0], TopicNotFound):
-                raise told[0]
-            return told
+            results = outcomes(sent)
+            if results and isinstance(results[0], TopicNotFound):
+                raise results[0]
+            return results
 
     async def publish_table(self, topic: str, data: pa.RecordBatch | pa.Table) -> int:
         """Publish the rows of an Arrow batch or table, wait until all are stored, and return their number.

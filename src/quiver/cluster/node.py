@@ -100,8 +100,8 @@ class ClusterNode:
         except (Exception, asyncio.CancelledError):
             await self.replica_manager.close()
             raise
-        self.view.on_change = lambda state: self._tell()
-        self.membership.on_session = lambda session: self._tell()
+        self.view.on_change = lambda state: self._pass_on_state()
+        self.membership.on_session = lambda session: self._pass_on_state()
         self.replica_manager.on_damage = self._rejoin
         self._tasks = [
             asyncio.create_task(self._lasting(work))
@@ -113,7 +113,7 @@ class ClusterNode:
                 self.replica_manager.mind_lease,
             )
         ]
-        self._tell()
+        self._pass_on_state()
 
     async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
         """Nothing that a member of the cluster does may end silently while the node seems to live."""
@@ -157,7 +157,7 @@ class ClusterNode:
             await self._clock.sleep(self._scrub_interval_s)
             await self.replica_manager.scrub()
 
-    def _tell(self) -> None:
+    def _pass_on_state(self) -> None:
         state, session = self.view.state, self.membership.session
         self.replica_manager.on_state(state, session)
         self.controller_driver.on_state(state, session)

@@ -108,7 +108,7 @@ def changed(
     state: ClusterState, revision: int, changes: tuple[Entry | Delete, ...]
 ) -> ClusterState:
     """The state after one commit. What it does not concern is the same object as before."""
-    told: dict[str, dict[str, Entry | None]] = {
+    changed_keys: dict[str, dict[str, Entry | None]] = {
         NODES: {},
         PARTITIONS: {},
         DELETED: {},
@@ -118,29 +118,29 @@ def changed(
     for change in changes:
         key, entry = change.key, change if isinstance(change, Entry) else None
         prefix = key[: key.find("/") + 1]
-        if prefix in told:
-            told[prefix][key.removeprefix(prefix)] = entry
+        if prefix in changed_keys:
+            changed_keys[prefix][key.removeprefix(prefix)] = entry
         elif key == CONTROLLER:
             fields["controller"] = decode(entry.value, ControllerRecord) if entry else None
             fields["controller_revision"] = entry.revision if entry else 0
     for prefix, field, read in _TABLES:
-        if told[prefix]:
-            fields[field] = _with(getattr(state, field), told[prefix], read)
-    fields["touched"] = frozenset((*told[PARTITIONS], *told[DELETED]))
+        if changed_keys[prefix]:
+            fields[field] = _with(getattr(state, field), changed_keys[prefix], read)
+    fields["touched"] = frozenset((*changed_keys[PARTITIONS], *changed_keys[DELETED]))
     return msgspec.structs.replace(state, **fields)
 
 
 def _with(
-    table: Mapping[str, Any], told: Mapping[str, Entry | None], read: Callable[[Entry], Any]
+    table: Mapping[str, Any], changed_keys: Mapping[str, Entry | None], read: Callable[[Entry], Any]
 ) -> dict[str, Any]:
     """The table with these changes, sorted."""
     new = dict(table)
-    for name, entry in told.items():
+    for name, entry in changed_keys.items():
         if entry is None:
             new.pop(name, None)
         else:
             new[name] = read(entry)
-    grown = any(entry is not None and name not in table for name, entry in told.items())
+    grown = any(entry is not None and name not in table for name, entry in changed_keys.items())
     return dict(sorted(new.items())) if grown else new
 
 

@@ -1,4 +1,4 @@
-"""The figures of every second, made once for all who look.
+"""Live metrics for the console, collected once for all viewers.
 
 Whoever shares a client shares its frames. A frame is made when somebody asks and the last is a second
 old, and seldom enough that making them takes a small share of the node's time: where a frame takes
@@ -15,7 +15,7 @@ import msgspec
 
 from quiver.aio import SingleFlight
 from quiver.client import AsyncClient
-from quiver.console.figures import MetricsCollector
+from quiver.console.collector import MetricsCollector
 from quiver.model.clock import Clock
 
 FRESH_S = 0.9
@@ -44,8 +44,8 @@ class LiveMetrics:
 class _View:
     """What the viewers with one client see."""
 
-    def __init__(self, figures: MetricsCollector, clock: Clock) -> None:
-        self._figures = figures
+    def __init__(self, collector: MetricsCollector, clock: Clock) -> None:
+        self._collector = collector
         self._clock = clock
         self._text: str | None = None
         self._fresh_until = 0.0
@@ -61,7 +61,7 @@ class _View:
     async def _make(self) -> None:
         began = self._clock.monotonic()
         try:
-            self._text = _encode(await self._figures.take()).decode()
+            self._text = _encode(await self._collector.take()).decode()
         finally:
             now = self._clock.monotonic()
             self._fresh_until = now + max(FRESH_S, (now - began) / TIME_SHARE_MAX)

@@ -25,13 +25,14 @@ def with_cluster(sample: NodeSample, cluster: ClusterInfo | None, node: str) -> 
     return msgspec.structs.replace(
         sample,
         topics=[
-            _told(one, by_topic.get(one.name, []), node, is_controller) for one in sample.topics
+            _with_replicas(one, by_topic.get(one.name, []), node, is_controller)
+            for one in sample.topics
         ],
         nodes_down=[one.id for one in cluster.nodes if is_controller and not one.alive],
     )
 
 
-def _told(
+def _with_replicas(
     topic: TopicSample, partitions: list[PartitionPlacement], node: str, is_controller: bool
 ) -> TopicSample:
     changes = sum(one.epoch for one in partitions)

@@ -276,7 +276,7 @@ class _Starting:
             return []
         from quiver.edge.webhooks.alert_webhook import AlertWebhook  # noqa: PLC0415 - as above
 
-        return [AlertWebhook(url, self._targets, self._config.name, self._clock).tell]
+        return [AlertWebhook(url, self._targets, self._config.name, self._clock).send]
 
     def _require_target(self, url: str | None) -> None:
         if url is not None:

@@ -71,10 +71,10 @@ class Observability:
     async def stop(self) -> None:
         await self._alerts.stop()
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ metrics
 
     async def text(self) -> bytes:
-        """All figures, as Prometheus reads them; not older than a second or two."""
+        """All metrics, as Prometheus reads them; not older than a second or two."""
         if self._text and self._clock.monotonic() < self._fresh_until:
             return self._text
         return await self._writing.run(None, self._write)

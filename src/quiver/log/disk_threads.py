@@ -74,11 +74,11 @@ class DiskThreads:
                 error = raised
             # A loop that is closed has nobody left to tell.
             with contextlib.suppress(RuntimeError):
-                asked.loop.call_soon_threadsafe(_tell, asked.future, result, error)
+                asked.loop.call_soon_threadsafe(_settle, asked.future, result, error)
             del asked, result, error  # or they would live until the next call
 
 
-def _tell(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+def _settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -1,6 +1,6 @@
-"""All figures of a node as the text that Prometheus reads (format 0.0.4).
+"""All metrics of a node as the text that Prometheus reads (format 0.0.4).
 
-What is counted for the node comes from its registry; figures by topic and subscription are written
+What is counted for the node comes from its registry; metrics by topic and subscription are written
 here, because thousands of them must not hold up the event loop: the text comes in pieces, between
 which others may have their turn.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from quiver.metrics import definitions as figures
+from quiver.metrics import definitions
 from quiver.metrics.definitions import Definition, MetricKind
 from quiver.metrics.distribution import Distribution
 from quiver.metrics.node_metrics import NodeMetrics
@@ -23,29 +23,29 @@ from quiver.metrics.traffic import OTHERS, ByName, SubscriptionCounts, TopicCoun
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ROWS_AT_ONCE = 250
-"""So many names of one figure make a piece: that takes about a millisecond."""
+"""So many names of one metric make a piece: that takes about a millisecond."""
 S = TypeVar("S", TopicSample, SubscriptionSample)
 C = TypeVar("C")
 Number = Callable[[SubscriptionCounts], float]
 _SUBSCRIPTION_COUNTERS: tuple[tuple[Definition, Number], ...] = (
-    (figures.DELIVERED, lambda one: one.delivered),
-    (figures.DELIVERED_BYTES, lambda one: one.delivered_bytes),
-    (figures.REDELIVERED, lambda one: one.redelivered),
-    (figures.ACKED, lambda one: one.acked),
-    (figures.NACKED, lambda one: one.nacked),
-    (figures.DEAD_LETTERED, lambda one: one.dead_lettered),
-    (figures.REBALANCES, lambda one: one.rebalances),
+    (definitions.DELIVERED, lambda one: one.delivered),
+    (definitions.DELIVERED_BYTES, lambda one: one.delivered_bytes),
+    (definitions.REDELIVERED, lambda one: one.redelivered),
+    (definitions.ACKED, lambda one: one.acked),
+    (definitions.NACKED, lambda one: one.nacked),
+    (definitions.DEAD_LETTERED, lambda one: one.dead_lettered),
+    (definitions.REBALANCES, lambda one: one.rebalances),
 )
 _TOPIC_COUNTERS: tuple[tuple[Definition, Callable[[TopicCounts], float]], ...] = (
-    (figures.TOPIC_MESSAGES, lambda one: one.messages),
-    (figures.TOPIC_BYTES, lambda one: one.bytes),
-    (figures.TOPIC_BATCHES, lambda one: one.batches),
+    (definitions.TOPIC_MESSAGES, lambda one: one.messages),
+    (definitions.TOPIC_BYTES, lambda one: one.bytes),
+    (definitions.TOPIC_BATCHES, lambda one: one.batches),
 )
 _REPLICAS: tuple[tuple[Definition, Callable[[TopicSample], int | None]], ...] = (
-    (figures.REPLICATION_LAG, lambda one: one.replication_lag),
-    (figures.IN_SYNC, lambda one: one.in_sync),
-    (figures.REPLICAS_MISSING, lambda one: one.missing),
-    (figures.LEADER_CHANGES, lambda one: one.leader_changes),
+    (definitions.REPLICATION_LAG, lambda one: one.replication_lag),
+    (definitions.IN_SYNC, lambda one: one.in_sync),
+    (definitions.REPLICAS_MISSING, lambda one: one.missing),
+    (definitions.LEADER_CHANGES, lambda one: one.leader_changes),
 )
 
 
@@ -74,19 +74,19 @@ def _node(
     metrics: NodeMetrics, sample: NodeSample, node: str, version: str, firing: dict[str, int]
 ) -> Iterator[str]:
     names = f'node="{escaped(node)}",version="{escaped(version)}"'
-    yield from _family(figures.BUILD_INFO, [(names, 1)])
+    yield from _family(definitions.BUILD_INFO, [(names, 1)])
     for definition, value in (
-        (figures.DISK_FREE, sample.free_bytes or 0),
-        (figures.TOPICS, len(sample.topics)),
-        (figures.SUBSCRIPTIONS, len(sample.subscriptions)),
-        (figures.PARTITIONS, sample.partitions),
-        (figures.PARTITIONS_FAILED, sample.partitions_failed),
-        (figures.NODES_DOWN, len(sample.nodes_down)),
+        (definitions.DISK_FREE, sample.free_bytes or 0),
+        (definitions.TOPICS, len(sample.topics)),
+        (definitions.SUBSCRIPTIONS, len(sample.subscriptions)),
+        (definitions.PARTITIONS, sample.partitions),
+        (definitions.PARTITIONS_FAILED, sample.partitions_failed),
+        (definitions.NODES_DOWN, len(sample.nodes_down)),
     ):
         yield from _family(definition, [("", value)])
     severities = [(f'severity="{escaped(name)}"', count) for name, count in sorted(firing.items())]
-    yield from _family(figures.ALERTS_FIRING, severities)
-    yield from _histograms(figures.FSYNC, [("", metrics.traffic.fsync)])
+    yield from _family(definitions.ALERTS_FIRING, severities)
+    yield from _histograms(definitions.FSYNC, [("", metrics.traffic.fsync)])
 
 
 # ------------------------------------------------------------------ topics
@@ -100,8 +100,8 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
     sizes = [(f'topic="{escaped(one.name)}"', one.size) for one in shown]
     if rest:
         sizes.append((f'topic="{OTHERS}"', sum(one.size for one in rest)))
-    yield from _family(figures.TOPIC_SIZE, sizes)
-    yield from _histograms(figures.PUBLISH, [(label, one.latency) for label, one in counts])
+    yield from _family(definitions.TOPIC_SIZE, sizes)
+    yield from _histograms(definitions.PUBLISH, [(label, one.latency) for label, one in counts])
     for of_replicas, value_of in _REPLICAS:
         values = [
             (f'topic="{escaped(one.name)}"', value)
@@ -123,7 +123,7 @@ def _subscriptions(
     for definition, number in _SUBSCRIPTION_COUNTERS:
         yield from _family(definition, [(label, number(one)) for label, one in counts])
     times = [(label, one.time_in_queue) for label, one in counts]
-    yield from _histograms(figures.TIME_IN_QUEUE, times)
+    yield from _histograms(definitions.TIME_IN_QUEUE, times)
     labelled = [(f'subscription="{escaped(one.name)}"', one) for one in (*shown, *_sum(rest))]
     states = [
         (f'{label},state="{state}"', count)
@@ -135,9 +135,11 @@ def _subscriptions(
             ("dead", one.dead + one.dead_letter_pending),
         )
     ]
-    yield from _family(figures.MESSAGES, states)
-    yield from _family(figures.LAG, [(label, one.lag) for label, one in labelled])
-    yield from _family(figures.OLDEST_AGE, [(label, one.oldest_age_s) for label, one in labelled])
+    yield from _family(definitions.MESSAGES, states)
+    yield from _family(definitions.LAG, [(label, one.lag) for label, one in labelled])
+    yield from _family(
+        definitions.OLDEST_AGE, [(label, one.oldest_age_s) for label, one in labelled]
+    )
 
 
 def _sum(subscriptions: list[SubscriptionSample]) -> list[SubscriptionSample]:
@@ -181,7 +183,7 @@ def _header(definition: Definition) -> str:
 
 
 def _family(definition: Definition, rows: Sequence[tuple[str, float]]) -> Iterator[str]:
-    """A figure with all its labels."""
+    """A metric with all its labels."""
     name = definition.name
     yield _header(definition)
     for first in range(0, len(rows), _ROWS_AT_ONCE):

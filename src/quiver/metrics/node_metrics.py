@@ -34,7 +34,7 @@ class NodeMetrics:
         self.unread_lost = self._counter(definitions.UNREAD_LOST)
         self.fetched_bytes = self._counter(definitions.FETCHED_BYTES)
         self.process = CollectorRegistry()
-        """Figures of the process, by their usual names: ``process_resident_memory_bytes`` …"""
+        """Metrics of the process, by their usual names: ``process_resident_memory_bytes`` …"""
         ProcessCollector(registry=self.process)
 
     def _counter(self, definition: Definition) -> Counter:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
-    """The replicas' figures are there once the topic has any."""
+    """What is known of replicas is there once the topic has any."""
 
     name: str
     size: int = 0

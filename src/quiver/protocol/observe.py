@@ -26,7 +26,7 @@ class ReadMetrics(Request, tag="read_metrics"):
 
 
 class Metrics(Reply, tag="metrics"):
-    """The body is the node's figures, as text that Prometheus reads."""
+    """The body is the node's metrics, as text that Prometheus reads."""
 
     media_type: str
 

@@ -82,11 +82,11 @@ def require_java() -> None:
     if java is None:
         raise InvalidSetting(f"java is not on the PATH. {hint}, or set JAVA_HOME")
     try:
-        told = subprocess.run(  # noqa: S603 - the java that Spark itself would start
+        output = subprocess.run(  # noqa: S603 - the java that Spark itself would start
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise InvalidSetting(f"{java} does not run: {error}. {hint}") from error
-    version = told.partition('"')[2].partition('"')[0].split(".")[0]
+    version = output.partition('"')[2].partition('"')[0].split(".")[0]
     if version.isdigit() and int(version) < JAVA_LEAST:
         raise InvalidSetting(f"{java} is Java {version}. {hint}, or set JAVA_HOME")

@@ -113,14 +113,14 @@ class MemoryStore(MetadataStore):
         """What a watch has still to tell, and where it stands then."""
         if position < self._compacted:
             raise WatchCompacted(compacted_revision=self._compacted)
-        told = []
+        batches = []
         for batch in reversed(self._history):
             if batch.revision <= position:
                 break
             under = tuple(change for change in batch.changes if change.key.startswith(prefix))
             if under:
-                told.append(WatchBatch(batch.revision, under))
-        return told[::-1], max(position, self._revision)
+                batches.append(WatchBatch(batch.revision, under))
+        return batches[::-1], max(position, self._revision)
 
     async def wait_beyond(self, position: int) -> None:
         while self._revision <= position and not self._closed:

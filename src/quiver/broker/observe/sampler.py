@@ -88,14 +88,14 @@ class Sampler:
     async def _sample(self) -> NodeSample:
         partitions = self._partitions.opened()
         sizes: dict[int, int] = {}
-        figures: dict[int, _Depths] = {}
+        depths: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
         for count, ((topic, _), partition) in enumerate(partitions, 1):
             sizes[topic] = sizes.get(topic, 0) + partition.log.size
             failed += partition.failure is not None
-            for number, offset in self._add_up(partition, figures):
+            for number, offset in self._add_up(partition, depths):
                 time = await self._unseen_time(partition.log, number, offset)
-                figures[number].saw(time)
+                depths[number].saw(time)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
         self._forget_closed({partition.log for _, partition in partitions})
@@ -105,7 +105,7 @@ class Sampler:
             time_us=now,
             topics=self._topic_samples(sizes),
             subscriptions=[
-                (figures.get(record.number) or _Depths()).sample(
+                (depths.get(record.number) or _Depths()).sample(
                     record.name, now, holds_dead_letters=record.name in dead_letters
                 )
                 for record in records
@@ -127,14 +127,14 @@ class Sampler:
         ]
 
     def _add_up(
-        self, partition: Partition, figures: dict[int, _Depths]
+        self, partition: Partition, depths: dict[int, _Depths]
     ) -> Iterator[tuple[int, Offset]]:
         """Add one partition; yields each subscription whose oldest message was not looked at."""
         if partition.state is None:
             return
         end = partition.log.next_offset
         for number, machine in list(partition.state.machines.items()):
-            one = figures.setdefault(number, _Depths())
+            one = depths.setdefault(number, _Depths())
             view, depth = machine.view, machine.view.depth
             begin = max(view.observed_to, partition.log.start_offset)
             unseen = max(0, end - begin)

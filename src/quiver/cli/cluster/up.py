@@ -83,12 +83,12 @@ def _print_ready(cluster: LocalCluster, *, json: bool) -> None:
 
     nodes, pids = cluster.layout.nodes, cluster.pids
     if json:
-        told = [
+        listed = [
             {"id": one.id, "pid": pids[one.id], "http": one.http, "native": one.native}
             for one in nodes
         ]
         etcd = {"endpoints": cluster.layout.endpoints, "pids": list(cluster.etcd_pids.values())}
-        print_json({"nodes": told, "etcd": etcd}, indent=False)
+        print_json({"nodes": listed, "etcd": etcd}, indent=False)
     else:
         print_line(f"{len(nodes)} nodes are ready (stop them with Ctrl-C):")
         for one in nodes:

@@ -63,14 +63,14 @@ def consume(
         raise typer.BadParameter("give --nack or --no-ack, not both", ctx=context)
     if not nack and (error is not None or delay is not None):
         raise typer.BadParameter("--error and --delay need --nack", ctx=context)
-    from quiver.cli.support.consume_run import Settling, Wanted, run  # noqa: PLC0415 - not for help
+    from quiver.cli.support.consume_run import Settlement, Wanted, run  # noqa: PLC0415 - not for help
 
     wanted = Wanted(
         name=name,
         limit=limit,
         wait_s=_seconds(context, "wait"),
         visibility_s=_seconds(context, "visibility"),
-        settling=Settling.NACK if nack else Settling.NONE if no_ack else Settling.ACK,
+        settlement=Settlement.NACK if nack else Settlement.NONE if no_ack else Settlement.ACK,
         error=error,
         delay_s=_seconds(context, "delay"),
         json=json,

@@ -181,7 +181,7 @@ def metrics(
 ) -> None:
     """Aggregate metrics by time window."""
     settings = _settings(context, f"{to}-checkpoint")
-    from quiver.spark.pipelines.measuring import run_metrics  # noqa: PLC0415
+    from quiver.spark.pipelines.metrics_run import run_metrics  # noqa: PLC0415
 
     count = run_metrics(
         settings, topics, to, into=into, window=window, watermark=watermark, table_format=format_

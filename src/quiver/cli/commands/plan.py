@@ -14,7 +14,7 @@ from quiver.model.topic import Compression
 from quiver.model.units import seconds, size_bytes
 
 if TYPE_CHECKING:
-    from quiver.cli.plan.sample import Packing
+    from quiver.cli.plan.sample import StoredSample
 
 
 def plan(
@@ -100,11 +100,11 @@ def plan(
 ) -> None:
     """Compute the nodes, partitions and disks that a workload needs, and its first bottleneck."""
     measured = load(measurement)
-    packing = None if sample is None else _packing(sample, batch)
+    stored = None if sample is None else _stored_sample(sample, batch)
     if size is not None:
         size_of_one: float = size_bytes(size)
-    elif packing is not None:
-        size_of_one = packing.mean_bytes
+    elif stored is not None:
+        size_of_one = stored.mean_bytes
     else:
         raise InvalidSetting(
             "the message size is missing: give --size, or --sample with sample messages"
@@ -117,25 +117,25 @@ def plan(
         replicas=replicas,
         subscriptions=subscriptions,
         consumers=consumers,
-        packed=None if packing is None else packing.packed(compression),
+        packed=None if stored is None else stored.packed(compression),
         utilisation_max=utilisation,
         node_disk_bytes=None if node_disk is None else size_bytes(node_disk),
         node_network_bytes_per_s=size_bytes(node_network),
         round_trip_ms=seconds(round_trip) * 1000,
     )
-    _print(workload, measured, packing, None if packing is None else compression, json=json)
+    _print(workload, measured, stored, None if stored is None else compression, json=json)
 
 
-def _packing(sample: str, batch: int) -> Packing:
-    from quiver.cli.plan.sample import measure_packing  # noqa: PLC0415 - it loads pyarrow
+def _stored_sample(sample: str, batch: int) -> StoredSample:
+    from quiver.cli.plan.sample import measure_sample  # noqa: PLC0415 - it loads pyarrow
 
-    return measure_packing(sample, batch)
+    return measure_sample(sample, batch)
 
 
 def _print(
     workload: Workload,
     measured: Measurement,
-    packing: Packing | None,
+    stored: StoredSample | None,
     compression: Compression | None,
     *,
     json: bool,
@@ -150,8 +150,8 @@ def _print(
         "breaks first": report.breaks_first(planned),
         "assumed": report.assumptions(workload, measured, compression),
     }
-    if packing is not None:
-        words["arithmetic"].insert(2, _packed(packing))
+    if stored is not None:
+        words["arithmetic"].insert(2, _sample_text(stored))
     if json:
         print_json(
             {
@@ -161,12 +161,12 @@ def _print(
                     "resource": planned.first_to_break.resource,
                     "at_per_s": planned.breaks_at_per_s,
                 },
-                "sample": packing,
+                "sample": stored,
                 "text": words,
             }
         )
         return
-    print_table(("PLAN", "FOR"), report.figures(workload, planned))
+    print_table(("PLAN", "FOR"), report.rows(workload, planned))
     for name, lines in words.items():
         print_line("")
         print_line(name)
@@ -174,11 +174,11 @@ def _print(
             print_line(f"  {line}")
 
 
-def _packed(packing: Packing) -> str:
+def _sample_text(stored: StoredSample) -> str:
     packed = ", ".join(
-        f"{name} {size / packing.payload_bytes:.3f}" for name, size in packing.stored_bytes.items()
+        f"{name} {size / stored.payload_bytes:.3f}" for name, size in stored.stored_bytes.items()
     )
     return (
-        f"sample: {packing.messages:,} messages of {packing.mean_bytes:,.0f} bytes; "
+        f"sample: {stored.messages:,} messages of {stored.mean_bytes:,.0f} bytes; "
         f"stored bytes for a byte of payload: {packed}"
     )

@@ -98,18 +98,18 @@ def publish(
         raise typer.BadParameter("give --key or --key-field, not both", ctx=context)
     source = _source(context, payloads or [], file)
     options = _options(header or [], priority, delay)
-    publishing = _Publishing(topic, json=json)
+    confirmations = _Confirmations(topic, json=json)
     with (
         connected(context, url) as client,
-        progress("publishing", None) as advance,
-        publishing,
+        progress("confirmations", None) as advance,
+        confirmations,
         client.producer(topic, name=producer_name, acks=acks) as producer,
     ):
         for line in source:
             own_key = key if key_field is None else key_of(line, key_field)
             if producer_name is not None:
                 options["sequence"] = line.number
-            publishing.sent(producer.send(line.payload, key=own_key, **options))
+            confirmations.sent(producer.send(line.payload, key=own_key, **options))
             advance(1)
 
 
@@ -144,7 +144,7 @@ def _lines(path: str) -> Iterator[Line]:
         yield from lines_of(file)
 
 
-class _Publishing:
+class _Confirmations:
     """Bounds the number of unconfirmed messages, and prints a summary at the end.
 
     It outlives the producer: when its block ends, every message is confirmed or failed, so the

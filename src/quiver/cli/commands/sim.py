@@ -39,7 +39,7 @@ def sim(
 
     The exit code is 1 if a seed breaks a guarantee.
     """
-    from quiver.testing.simulator.search import outcomes, shortest, told  # noqa: PLC0415
+    from quiver.testing.simulator.search import outcomes, shortest, story_lines  # noqa: PLC0415
 
     first = seed if seed is not None else random.SystemRandom().randrange(_SEEDS)
     seeds, failed, virtual_seconds = 0, 0, 0.0
@@ -51,10 +51,10 @@ def sim(
             print_json({"seed": outcome.seed, "findings": outcome.findings}, indent=False)
         elif outcome.findings:
             print_line(f"seed {outcome.seed} fails:")
-            for line in told(shortest(outcome)):
+            for line in story_lines(shortest(outcome)):
                 print_line(f"  {line}")
         elif count == 1 and seconds is None:
-            for line in told(outcome):
+            for line in story_lines(outcome):
                 print_line(line)
         sys.stdout.flush()
     if not as_json:

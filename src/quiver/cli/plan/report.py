@@ -29,7 +29,7 @@ def decimal(size: float, unit: str = "B") -> str:
     return f"{size:,.1f} P{unit}"
 
 
-def figures(workload: Workload, plan: Plan) -> list[tuple[str, str]]:
+def rows(workload: Workload, plan: Plan) -> list[tuple[str, str]]:
     quiet, loaded = plan.latency_quiet_ms, plan.latency_at_load_ms
     return [
         ("nodes", f"{plan.nodes:,} (one process and one core each)"),

@@ -14,7 +14,7 @@ SAMPLE_BYTES_MAX = 64 << 20
 """No more of a file is looked at."""
 
 
-class Packing(msgspec.Struct, frozen=True, kw_only=True):
+class StoredSample(msgspec.Struct, frozen=True, kw_only=True):
     """What the sample takes when stored, with everything that goes with it."""
 
     messages: int
@@ -31,7 +31,7 @@ class Packing(msgspec.Struct, frozen=True, kw_only=True):
         return self.stored_bytes[compression] / self.payload_bytes
 
 
-def measure_packing(path: str, batch: int) -> Packing:
+def measure_sample(path: str, batch: int) -> StoredSample:
     """Each line of the file is a message; blank ones are not."""
     messages = payload = 0
     stored = dict.fromkeys(Compression, 0)
@@ -44,7 +44,7 @@ def measure_packing(path: str, batch: int) -> Packing:
             stored[compression] += builder.build(compression).size()
     if not payload:
         raise InvalidSetting(f"{path} is empty: a sample has one message on each line")
-    return Packing(
+    return StoredSample(
         messages=messages,
         payload_bytes=payload,
         stored_bytes={str(name): size for name, size in stored.items()},

@@ -31,7 +31,7 @@ PORTION = 100
 _WAIT_S = 20.0
 
 
-class Settling(Enum):
+class Settlement(Enum):
     """What happens to a message after it is printed."""
 
     ACK = "ack"
@@ -45,9 +45,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     limit: int | None
     wait_s: float | None
-    """``None``: for ever; with ``Settling.NONE``: 0."""
+    """``None``: for ever; with ``Settlement.NONE``: 0."""
     visibility_s: float | None
-    settling: Settling
+    settlement: Settlement
     error: str | None
     delay_s: float | None
     json: bool
@@ -57,20 +57,20 @@ def run(context: typer.Context, url: str | None, wanted: Wanted) -> None:
     """Receive, print and settle messages until the limit or an interruption."""
     with connected(context, url) as client:
         visibility_s = client.describe_subscription(wanted.name).settings.visibility_s
-        consuming = _Consuming(client, wanted, wanted.visibility_s or visibility_s)
+        consumer = _Consumer(client, wanted, wanted.visibility_s or visibility_s)
         try:
-            while messages := consuming.receive():
-                consuming.show(messages)
+            while messages := consumer.receive():
+                consumer.show(messages)
         finally:
             with contextlib.suppress(QuiverError):
                 client.leave(wanted.name)
 
 
-class _Consuming:
+class _Consumer:
     def __init__(self, client: Client, wanted: Wanted, visibility_s: float) -> None:
         self._client = client
         self._wanted = wanted
-        self._hold_s = visibility_s / 2 if wanted.settling is Settling.NONE else math.inf
+        self._hold_s = visibility_s / 2 if wanted.settlement is Settlement.NONE else math.inf
         """How long messages are held: less than their leases last."""
         self._hold_until = math.inf
         self._received = 0
@@ -97,7 +97,7 @@ class _Consuming:
         """When to stop waiting for more."""
         wait_s = self._wanted.wait_s
         if wait_s is None:
-            wait_s = 0.0 if self._wanted.settling is Settling.NONE else math.inf
+            wait_s = 0.0 if self._wanted.settlement is Settlement.NONE else math.inf
         return min(time.monotonic() + wait_s, self._hold_until)
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -114,7 +114,7 @@ class _Consuming:
 
     def _settle(self, messages: Sequence[ReceivedMessage]) -> None:
         wanted = self._wanted
-        if wanted.settling is Settling.ACK:
+        if wanted.settlement is Settlement.ACK:
             self._client.ack(wanted.name, messages)
-        elif wanted.settling is Settling.NACK:
+        elif wanted.settlement is Settlement.NACK:
             self._client.nack(wanted.name, messages, delay=wanted.delay_s, error=wanted.error)

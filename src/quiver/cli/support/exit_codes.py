@@ -88,7 +88,7 @@ def run(application: Callable[..., object], arguments: Sequence[str] | None = No
     except Exception as error:
         if os.environ.get("QUIVER_DEBUG"):
             traceback.print_exc()
-        return _told(error)
+        return _report(error)
     return code if isinstance(code, int) else ExitCode.OK
 
 
@@ -102,11 +102,11 @@ def tell(*lines: str) -> None:
         pass  # nobody is there to read it, and the exit code still says it
 
 
-def _told(error: Exception) -> ExitCode:
+def _report(error: Exception) -> ExitCode:
     if isinstance(error, typer.TyperException):
-        return _told_usage(error)
+        return _report_usage(error)
     if isinstance(error, QuiverError):
-        return _told_quiver_error(error)
+        return _report_quiver_error(error)
     if isinstance(error, Unreachable):
         tell(
             f"error: {_one_line(str(error))}",
@@ -123,7 +123,7 @@ def _told(error: Exception) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _told_usage(error: typer.TyperException) -> ExitCode:
+def _report_usage(error: typer.TyperException) -> ExitCode:
     message = error.format_message()
     if message:  # an empty one means that the help was shown instead
         tell(f"error: {_one_line(message).removeprefix('Invalid value: ')}")
@@ -133,7 +133,7 @@ def _told_usage(error: typer.TyperException) -> ExitCode:
     return ExitCode.USAGE
 
 
-def _told_quiver_error(error: QuiverError) -> ExitCode:
+def _report_quiver_error(error: QuiverError) -> ExitCode:
     if isinstance(error, InvalidSetting):
         first, *rest = error.message.splitlines()
         tell(f"error: {first}", *(f"error: {line}" for line in rest))

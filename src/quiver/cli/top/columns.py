@@ -10,7 +10,7 @@ import msgspec
 from quiver.cli.support.text import harmless, shown_bytes, shown_count
 
 Row = Any
-"""Figures of a topic or of a subscription."""
+"""Metrics of a topic or of a subscription."""
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from quiver.cli.top.keys import keyboard, pressed
 from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.client import AsyncClient
-from quiver.console.figures import MetricsCollector
+from quiver.console.collector import MetricsCollector
 from quiver.errors import QuiverError
 from quiver.model.clock import SystemClock
 
@@ -55,32 +55,32 @@ async def _work(
     json: bool,
 ) -> None:
     async with connected_async(context, url) as client:
-        sampling = Sampling(client, interval_s)
+        sampler = NodeSampler(client, interval_s)
         if not once and not json:
-            await _live(sampling, view)
+            await _live(sampler, view)
             return
-        sample = await sampling.take_with_rates()
+        sample = await sampler.take_with_rates()
         if json:
-            figures = msgspec.to_builtins(sample.node)
-            print_json({**figures, "alerts": msgspec.to_builtins(sample.alerts)})
+            node = msgspec.to_builtins(sample.node)
+            print_json({**node, "alerts": msgspec.to_builtins(sample.alerts)})
             return
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         width = console.width if console.is_terminal else _WIDTH
         console.print(Group(*(line for line in lines_of(sample, view, width, None))))
 
 
-class Sampling:
+class NodeSampler:
     """The newest sample of a node."""
 
     def __init__(self, client: AsyncClient, interval_s: float) -> None:
         self.latest: TopSample | None = None
         self._client = client
-        self._figures = MetricsCollector(client, SystemClock())
+        self._collector = MetricsCollector(client, SystemClock())
         self._interval_s = interval_s
 
     async def take(self) -> TopSample:
         alerts = await self._client.alerts()
-        return TopSample(await self._figures.take(), alerts.firing)
+        return TopSample(await self._collector.take(), alerts.firing)
 
     async def take_with_rates(self) -> TopSample:
         """Rates are between two looks."""
@@ -112,10 +112,10 @@ class Sampling:
             changed.set()
 
 
-async def _live(sampling: Sampling, view: View) -> None:
+async def _live(sampler: NodeSampler, view: View) -> None:
     changed, loop = asyncio.Event(), asyncio.get_running_loop()
-    sampler = asyncio.ensure_future(sampling.go_on(changed))
-    sampler.add_done_callback(lambda _: changed.set())
+    running = asyncio.ensure_future(sampler.go_on(changed))
+    running.add_done_callback(lambda _: changed.set())
     loop.add_signal_handler(signal.SIGWINCH, changed.set)
     console = Console(highlight=False)
     with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -128,10 +128,10 @@ async def _live(sampling: Sampling, view: View) -> None:
         if keys is not None:
             loop.add_reader(keys, on_keys)
         try:
-            while not view.is_ended and not sampler.done():
-                if sampling.latest is not None:
+            while not view.is_ended and not running.done():
+                if sampler.latest is not None:
                     width, height = console.size
-                    lines = lines_of(sampling.latest, view, width, height)
+                    lines = lines_of(sampler.latest, view, width, height)
                     live.update(Group(*lines), refresh=True)
                 await changed.wait()
                 changed.clear()
@@ -139,6 +139,6 @@ async def _live(sampling: Sampling, view: View) -> None:
             if keys is not None:
                 loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
-            await cancel_and_wait(sampler)
-    if not sampler.cancelled():
-        sampler.result()  # why it ended by itself
+            await cancel_and_wait(running)
+    if not running.cancelled():
+        running.result()  # why it ended by itself

@@ -54,7 +54,7 @@ def _title(sample: TopSample) -> Text:
 
 
 def _facts(sample: TopSample, width: int) -> list[Text]:
-    """The node's figures, as many on a line as fit."""
+    """The node's metrics, as many on a line as fit."""
     node, totals = sample.node.node, sample.node.totals
     facts = [
         ("published", f"{shown_rate(totals.published_rate)}"),

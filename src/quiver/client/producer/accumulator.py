@@ -306,7 +306,7 @@ class Accumulator:
             self.budget.release(batch.size)
             batch.encoded = batch.builder = None
             batch.payloads = []
-        self.budget.tell()
+        self.budget.wake()
 
     def refuse(self, error: QuiverError) -> None:
         """Take nothing more; those who wait for room are told."""
@@ -315,7 +315,7 @@ class Accumulator:
             for slot in self._slots.values():
                 if slot.open is not None:
                     self._close(slot)
-        self.budget.tell()
+        self.budget.wake()
 
     # ------------------------------------------------------------------ another layout
 

@@ -82,7 +82,7 @@ class BufferBudget:
         self._futures.append(future)
         await future
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Something was given back or refused; on the event loop."""
         waiting, self._futures = self._futures, []
         for future in waiting:

@@ -269,13 +269,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 def outcomes(sent: Sequence[Delivery | QuiverError]) -> list[Published | QuiverError]:
     """Where each message is stored or why it is not, once that is known of all."""
-    told: list[Published | QuiverError] = []
+    found: list[Published | QuiverError] = []
     for promise, run in groupby(sent, _promise_of):
         if promise is None or promise.error is not None:
-            told += [one.outcome() if isinstance(one, Delivery) else one for one in run]
+            found += [one.outcome() if isinstance(one, Delivery) else one for one in run]
         else:
-            told += promise.published_at([one.place for one in run])  # type: ignore[union-attr]
-    return told
+            found += promise.published_at([one.place for one in run])  # type: ignore[union-attr]
+    return found
 
 
 def _promise_of(sent: Delivery | QuiverError) -> BatchPromise | None:

@@ -89,7 +89,7 @@ class ReadAhead:
         self._slots = {partition: asyncio.Semaphore(DEPTH) for partition in spans}
         self._ready: deque[Chunk] = deque()
         self._error: QuiverError | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._spans = spans
         self._layout = info.layout if grows else None
         """The newest that is known, if new partitions are read."""
@@ -108,8 +108,8 @@ class ReadAhead:
                 raise self._error.with_traceback(None)
             if not self._tasks:
                 return None
-            self._news = self._loop.create_future()
-            await self._news
+            self._waiter = self._loop.create_future()
+            await self._waiter
         chunk = self._ready.popleft()
         self._slots[chunk.partition].release()
         return chunk
@@ -136,7 +136,7 @@ class ReadAhead:
             chunk = await self._next_of(partition, span)
             self._ready.append(chunk)
             span.offset = chunk.end
-            self._tell()
+            self._wake_reader()
             self._progress.set()
 
     async def _next_of(self, partition: int, span: Span) -> Chunk:
@@ -246,8 +246,8 @@ class ReadAhead:
                 if isinstance(error, QuiverError)
                 else QuiverError(f"reading failed: {error!r}")
             )
-        self._tell()
+        self._wake_reader()
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _wake_reader(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -111,9 +111,9 @@ class ControllerDriver:
         await for_each(self._controller.step(state, now), make)
         for node, draining in state.draining.items():
             if not draining.record.done and is_drained(state, node):
-                await self._tell_drained(node, draining.revision, controller_key)
+                await self._report_drained(node, draining.revision, controller_key)
 
-    async def _tell_drained(self, node: NodeId, revision: int, controller_key: Expect) -> None:
+    async def _report_drained(self, node: NodeId, revision: int, controller_key: Expect) -> None:
         key = draining_key(node)
         put = Put(key, encode(DrainingRecord(done=True)))
         await self._store.commit([controller_key, Expect(key, revision)], [put])

@@ -2,13 +2,13 @@
 
 import { el } from "./dom.js";
 import { short } from "./format.js";
-import { history, onFigures } from "./live.js";
+import { history, onSnapshot } from "./live.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const SPAN_MS = 120_000;
 const SPAN_MIN_MS = 30_000;
 
-// `lines` are [name, figures => number]; the chart ends with `signal`.
+// `lines` are [name, snapshot => number]; the chart ends with `signal`.
 export function chart(title, lines, shown, signal) {
   const canvas = el("canvas", { role: "img", "aria-label": `${title}, over the last two minutes` });
   const card = el("section", { class: "card chart" }, el("h2", {}, title), el("div", { class: "plot" }, canvas));
@@ -39,14 +39,14 @@ export function chart(title, lines, shown, signal) {
     }
     drawn.options.plugins.legend.labels.color = soft;
   };
-  const follow = onFigures((figures) => {
+  const follow = onSnapshot((snapshot) => {
     lines.forEach(([, read], place) => { drawn.data.datasets[place].data = points(read); });
-    const first = Math.min(history[0].time_ms, figures.time_ms - SPAN_MIN_MS);
-    drawn.options.scales.x.min = Math.max(first, figures.time_ms - SPAN_MS);
-    drawn.options.scales.x.max = figures.time_ms;
+    const first = Math.min(history[0].time_ms, snapshot.time_ms - SPAN_MIN_MS);
+    drawn.options.scales.x.min = Math.max(first, snapshot.time_ms - SPAN_MS);
+    drawn.options.scales.x.max = snapshot.time_ms;
     drawn.update("none");
     canvas.dataset.points = history.length;
-    canvas.dataset.last = lines.map(([, read]) => read(figures)).join(" ");
+    canvas.dataset.last = lines.map(([, read]) => read(snapshot)).join(" ");
   });
   paint();
   const repaint = () => { paint(); drawn.update("none"); };

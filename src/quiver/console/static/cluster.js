@@ -1,17 +1,17 @@
-// The state of the cluster. It may be large, so it is polled less often than the figures.
+// The state of the cluster. It may be large, so it is polled less often than the metrics.
 
 import { get } from "./api.js";
-import { onFigures } from "./live.js";
+import { onSnapshot } from "./live.js";
 
 const LOOK_MS = 3000;
 
 // Calls `show` with the cluster now and then until `signal`; with null for who may not see it.
 export function onCluster(show, signal) {
   let looked = 0;
-  signal.addEventListener("abort", onFigures(async (figures) => {
-    if (figures.time_ms - looked < LOOK_MS) return;
-    looked = figures.time_ms;
+  signal.addEventListener("abort", onSnapshot(async (snapshot) => {
+    if (snapshot.time_ms - looked < LOOK_MS) return;
+    looked = snapshot.time_ms;
     const cluster = await get("/cluster").catch((error) => (error.status === 403 ? null : undefined));
-    if (cluster !== undefined && !signal.aborted) show(cluster, figures);
+    if (cluster !== undefined && !signal.aborted) show(cluster, snapshot);
   }));
 }

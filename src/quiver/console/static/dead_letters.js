@@ -3,7 +3,7 @@
 import { call, get, part } from "./api.js";
 import { ask, choice, el, field, fill, heading, notice, problem } from "./dom.js";
 import { clock, count } from "./format.js";
-import { latest, onFigures } from "./live.js";
+import { latest, onSnapshot } from "./live.js";
 import { messageTable } from "./messages.js";
 
 const LOOKED_AT = 1000;
@@ -17,8 +17,8 @@ export async function deadLettersPage(content, { subject, signal }) {
   if (!origins.length) {
     const hint = el("div", { class: "scroll" }, el("div", { class: "empty" }, "No dead letters."));
     content.append(hint);
-    signal.addEventListener("abort", onFigures((figures) => {
-      if (figures.subscriptions.some((one) => one.dead) && hint.isConnected) { fill(content); deadLettersPage(content, { subject, signal }); }
+    signal.addEventListener("abort", onSnapshot((snapshot) => {
+      if (snapshot.subscriptions.some((one) => one.dead) && hint.isConnected) { fill(content); deadLettersPage(content, { subject, signal }); }
     }));
     return;
   }

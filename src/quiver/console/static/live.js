@@ -1,4 +1,4 @@
-// The figures of every second, over a WebSocket that is opened again whenever it ends.
+// A snapshot of the metrics every second, over a WebSocket that is opened again whenever it ends.
 
 import { token } from "./api.js";
 
@@ -14,7 +14,7 @@ let timer = null;
 
 export const latest = () => history[history.length - 1] || null;
 
-export function onFigures(listener) {
+export function onSnapshot(listener) {
   listeners.add(listener);
   if (latest()) listener(latest());
   return () => listeners.delete(listener);
@@ -28,11 +28,11 @@ export function start(onState) {
   socket = opened;
   opened.onmessage = (event) => {
     pause = 500;
-    const figures = JSON.parse(event.data);
-    history.push(figures);
+    const snapshot = JSON.parse(event.data);
+    history.push(snapshot);
     if (history.length > KEPT) history.shift();
-    onState("on", figures);
-    for (const listener of [...listeners]) listener(figures);
+    onState("on", snapshot);
+    for (const listener of [...listeners]) listener(snapshot);
   };
   opened.onclose = () => {
     if (socket !== opened) return;

@@ -56,9 +56,9 @@ function navigation() {
 
 // ---------------------------------------------------------------- who is there
 
-function onState(word, figures) {
+function onState(word, snapshot) {
   state.className = `state ${word}`;
-  state.textContent = word === "on" ? `${figures.node.name} · live` : "disconnected, reconnecting …";
+  state.textContent = word === "on" ? `${snapshot.node.name} · live` : "disconnected, reconnecting …";
 }
 
 async function enter() {

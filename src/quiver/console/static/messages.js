@@ -49,8 +49,8 @@ export async function messagesPage(content, { subject, query, signal }) {
 }
 
 async function known() {
-  const figures = latest();
-  const [topics, queues] = figures ? [figures.topics, figures.subscriptions]
+  const snapshot = latest();
+  const [topics, queues] = snapshot ? [snapshot.topics, snapshot.subscriptions]
     : [(await get("/topics")).topics, (await get("/subscriptions")).subscriptions];
   return [...topics.map(({ name }) => [`topic:${name}`, `topic ${name}`]), ...queues.map(({ name }) => [`queue:${name}`, `pending in ${name}`])];
 }

@@ -3,7 +3,7 @@
 import { chart } from "./charts.js";
 import { el, heading } from "./dom.js";
 import { age, count, milliseconds, rate, short } from "./format.js";
-import { onFigures } from "./live.js";
+import { onSnapshot } from "./live.js";
 import { queueColumns } from "./queues.js";
 import { table } from "./table.js";
 
@@ -27,9 +27,9 @@ export function overviewPage(content, { signal }) {
       chart("Age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], age, signal),
       chart("Publish latency", [["p50", (one) => one.node.publish_p50_ms], ["p99", (one) => one.node.publish_p99_ms]], milliseconds, signal)),
     el("h2", {}, "Deepest queues"), busiest.element);
-  const end = onFigures((figures) => {
-    TILES.forEach(([, read], place) => { values[place].textContent = read(figures); });
-    busiest.update([...figures.subscriptions].sort((a, b) => b.pending - a.pending).slice(0, 8));
+  const end = onSnapshot((snapshot) => {
+    TILES.forEach(([, read], place) => { values[place].textContent = read(snapshot); });
+    busiest.update([...snapshot.subscriptions].sort((a, b) => b.pending - a.pending).slice(0, 8));
   });
   signal.addEventListener("abort", end);
 }

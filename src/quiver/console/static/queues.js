@@ -4,7 +4,7 @@ import { call, get, part } from "./api.js";
 import { chart } from "./charts.js";
 import { ask, el, facts, heading, notice } from "./dom.js";
 import { age, count, moment, rate, short } from "./format.js";
-import { onFigures } from "./live.js";
+import { onSnapshot } from "./live.js";
 import { table } from "./table.js";
 
 const number = (title, field, show = count) => ({ title, value: (row) => row[field], show: (row) => show(row[field]), number: true });
@@ -26,9 +26,9 @@ export function queuesPage(content, { signal }) {
   const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet." });
   const more = el("p", { class: "hint" });
   content.append(...heading("Queues and subscriptions", "Pending messages by state, and the age of the oldest."), rows.element, more);
-  signal.addEventListener("abort", onFigures((figures) => {
-    rows.update(figures.subscriptions);
-    more.textContent = figures.more_subscriptions ? `${count(figures.more_subscriptions)} more are not listed. Open any of them at #/queues/NAME.` : "";
+  signal.addEventListener("abort", onSnapshot((snapshot) => {
+    rows.update(snapshot.subscriptions);
+    more.textContent = snapshot.more_subscriptions ? `${count(snapshot.more_subscriptions)} more are not listed. Open any of them at #/queues/NAME.` : "";
   }));
 }
 
@@ -36,7 +36,7 @@ export async function queuePage(content, { subject, signal }) {
   const path = `/subscriptions/${part(subject)}`;
   const info = await get(path);
   if (signal.aborted) return;
-  const one = (figures) => figures.subscriptions.find((each) => each.name === subject);
+  const one = (snapshot) => snapshot.subscriptions.find((each) => each.name === subject);
   const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
   const values = names.map(() => el("dd", {}, "—"));
   const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
@@ -56,11 +56,11 @@ export async function queuePage(content, { subject, signal }) {
       el("button", { type: "button", class: "danger", onclick: () => replay(subject) }, "Replay from the start…")));
   consumers.update(consumersOf(info));
   let looked = 0;
-  signal.addEventListener("abort", onFigures(async (figures) => {
-    const now = one(figures);
+  signal.addEventListener("abort", onSnapshot(async (snapshot) => {
+    const now = one(snapshot);
     if (now) [now.pending, now.ready, now.leased, now.delayed, now.dead].map(count).concat(age(now.oldest_s)).forEach((text, place) => { values[place].textContent = text; });
-    if (figures.time_ms - looked < 2000) return;
-    looked = figures.time_ms;
+    if (snapshot.time_ms - looked < 2000) return;
+    looked = snapshot.time_ms;
     const again = await get(path).catch(() => null);
     if (again && !signal.aborted) consumers.update(consumersOf(again));
   }));

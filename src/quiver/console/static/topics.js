@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
 import { el, facts, fill, heading } from "./dom.js";
 import { age, count, moment, rate, short, size } from "./format.js";
-import { onFigures } from "./live.js";
+import { onSnapshot } from "./live.js";
 import { table } from "./table.js";
 
 const COLUMNS = [
@@ -21,9 +21,9 @@ export function topicsPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet." });
   const more = el("p", { class: "hint" });
   content.append(...heading("Topics", "Stored messages and publish rates."), rows.element, more);
-  signal.addEventListener("abort", onFigures((figures) => {
-    rows.update(figures.topics);
-    more.textContent = figures.more_topics ? `${count(figures.more_topics)} more are not listed. Open any of them at #/topics/NAME.` : "";
+  signal.addEventListener("abort", onSnapshot((snapshot) => {
+    rows.update(snapshot.topics);
+    more.textContent = snapshot.more_topics ? `${count(snapshot.more_topics)} more are not listed. Open any of them at #/topics/NAME.` : "";
   }));
 }
 
@@ -50,7 +50,7 @@ export async function topicPage(content, { subject, signal }) {
     placed = new Map((cluster?.partitions || []).filter((one) => one.topic === subject).map((one) => [one.index, one]));
     update();
   }, signal);
-  const one = (figures) => figures.topics.find((topic) => topic.name === subject);
+  const one = (snapshot) => snapshot.topics.find((topic) => topic.name === subject);
   const { retention } = info.settings;
   const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged"];
   const readers = el("dd", {}, "—");
@@ -58,7 +58,7 @@ export async function topicPage(content, { subject, signal }) {
     el("div", { class: "row" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
-    el("div", { class: "charts" }, chart("Messages per second", [["published", (figures) => one(figures)?.rate]], short, signal)),
+    el("div", { class: "charts" }, chart("Messages per second", [["published", (snapshot) => one(snapshot)?.rate]], short, signal)),
     el("h2", {}, "Partitions"), partitions.element,
     el("h2", {}, "Settings"),
     el("div", { class: "card" }, facts([
@@ -67,15 +67,15 @@ export async function topicPage(content, { subject, signal }) {
       ["Largest message", size(info.settings.message_bytes_max)]]),
     el("dl", { class: "facts" }, el("dt", {}, "Subscriptions"), readers)));
   let looked = 0;
-  signal.addEventListener("abort", onFigures(async (figures) => {
-    const found = figures.subscriptions.filter((each) => each.topics.includes(subject));
+  signal.addEventListener("abort", onSnapshot(async (snapshot) => {
+    const found = snapshot.subscriptions.filter((each) => each.topics.includes(subject));
     const names = found.map((each) => each.name).join();
     if (readers.dataset.names !== names) {
       readers.dataset.names = names;
       fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name), " "]) : document.createTextNode("none"));
     }
-    if (figures.time_ms - looked < 2000) return;
-    looked = figures.time_ms;
+    if (snapshot.time_ms - looked < 2000) return;
+    looked = snapshot.time_ms;
     const now = await get(path).catch(() => null);
     if (!now || signal.aborted) return;
     shown = now.partitions;

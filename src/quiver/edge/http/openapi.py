@@ -48,8 +48,8 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
     schemas = _Schemas(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        told = _operation(operation, schemas)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = told
+        described = _operation(operation, schemas)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "Quiver", "version": __version__, "description": _DESCRIPTION},
@@ -98,7 +98,7 @@ def _name(one: Any) -> str:
 
 
 def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": operation.id,
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -107,10 +107,10 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     }
     if operation.body:
         content = schemas.content(operation.body)
-        told["requestBody"] = {"required": operation.needs_body, "content": content}
+        described["requestBody"] = {"required": operation.needs_body, "content": content}
     if operation.is_open:
-        told["security"] = []
-    return told
+        described["security"] = []
+    return described
 
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
@@ -164,35 +164,35 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for status, (sentence, content) in operation.replies.items():
-        told[str(status)] = {"description": sentence}
+        responses[str(status)] = {"description": sentence}
         if content:
-            told[str(status)]["content"] = schemas.content(content)
+            responses[str(status)]["content"] = schemas.content(content)
     if operation.may_cache:
-        told["304"] = {"description": "Not modified since the version in `If-None-Match`."}
+        responses["304"] = {"description": "Not modified since the version in `If-None-Match`."}
     kinds = [*operation.errors, *_EVERYWHERE, *(() if operation.is_open else _WITH_A_CLIENT)]
     by_status: dict[int, list[type[QuiverError]]] = {}
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(status_of(kind), []).append(kind)
     for status, of_status in sorted(by_status.items()):
-        told[str(status)] = _problems(of_status, schemas)
-    told["default"] = _problems([QuiverError], schemas)
-    return told
+        responses[str(status)] = _problems(of_status, schemas)
+    responses["default"] = _problems([QuiverError], schemas)
+    return responses
 
 
 def _problems(kinds: list[type[QuiverError]], schemas: _Schemas) -> dict[str, Any]:
     codes = ", ".join(f"`{kind.code}`" for kind in kinds)
     examples = {kind.code: {"value": msgspec.to_builtins(problem_of(kind()))} for kind in kinds}
-    told: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": f"A problem with the code {codes}.",
         "content": {PROBLEM: {"schema": schemas.of(Problem), "examples": examples}},
     }
     if any(problem_of(kind()).retry_after for kind in kinds):
-        told["headers"] = {
+        response["headers"] = {
             "Retry-After": {
                 "description": "Seconds after which to try again.",
                 "schema": {"type": "integer", "minimum": RETRY_AFTER_S},
             }
         }
-    return told
+    return response

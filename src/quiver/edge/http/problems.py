@@ -105,8 +105,8 @@ def _field_of(details: dict[str, Any]) -> str | None:
 
 
 def _retry_after(error: QuiverError) -> int:
-    told = error.details.get("retry_after_s")
-    return max(RETRY_AFTER_S, round(told)) if isinstance(told, int | float) else RETRY_AFTER_S
+    wait_s = error.details.get("retry_after_s")
+    return max(RETRY_AFTER_S, round(wait_s)) if isinstance(wait_s, int | float) else RETRY_AFTER_S
 
 
 def invalid(error: msgspec.ValidationError, within: str = "") -> InvalidRequest:

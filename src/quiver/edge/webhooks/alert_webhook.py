@@ -33,7 +33,7 @@ class AlertWebhook:
         self._node = node
         self._clock = clock
 
-    async def tell(self, alert: Alert) -> None:
+    async def send(self, alert: Alert) -> None:
         body = alert_json(alert, self._node)
         for pause_s in (*_PAUSES_S, None):
             problem = await self._post(body)

@@ -87,7 +87,7 @@ def alerts(
         )
         .where(f.col("count") >= least)
     )
-    told = f.to_json(
+    value = f.to_json(
         f.struct(
             f.col("window.start").alias("start"),
             f.col("window.end").alias("end"),
@@ -97,7 +97,7 @@ def alerts(
             "sources",
         )
     )
-    return grouped.select(f.col("shape").alias("key"), told.alias("value"))
+    return grouped.select(f.col("shape").alias("key"), value.alias("value"))
 
 
 def _kind() -> Column:

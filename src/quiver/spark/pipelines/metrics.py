@@ -1,4 +1,4 @@
-"""One half of ``metrics``: the key figures of topics by window, from their messages.
+"""One half of ``metrics``: the metrics of topics by window, from their messages.
 
 Production rate and bytes come from when messages were stored, delays from when they happened
 (``event_time``) to then; errors and redeliveries from the dead letters, and how long those took to be

@@ -44,18 +44,18 @@ class Report:
     def line(self, title: str, places: Sequence[Any], values: Sequence[float]) -> None:
         self._chart(title, go.Scatter(x=list(places), y=list(values), mode="lines+markers"))
 
-    def batches(self, figures: Sequence[BatchMetrics]) -> None:
+    def batches(self, batches: Sequence[BatchMetrics]) -> None:
         """How the run went, batch by batch."""
-        rows = sum(one.rows for one in figures)
-        seconds = sum(one.seconds for one in figures)
-        summary = [("messages", rows), ("batches", len(figures)), ("seconds", round(seconds, 2))]
+        rows = sum(one.rows for one in batches)
+        seconds = sum(one.seconds for one in batches)
+        summary = [("messages", rows), ("batches", len(batches)), ("seconds", round(seconds, 2))]
         self.table("The run", ["what", "value"], summary)
-        if figures:
-            numbers = list(range(1, len(figures) + 1))
+        if batches:
+            numbers = list(range(1, len(batches) + 1))
             self.line(
-                "Messages per second, by batch", numbers, [f.rows_per_second for f in figures]
+                "Messages per second, by batch", numbers, [f.rows_per_second for f in batches]
             )
-            self.line("Lag, by batch", numbers, [f.lag for f in figures])
+            self.line("Lag, by batch", numbers, [f.lag for f in batches])
 
     def write(self, path: str) -> None:
         with open(path, "w", encoding="utf-8") as file:

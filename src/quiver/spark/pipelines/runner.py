@@ -98,15 +98,15 @@ def started(
 
 def followed(
     query: StreamingQuery,
-    tell: Callable[[BatchMetrics], None] | None = None,
+    on_batch: Callable[[BatchMetrics], None] | None = None,
     beside: Sequence[StreamingQuery] = (),
 ) -> list[BatchMetrics]:
     """Wait for the query's end, or for Ctrl-C; what its batches were like.
 
     Queries ``beside`` it end with it, with the same trigger: if one fails, all do.
     """
-    tell = tell or _print
-    figures: list[BatchMetrics] = []
+    on_batch = on_batch or _print
+    batches: list[BatchMetrics] = []
     last = -1
     everyone = (query, *beside)
     try:
@@ -115,25 +115,25 @@ def followed(
             for progress in query.recentProgress:
                 if progress["batchId"] > last and progress["numInputRows"]:
                     last = progress["batchId"]
-                    figures.append(_figures(progress))
-                    tell(figures[-1])
+                    batches.append(_batch_metrics(progress))
+                    on_batch(batches[-1])
             if not any(active) or any(one.exception() for one in everyone):
                 break
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         _stop(everyone)
-        return figures
+        return batches
     errors = [error for one in everyone if (error := one.exception()) is not None]
     if errors:
         _stop(everyone)
         raise QuiverError(
             f"{_cause(errors[0])}; run the pipeline again to continue from its checkpoint"
         )
-    return figures
+    return batches
 
 
-def unheard(figures: BatchMetrics) -> None:
-    """For batches of which nobody needs to be told."""
+def ignore_batch(batch: BatchMetrics) -> None:
+    """An ``on_batch`` that reports nothing."""
 
 
 def _stop(queries: Iterable[StreamingQuery]) -> None:
@@ -150,7 +150,7 @@ def _print(one: BatchMetrics) -> None:
     )
 
 
-def _figures(progress: Any) -> BatchMetrics:
+def _batch_metrics(progress: Any) -> BatchMetrics:
     seconds = progress["durationMs"]["triggerExecution"] / 1000
     rows = progress["numInputRows"]
     lag = sum(_lag(source["endOffset"], source["latestOffset"]) for source in progress["sources"])

@@ -34,7 +34,7 @@ def run_archive(
     table_format: str = "parquet",
     json: bool = True,
     schema: str | None = None,
-    tell: Callable[[BatchMetrics], None] | None = None,
+    on_batch: Callable[[BatchMetrics], None] | None = None,
 ) -> int:
     """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages."""
     with spark_for("archive", settings) as spark:
@@ -50,17 +50,17 @@ def run_archive(
             payload = archive.schema_for(spark, sample, settings.checkpoint, schema)
         rows = archive.archived(source, payload)
         writer = to_table(rows, to, table_format, archive.PARTITION_BY, has_bad=payload is not None)
-        figures = followed(started(writer, settings), tell)
+        batches = followed(started(writer, settings), on_batch)
         table = finished_table(spark, "archive", to, table_format, archive.PARTITION_BY)
         if settings.report is not None:
             report = Report(f"Archive of {topics}")
-            report.batches(figures)
+            report.batches(batches)
             if table.files():
                 by_topic = spark.table("archive").groupBy("topic").count().orderBy("topic")
                 found = [(row.topic, row["count"]) for row in by_topic.collect()]
                 report.bars("Messages in the table, by topic", *zip(*found, strict=True))
             report.write(settings.report)
-    return sum(one.rows for one in figures)
+    return sum(one.rows for one in batches)
 
 
 def run_logs(
@@ -81,18 +81,18 @@ def run_logs(
         source = messages(spark, settings, subscribePattern=chosen, **settings.reporting)
         lines = logs.parsed_lines(source)
         watched = logs.parsed_lines(messages(spark, settings, subscribePattern=chosen))
-        told = logs.alerts(watched, window=window, watermark=watermark, least=least)
-        alerting = started(to_topic(told, settings, into), settings, "alerts")
+        alerts = logs.alerts(watched, window=window, watermark=watermark, least=least)
+        alerting = started(to_topic(alerts, settings, into), settings, "alerts")
         keeping = started(to_table(lines, to, table_format, logs.PARTITION_BY), settings)
-        figures = followed(keeping, beside=[alerting])
+        batches = followed(keeping, beside=[alerting])
         table = finished_table(spark, "logs", to, table_format, logs.PARTITION_BY)
         if settings.report is not None:
             report = Report(f"Logs of {topics}")
-            report.batches(figures)
+            report.batches(batches)
             if table.files():
                 _report_logs(spark, report)
             report.write(settings.report)
-    return sum(one.rows for one in figures)
+    return sum(one.rows for one in batches)
 
 
 def _report_logs(spark: SparkSession, report: Report) -> None:
@@ -116,12 +116,12 @@ def run_dedupe(
     with spark_for("dedupe", settings) as spark:
         source = messages(spark, settings, topic=topic, **settings.reporting)
         copied = dedupe.deduplicated(source, by=by, within=within)
-        figures = followed(started(to_topic(copied, settings, into), settings))
+        batches = followed(started(to_topic(copied, settings, into), settings))
     if settings.report is not None:
         report = Report(f"{topic} without duplicates")
-        report.batches(figures)
+        report.batches(batches)
         report.write(settings.report)
-    return sum(one.rows for one in figures)
+    return sum(one.rows for one in batches)
 
 
 def run_dead_letters(

@@ -77,7 +77,7 @@ class Sampler:
 
 
 @contextmanager
-def sampling(url: str, topic: str) -> Iterator[Sampler]:
+def open_sampler(url: str, topic: str) -> Iterator[Sampler]:
     """A sampler of all nodes that the URL names."""
     with ExitStack() as stack:
         nodes = [

@@ -13,17 +13,17 @@ from collections.abc import Callable
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from quiver.metrics import definitions as figures
+from quiver.metrics import definitions
 from quiver.metrics.distribution import QUEUE_BOUNDS
 
 _COUNTERS = {
-    figures.DELIVERED.name: "delivered",
-    figures.REDELIVERED.name: "redelivered",
-    figures.ACKED.name: "acked",
-    figures.NACKED.name: "nacked",
-    figures.DEAD_LETTERED.name: "dead_lettered",
+    definitions.DELIVERED.name: "delivered",
+    definitions.REDELIVERED.name: "redelivered",
+    definitions.ACKED.name: "acked",
+    definitions.NACKED.name: "nacked",
+    definitions.DEAD_LETTERED.name: "dead_lettered",
 }
-_TIMES = f"{figures.TIME_IN_QUEUE.name}_bucket"
+_TIMES = f"{definitions.TIME_IN_QUEUE.name}_bucket"
 _PLACES = {bound: place for place, bound in enumerate((*map(float, QUEUE_BOUNDS), float("inf")))}
 COUNTED = tuple(_COUNTERS.values())
 STATES = ("ready", "delayed", "leased", "dead", "lag")
@@ -85,12 +85,12 @@ class Look(msgspec.Struct, kw_only=True):
 
 
 def look_in(text: str, now: float) -> Look:
-    """A node's figures, as it tells them to Prometheus."""
+    """A node's metrics, as Prometheus reads them."""
     look = Look(node="", began=now, samples={})
     found: dict[str, Counts] = {}
     for family in text_string_to_metric_families(text):
         for name, labels, value, *_ in family.samples:
-            if name == figures.BUILD_INFO.name:
+            if name == definitions.BUILD_INFO.name:
                 look.node = labels["node"]
             elif name == "process_start_time_seconds":
                 look.began = value
@@ -129,9 +129,9 @@ def _note(sample: Sample, counts: Counts, name: str, labels: dict[str, str], val
         setattr(counts, _COUNTERS[name], int(value))
     elif name == _TIMES:
         counts.within[_PLACES[float(labels["le"])]] = int(value)
-    elif name == figures.MESSAGES.name:
+    elif name == definitions.MESSAGES.name:
         setattr(sample, labels["state"], int(value))
-    elif name == figures.LAG.name:
+    elif name == definitions.LAG.name:
         sample.lag = int(value)
-    elif name == figures.OLDEST_AGE.name:
+    elif name == definitions.OLDEST_AGE.name:
         sample.oldest_age_seconds = value

@@ -11,7 +11,7 @@ class Progress:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._told: Offsets = {}
+        self._reported: Offsets = {}
 
     def check(self) -> None:
         """``SubscriptionNotFound`` if there is no such subscription."""
@@ -22,7 +22,7 @@ class Progress:
     def reached(self, offsets: Offsets) -> None:
         """Everything below these offsets has been processed, for good."""
         name = self._options.subscription
-        if name is None or offsets == self._told:
+        if name is None or offsets == self._reported:
             return
         self._options.nodes.client().seek(name, offsets)
-        self._told = dict(offsets)
+        self._reported = dict(offsets)

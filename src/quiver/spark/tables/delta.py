@@ -54,8 +54,8 @@ class DeltaFolder:
         table = self._table()
         if table is None:
             return 0
-        told = table.optimize.compact()
-        return int(told["numFilesRemoved"] - told["numFilesAdded"])
+        metrics = table.optimize.compact()
+        return int(metrics["numFilesRemoved"] - metrics["numFilesAdded"])
 
     def _table(self) -> DeltaTable | None:
         return DeltaTable(self._path) if DeltaTable.is_deltatable(self._path) else None

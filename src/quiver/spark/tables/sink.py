@@ -47,7 +47,7 @@ class Written(WriterCommitMessage):
         self.query, self.good, self.bad = query, good, bad
 
 
-class _TableWriting:
+class _TableWriterBase:
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         self.options = options
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -101,7 +101,7 @@ class _TableWriting:
                 remove_files([*message.good, *message.bad])
 
 
-class TableBatchWriter(_TableWriting, DataSourceArrowWriter):
+class TableBatchWriter(_TableWriterBase, DataSourceArrowWriter):
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._query = str(uuid.uuid4())
@@ -116,7 +116,7 @@ class TableBatchWriter(_TableWriting, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class TableStreamWriter(_TableWriting, DataSourceStreamArrowWriter):
+class TableStreamWriter(_TableWriterBase, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         query, _ = query_and_batch(TaskContext.get())
         return self._write_files(iterator, query)

@@ -139,12 +139,12 @@ def _places(
         indices = encoded.indices.fill_null(len(of_key)).to_numpy(zero_copy_only=False)
         places = np.array([*of_key, _ANY])[indices]
     if "partition" in names and rows.column("partition").null_count < len(rows):
-        told = rows.column("partition").cast(pa.int64())
-        if pc.min(told).as_py() < 0:
+        given = rows.column("partition").cast(pa.int64())
+        if pc.min(given).as_py() < 0:
             raise InvalidBatch("column 'partition' has a negative number")
         places = np.full(len(rows), _ANY) if places is None else places
-        chosen = told.is_valid().to_numpy(zero_copy_only=False)
-        places = np.where(chosen, told.fill_null(0).to_numpy(zero_copy_only=False), places)
+        chosen = given.is_valid().to_numpy(zero_copy_only=False)
+        places = np.where(chosen, given.fill_null(0).to_numpy(zero_copy_only=False), places)
     return places
 
 

@@ -27,7 +27,7 @@ from quiver.spark.write.cleanup import remove_staging, remove_topic
 from quiver.spark.write.decisions import Decision, Decisions
 from quiver.spark.write.publish import publish_staged
 from quiver.spark.write.rows import check_columns
-from quiver.spark.write.staging import StagedRows, Staging, sink_name, staging_topic
+from quiver.spark.write.staging import StagedRows, StagingWriter, sink_name, staging_topic
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 Messages = list[WriterCommitMessage | None]
@@ -47,7 +47,7 @@ def query_and_batch(task: TaskContext | None) -> tuple[str, int]:
     return query, int(batch)
 
 
-class _Writing:
+class _WriterBase:
     """What both writers share: where to, and how a batch is carried out."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -68,7 +68,7 @@ class _Writing:
             return StagedRows(sink, batch, 0, [])
         task = TaskContext.get()
         assert task is not None, "write runs in a task"
-        return Staging(self.options, sink, batch, task.partitionId()).write(rows)
+        return StagingWriter(self.options, sink, batch, task.partitionId()).write(rows)
 
     def _publish(self, messages: Messages, batch: int) -> str | None:
         """Decide and publish a batch; the sink's name, if there was a task at all."""
@@ -118,7 +118,7 @@ def _number(staged: list[StagedRows]) -> int | None:
     return numbers.pop() if numbers else None
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):
+class BatchWriter(_WriterBase, DataSourceArrowWriter):
     """``df.write``: all rows of the job are published when all tasks are done.
 
     With the options ``txnAppId`` and ``txnVersion`` a write that is repeated adds nothing.
@@ -141,7 +141,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         self._abandon(self._sink, self._batch)
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+class StreamWriter(_WriterBase, DataSourceStreamArrowWriter):
     """``df.writeStream``: exactly once by query and batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

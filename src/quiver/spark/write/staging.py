@@ -68,7 +68,7 @@ def batch_of(sink: str, topic: str) -> int | None:
     return int(batch) if owner == sink and batch.isdigit() else None
 
 
-class Staging:
+class StagingWriter:
     """Takes the rows of one attempt of one task."""
 
     def __init__(self, options: WriteOptions, sink: str, batch: int, task: int) -> None:

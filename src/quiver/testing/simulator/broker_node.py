@@ -87,7 +87,7 @@ class BrokerNode(SimulatedNode):
         )
         cluster.view.on_load = broker.listener.reload
         cluster.view.on_commit = broker.listener.apply
-        self._tell_leads(cluster)
+        self._record_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
             broker=broker,
@@ -104,20 +104,20 @@ class BrokerNode(SimulatedNode):
     async def _close(self) -> None:
         await self.broker.close()
 
-    def _tell_leads(self, cluster: ClusterNode) -> None:
+    def _record_leads(self, cluster: ClusterNode) -> None:
         opened = cluster.replica_manager.on_opened
 
-        def told(replica: Replica) -> None:
+        def on_opened(replica: Replica) -> None:
             opened(replica)
             begin = replica.on_leading
 
             def begun(leading: Any) -> None:
-                self._tell_lead(replica, leading)
+                self._record_lead(replica, leading)
                 begin(leading)
 
             replica.on_leading = begun
 
-        cluster.replica_manager.on_opened = told
+        cluster.replica_manager.on_opened = on_opened
 
     # ------------------------------------------------------------------ what it serves
 

@@ -14,7 +14,7 @@ from quiver.errors import QuiverError
 from quiver.model.envelope import entries_in
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 from quiver.testing.simulator.broker_clients import BrokerClient, is_poison, key_of, values_of
-from quiver.testing.simulator.history import Delivery, Departure, History, Settling
+from quiver.testing.simulator.history import Delivery, Departure, History, Settlement
 from quiver.testing.simulator.loop import DATE_US
 
 _WAIT_MS = 300
@@ -142,7 +142,7 @@ class Consumer:
     async def _settle(self, kind: Settle, portion: list[Delivery]) -> bool:
         """Whether an answer came."""
         first, offsets = portion[0], tuple(one.offset for one in portion)
-        settling = Settling(
+        settlement = Settlement(
             queue=self._queue,
             consumer=self._name,
             kind=kind.__name__.lower(),
@@ -152,21 +152,21 @@ class Consumer:
             invoked=self._client.loop.time(),
             visibility_s=float(self._settings.visibility),
         )
-        self._history.settlings.append(settling)
+        self._history.settlements.append(settlement)
         given = [protocol.Settlement(self._leases[first.lease], BitMap64(offsets).serialize())]
         rest: dict[str, Any] = {}
         if kind is protocol.Extend:
-            rest = {"visibility_ms": round(settling.visibility_s * 1000)}
+            rest = {"visibility_ms": round(settlement.visibility_s * 1000)}
         try:
             answer = await self._ask(
                 kind(subscription=self._queue, settlements=given, **rest), _RECEIVE_SECONDS
             )
         except QuiverError:
-            settling.ended = self._client.loop.time()
+            settlement.ended = self._client.loop.time()
             return False
         assert isinstance(answer.reply, protocol.Settled)
-        settling.outcome, settling.ended = "done", self._client.loop.time()
-        settling.stale = tuple(
+        settlement.outcome, settlement.ended = "done", self._client.loop.time()
+        settlement.stale = tuple(
             offset for one in answer.reply.stale for offset in BitMap64.deserialize(one.offsets)
         )
         return True

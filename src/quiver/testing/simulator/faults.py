@@ -127,7 +127,7 @@ class Faults:
 
     def heal(self) -> None:
         """End everything, and start whatever is down."""
-        self._tell("heal")
+        self._record("heal")
         self._network.heal()
         self._end_outage()
         for node in self._nodes:
@@ -139,7 +139,7 @@ class Faults:
                 node.start()
             self._start_again(node, STOP_SECONDS_MAX + 1)  # one that is being stopped ends later
 
-    def _tell(self, what: str) -> None:
+    def _record(self, what: str) -> None:
         self.story.append((self._loop.time(), what))
 
     def _after(self, seconds: float, work: Callable[[], object]) -> None:
@@ -151,7 +151,7 @@ class Faults:
     def _start_again(self, node: SimulatedNode, seconds: float) -> None:
         def start() -> None:
             if node.process.is_dead:
-                self._tell(f"{node.name} starts")
+                self._record(f"{node.name} starts")
                 node.start()
 
         self._after(seconds, start)
@@ -166,13 +166,13 @@ class Faults:
             self._crash_one(node)
 
     def _crash_one(self, node: SimulatedNode) -> None:
-        self._tell(f"{node.name} loses power")
+        self._record(f"{node.name} loses power")
         node.crash()
         self._start_again(node, self._rng.choice((0.1, 1.0, 5.0)) * self._rng.random())
 
     def _kill(self) -> None:
         node = self._any()
-        self._tell(f"{node.name} is killed")
+        self._record(f"{node.name} is killed")
         node.kill()
         self._start_again(node, self._rng.choice((0.05, 1.0, 5.0)) * self._rng.random())
 
@@ -180,7 +180,7 @@ class Faults:
         node = self._any()
         if node.process.is_dead:
             return
-        self._tell(f"{node.name} is stopped")
+        self._record(f"{node.name} is stopped")
         node.stop()
         for seconds in (0.5, 2.0, 12.0):  # it may take its time
             self._start_again(node, seconds * self._rng.uniform(0.5, 1))
@@ -189,7 +189,7 @@ class Faults:
         node = self._any()
         if node.process.is_dead:
             return
-        self._tell(f"{node.name} will lose power in the middle of a write")
+        self._record(f"{node.name} will lose power in the middle of a write")
         node.disk.crash_at(node.disk.operation_count + self._rng.randint(1, 12))
         self._start_again(node, self._rng.uniform(1, 5))
 
@@ -199,7 +199,7 @@ class Faults:
     def _pause_one(self, node: SimulatedNode) -> None:
         process = node.process
         seconds = self._rng.choice((0.3, 2.0, 4.0, 8.0)) * self._rng.uniform(0.5, 1)
-        self._tell(f"{node.name} stands still for {seconds:.1f} s")
+        self._record(f"{node.name} stands still for {seconds:.1f} s")
         self._loop.pause(process)
         self._after(seconds, lambda: self._loop.resume(process))
 
@@ -223,7 +223,7 @@ class Faults:
     def _refuse(self) -> None:
         """A node lives and works, but nobody can connect to it."""
         node, seconds = self._any(), self._cut_seconds()
-        self._tell(f"{node.name} refuses connections for {seconds:.1f} s")
+        self._record(f"{node.name} refuses connections for {seconds:.1f} s")
         self._network.refuse(node.name)
         self._after(seconds, lambda: self._network.accept(node.name))
 
@@ -239,7 +239,7 @@ class Faults:
         self._cut(other, one, seconds)
 
     def _cut(self, source: str, target: str, seconds: float) -> None:
-        self._tell(f"nothing gets from {source} to {target} for {seconds:.1f} s")
+        self._record(f"nothing gets from {source} to {target} for {seconds:.1f} s")
         self._network.cut(source, target)
         self._after(seconds, lambda: self._network.mend(source, target))
 
@@ -247,19 +247,19 @@ class Faults:
         return self._rng.choice((0.5, 3.0, 12.0)) * self._rng.random()
 
     def _bad_network(self) -> None:
-        self._tell("the network is slow, loses and repeats")
+        self._record("the network is slow, loses and repeats")
         self._network.delay_s = (0.0005, self._rng.choice((0.02, 0.2, 0.6)))
         self._network.repeated_share = self._rng.choice((0.0, 0.1, 0.3))
         self._network.lost_share = self._rng.choice((0.0, 0.02, 0.1))
         self._after(self._cut_seconds(), self._network.calm)
 
     def _store_outage(self) -> None:
-        self._tell("the store is away")
+        self._record("the store is away")
         self._outage.is_on = True
         self._after(self._rng.uniform(0.3, 6.0), self._end_outage)
 
     def _slow_store(self) -> None:
-        self._tell("the store is slow")
+        self._record("the store is slow")
         self._outage.delay_s_max = self._rng.choice((0.1, 0.5, 1.5))
 
         def heal() -> None:
@@ -270,14 +270,14 @@ class Faults:
     def _end_outage(self) -> None:
         self._outage.delay_s_max = 0.0
         if self._outage.is_on:
-            self._tell("the store is back")
+            self._record("the store is back")
             self._outage.is_on = False
             self._store.renew_all()
 
     def _drain(self) -> None:
         """An operator wants a node empty, and changes his mind after a while."""
         node = self._any()
-        self._tell(f"{node.name} is to be drained")
+        self._record(f"{node.name} is to be drained")
         self._loop.create_task(self._store.commit([], [Put(DRAINING + node.name, b"")]))
         self._after(self._rng.uniform(2, 10), lambda: self._drain_no_more(node))
 
@@ -288,14 +288,14 @@ class Faults:
 
     def _failing_sync(self) -> None:
         node = self._any()
-        self._tell(f"a sync fails on {node.name}")
+        self._record(f"a sync fails on {node.name}")
         node.disk.fail("sync", errno.EIO, times=1, after=self._rng.randint(0, 3))
         if self._rng.random() < 0.4:
             self._part(node.name, STORE)
 
     def _slow_disk(self) -> None:
         node = self._any()
-        self._tell(f"{node.name}'s disk is slow")
+        self._record(f"{node.name}'s disk is slow")
         node.disk_delay_s = (0.001, self._rng.choice((0.05, 0.5, 2.0)))
 
         def heal() -> None:
@@ -307,7 +307,7 @@ class Faults:
         node = self._any()
         if not self._spares(node):
             return
-        self._tell(f"{node.name} loses its disk")
+        self._record(f"{node.name} loses its disk")
         node.lose_disk()
         self._start_again(node, self._rng.uniform(0.1, 4))
 
@@ -323,7 +323,7 @@ class Faults:
             # Rot in the very last entries cannot be told from a torn write by one node alone.
             rotten = node.disk.size(path) // 2
             if rotten > _ROT_BYTES_MIN:
-                self._tell(f"a bit of {path} on {node.name} rots")
+                self._record(f"a bit of {path} on {node.name} rots")
                 node.disk.flip_bit(path, self._rng.randrange(rotten), self._rng.randrange(8))
         self._start_again(node, self._rng.uniform(0.1, 3))
 
@@ -342,7 +342,7 @@ class Faults:
     def _set_clock(self) -> None:
         node = self._any()
         node.clock.jump(round(self._rng.uniform(-5, 5) * 1e6))
-        self._tell(f"{node.name}'s clock jumps")
+        self._record(f"{node.name}'s clock jumps")
 
 
 def _files(node: SimulatedNode, folder: str) -> list[str]:

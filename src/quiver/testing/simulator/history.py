@@ -83,7 +83,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """By the clock of whoever gave it out."""
 
 
-class Settling(msgspec.Struct, kw_only=True):
+class Settlement(msgspec.Struct, kw_only=True):
     """What a consumer did with messages of one lease: ack, nack or extend."""
 
     queue: str
@@ -135,7 +135,7 @@ class History(msgspec.Struct):
     """The same of the second log, whose beginning is dropped now and then."""
     queues: dict[str, Queue] = {}
     deliveries: list[Delivery] = []
-    settlings: list[Settling] = []
+    settlements: list[Settlement] = []
     departures: list[Departure] = []
     letters: list[Letter] = []
     drained: bool = False

@@ -45,11 +45,11 @@ class SimulatedNetwork:
                 self._later(self._break, process, on_broken, name)
 
     def _break(self, process: Process, on_broken: OnBroken, name: str) -> None:
-        async def tell() -> None:
+        async def notify() -> None:
             on_broken(name)
 
         if not process.is_dead:
-            self._loop.start(process, tell())
+            self._loop.start(process, notify())
 
     # ------------------------------------------------------------------ what goes wrong
 

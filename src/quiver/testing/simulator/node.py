@@ -232,12 +232,12 @@ class SimulatedNode:
         replica.on_leading = lambda leading: self._begin(replica, leading)
 
     def _begin(self, replica: Replica, leading: LeaderDriver) -> None:
-        self._tell_lead(replica, leading)
+        self._record_lead(replica, leading)
         front = Front(replica, leading)
         self._fronts[replica.partition] = front
         self._loop.create_task(front.prepare())
 
-    def _tell_lead(self, replica: Replica, leading: LeaderDriver) -> None:
+    def _record_lead(self, replica: Replica, leading: LeaderDriver) -> None:
         record = leading.machine.record
         self._history.led.append(
             Led(

@@ -228,10 +228,10 @@ _publish = Partition.publish
 
 
 async def _import_nothing(self: Partition, data: bytes) -> None:
-    await _inherit(self, b"")
+    await _import_handover(self, b"")
 
 
-_inherit = Partition.import_handover
+_import_handover = Partition.import_handover
 
 
 BUGS: dict[str, list[Patch]] = {

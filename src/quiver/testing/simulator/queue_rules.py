@@ -36,20 +36,20 @@ def stale_receipt_honoured(history: History) -> Iterator[str]:
     """Exactly once: who holds a message no more, for another has it, cannot settle it."""
     deliveries = _by_message(history, Guarantee.EXACTLY_ONCE)
     tried: set[tuple[int, int]] = set()
-    for settling in sorted(history.settlings, key=lambda one: one.invoked):
-        for offset in settling.offsets:
-            message = (settling.queue, settling.partition, offset)
-            again = (settling.lease, offset) in tried
-            if settling.kind == "ack":
-                tried.add((settling.lease, offset))
-            if settling.outcome != "done" or offset in settling.stale or again:
+    for settlement in sorted(history.settlements, key=lambda one: one.invoked):
+        for offset in settlement.offsets:
+            message = (settlement.queue, settlement.partition, offset)
+            again = (settlement.lease, offset) in tried
+            if settlement.kind == "ack":
+                tried.add((settlement.lease, offset))
+            if settlement.outcome != "done" or offset in settlement.stale or again:
                 continue
             for other in deliveries.get(message, ()):
-                mine = next(one for one in deliveries[message] if one.lease == settling.lease)
-                if mine.ended < other.invoked and other.ended < settling.invoked:
+                mine = next(one for one in deliveries[message] if one.lease == settlement.lease)
+                if mine.ended < other.invoked and other.ended < settlement.invoked:
                     yield (
-                        f"{settling.kind} of {_named(message)} by {settling.consumer} at "
-                        f"{settling.invoked:.3f} s, when {other.consumer} had it"
+                        f"{settlement.kind} of {_named(message)} by {settlement.consumer} at "
+                        f"{settlement.invoked:.3f} s, when {other.consumer} had it"
                     )
                     break
 
@@ -57,13 +57,13 @@ def stale_receipt_honoured(history: History) -> Iterator[str]:
 def delivered_after_its_ack(history: History) -> Iterator[str]:
     """Exactly once: a confirmed acknowledgement is the end, and no dead letter comes of it."""
     acked = {
-        (settling.queue, settling.partition, offset): settling.ended
-        for settling in reversed(history.settlings)
-        if settling.kind == "ack"
-        and settling.outcome == "done"
-        and history.queues[settling.queue].guarantee == Guarantee.EXACTLY_ONCE
-        for offset in settling.offsets
-        if offset not in settling.stale
+        (settlement.queue, settlement.partition, offset): settlement.ended
+        for settlement in reversed(history.settlements)
+        if settlement.kind == "ack"
+        and settlement.outcome == "done"
+        and history.queues[settlement.queue].guarantee == Guarantee.EXACTLY_ONCE
+        for offset in settlement.offsets
+        if offset not in settlement.stale
     }
     for one in history.deliveries:
         message = (one.queue, one.partition, one.offset)
@@ -153,15 +153,15 @@ def _number(delivery: Delivery) -> int:
 
 def too_many_attempts(history: History) -> Iterator[str]:
     """No message is delivered more often than its subscription lets it be."""
-    told: set[Message] = set()
+    reported: set[Message] = set()
     counts: dict[Message, int] = defaultdict(int)
     for one in history.deliveries:
         queue, message = history.queues[one.queue], (one.queue, one.partition, one.offset)
         counts[message] += 1
         strict = queue.guarantee == Guarantee.EXACTLY_ONCE and not history.departures
         attempt = max(one.attempt, counts[message] if strict else 0)
-        if 0 < queue.max_deliveries < attempt and message not in told:
-            told.add(message)
+        if 0 < queue.max_deliveries < attempt and message not in reported:
+            reported.add(message)
             yield f"{_named(message)} was delivered for the {attempt}th time at {one.ended:.3f} s"
 
 
@@ -170,10 +170,10 @@ def neither_acked_nor_dead(history: History) -> Iterator[str]:
     if not history.drained:
         return
     done = {
-        (settling.queue, settling.partition, offset)
-        for settling in history.settlings
-        if settling.kind == "ack"
-        for offset in settling.offsets
+        (settlement.queue, settlement.partition, offset)
+        for settlement in history.settlements
+        if settlement.kind == "ack"
+        for offset in settlement.offsets
     }
     done |= {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
     for name, queue in history.queues.items():
@@ -209,11 +209,11 @@ def _by_message(history: History, guarantee: Guarantee) -> dict[Message, list[De
 def _given_up(history: History) -> dict[tuple[int, int], float]:
     """By lease and offset: when its consumer first asked for its end."""
     ends: dict[tuple[int, int], float] = {}
-    for settling in history.settlings:
-        if settling.kind != "extend":
-            for offset in settling.offsets:
-                key = (settling.lease, offset)
-                ends[key] = min(ends.get(key, 1e9), settling.invoked)
+    for settlement in history.settlements:
+        if settlement.kind != "extend":
+            for offset in settlement.offsets:
+                key = (settlement.lease, offset)
+                ends[key] = min(ends.get(key, 1e9), settlement.invoked)
     return ends
 
 
@@ -221,7 +221,7 @@ def _held_until(history: History, delivery: Delivery) -> float:
     """When the lease ended at the earliest, whatever the clock that was asked."""
     behind_s, ahead_s = history.clocks_s
     until = delivery.deadline - ahead_s
-    for one in history.settlings:
+    for one in history.settlements:
         if one.kind != "extend" or one.lease != delivery.lease or delivery.offset in one.stale:
             continue
         extended = one.invoked + one.visibility_s - (ahead_s - behind_s)

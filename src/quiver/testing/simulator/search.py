@@ -40,7 +40,7 @@ def shortest(failed: Outcome, settings: SimulationSettings = DEFAULTS) -> Outcom
     return failed
 
 
-def told(outcome: Outcome) -> list[str]:
+def story_lines(outcome: Outcome) -> list[str]:
     """The story of a seed in lines: what was done to the cluster, who led, what was found."""
     events = [(at, what) for at, what in outcome.story]
     events += [

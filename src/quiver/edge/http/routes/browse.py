@@ -133,7 +133,7 @@ class _Look:
         if self.is_backwards and rows.num_rows > self._limit:
             rows = rows.slice(rows.num_rows - self._limit)
         self._bytes += rows.get_total_buffer_size() if rows.num_rows < 10 else rows.nbytes
-        self._found += [_told(self._info, partition, row) for row in rows.to_pylist()]
+        self._found += [_browsed(self._info, partition, row) for row in rows.to_pylist()]
         if self.is_backwards and len(self._found) > 4 * self._limit:
             self._found = self.newest()
 
@@ -149,7 +149,7 @@ def _moment(text: str) -> str | datetime:
         return text
 
 
-def _told(info: TopicInfo, partition: int, row: dict[str, Any]) -> BrowsedMessage:
+def _browsed(info: TopicInfo, partition: int, row: dict[str, Any]) -> BrowsedMessage:
     payload, key = row["payload"] or b"", row["key"]
     body: Any = as_json(payload)
     id = MessageId(
@@ -158,7 +158,7 @@ def _told(info: TopicInfo, partition: int, row: dict[str, Any]) -> BrowsedMessag
         partition=PartitionIndex(partition),
         offset=Offset(row["offset"]),
     )
-    told = BrowsedMessage(
+    browsed = BrowsedMessage(
         id=str(id),
         body=body,
         headers=dict(row["headers"] or ()),
@@ -173,19 +173,19 @@ def _told(info: TopicInfo, partition: int, row: dict[str, Any]) -> BrowsedMessag
         dedup_id=row["dedup_id"],
     )
     if body is None:
-        told.body, told.encoding = base64.b64encode(payload).decode(), "base64"
+        browsed.body, browsed.encoding = base64.b64encode(payload).decode(), "base64"
     if key is not None:
         try:
-            told.key = key.decode()
+            browsed.key = key.decode()
         except UnicodeDecodeError:
-            told.key, told.key_encoding = base64.b64encode(key).decode(), "base64"
+            browsed.key, browsed.key_encoding = base64.b64encode(key).decode(), "base64"
     if row["priority"] not in (None, PRIORITY_DEFAULT):
-        told.priority = row["priority"]
+        browsed.priority = row["priority"]
     if row["origin_topic"] is not None:
-        told.dead_letter = DeadLetter(
+        browsed.dead_letter = DeadLetter(
             **{field: row[field] for field in DeadLetter.__struct_fields__}
         )
-    return told
+    return browsed
 
 
 OPERATIONS = (

@@ -71,7 +71,7 @@ class LiveEndpoint:
     def __init__(self, edge: Edge, clock: Clock | None = None) -> None:
         self._edge = edge
         self._clock = clock or SystemClock()
-        self._figures = LiveMetrics(self._clock)
+        self._live_metrics = LiveMetrics(self._clock)
         self._viewers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,14 +110,14 @@ class LiveEndpoint:
         return ended.result()
 
     async def _push(self, client: AsyncClient, send: Send) -> tuple[int, str]:
-        told: str | None = None
+        sent: str | None = None
         while True:
             began = self._clock.monotonic()
             try:
-                frame = await self._figures.frame(client)
-                if frame is not None and frame is not told:
+                frame = await self._live_metrics.frame(client)
+                if frame is not None and frame is not sent:
                     await send({"type": "websocket.send", "text": frame})
-                    told = frame
+                    sent = frame
             except QuiverError as error:
                 return POLICY_BROKEN, error.code
             except (OSError, RuntimeError):  # uvicorn's ways of saying that it is closed
@@ -129,7 +129,7 @@ class LiveEndpoint:
 
     async def _until_draining(self) -> tuple[int, str]:
         await self._edge.draining.wait()
-        await self._figures.close()
+        await self._live_metrics.close()
         return GOING_AWAY, ShuttingDown.code
 
 

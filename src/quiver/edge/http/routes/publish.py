@@ -152,7 +152,7 @@ async def _publish_each(call: Call, topic: str, messages: Sequence[Any]) -> Repl
     if not stored:
         raise next(one for one in results if isinstance(one, QuiverError))
     ids = iter(published_ids(stored))
-    told = Results(
+    answer = Results(
         results=[
             Result(error=problem_of(one))
             if isinstance(one, QuiverError)
@@ -166,7 +166,7 @@ async def _publish_each(call: Call, topic: str, messages: Sequence[Any]) -> Repl
             for one in results
         ]
     )
-    return Reply(STORED if len(stored) == len(results) else PARTLY, encode(told))
+    return Reply(STORED if len(stored) == len(results) else PARTLY, encode(answer))
 
 
 def published_ids(stored: list[Published]) -> list[str | None]:

@@ -82,7 +82,7 @@ def delivered(messages: list[ReceivedMessage]) -> list[DeliveredMessage]:
 
 def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
     body: Any = as_json(message.payload)
-    told = DeliveredMessage(
+    answer = DeliveredMessage(
         id=id,
         body=body,
         receipt_handle=message.receipt,
@@ -96,22 +96,22 @@ def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
         dedup_id=message.dedup_id,
     )
     if body is None:
-        told.body, told.encoding = base64.b64encode(message.payload).decode(), "base64"
+        answer.body, answer.encoding = base64.b64encode(message.payload).decode(), "base64"
     if message.priority != PRIORITY_DEFAULT:
-        told.priority = message.priority
+        answer.priority = message.priority
     if message.key is not None:
-        _tell_key(told, message.key)
+        _set_key(answer, message.key)
     if message.event_time_us is not None:
-        told.event_time = _time(message.event_time_us)
+        answer.event_time = _time(message.event_time_us)
     if message.expires_at_us is not None:
-        told.expires_at = _time(message.expires_at_us)
-    return told
+        answer.expires_at = _time(message.expires_at_us)
+    return answer
 
 
 def seen(message: Message, id: str) -> SeenMessage:
     """A message that was not received, as JSON."""
     body: Any = as_json(message.payload)
-    told = SeenMessage(
+    answer = SeenMessage(
         id=id,
         body=body,
         headers=message.headers,
@@ -121,21 +121,21 @@ def seen(message: Message, id: str) -> SeenMessage:
         timestamp=_moment(message.timestamp_us),
     )
     if body is None:
-        told.body, told.encoding = base64.b64encode(message.payload).decode(), "base64"
+        answer.body, answer.encoding = base64.b64encode(message.payload).decode(), "base64"
     if message.priority != PRIORITY_DEFAULT:
-        told.priority = message.priority
+        answer.priority = message.priority
     if message.key is not None:
-        _tell_key(told, message.key)
+        _set_key(answer, message.key)
     if isinstance(message, PeekedMessage):
-        told.state, told.deliveries = message.state, message.deliveries
-    return told
+        answer.state, answer.deliveries = message.state, message.deliveries
+    return answer
 
 
-def _tell_key(told: DeliveredMessage | SeenMessage, key: bytes) -> None:
+def _set_key(answer: DeliveredMessage | SeenMessage, key: bytes) -> None:
     try:
-        told.key = key.decode()
+        answer.key = key.decode()
     except UnicodeDecodeError:
-        told.key, told.key_encoding = base64.b64encode(key).decode(), "base64"
+        answer.key, answer.key_encoding = base64.b64encode(key).decode(), "base64"
 
 
 def _time(time_us: int) -> datetime | None:
@@ -155,25 +155,25 @@ async def ack(call: Call, name: str) -> Reply:
     if call.media_type == ARROW:
         table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
         await settled(call.client.ack(name, table))
-        return _told(table.num_rows)
+        return _settled_reply(table.num_rows)
     given = await call.json(_acks)
     await settled(call.client.ack(name, given.receipts))
-    return _told(len(given.receipts))
+    return _settled_reply(len(given.receipts))
 
 
 async def nack(call: Call, name: str) -> Reply:
     given = await call.json(_nacks)
     await settled(call.client.nack(name, given.receipts, delay=given.delay, error=given.error))
-    return _told(len(given.receipts))
+    return _settled_reply(len(given.receipts))
 
 
 async def extend(call: Call, name: str) -> Reply:
     given = await call.json(_extends)
     await settled(call.client.extend(name, given.receipts, given.visibility))
-    return _told(len(given.receipts))
+    return _settled_reply(len(given.receipts))
 
 
-def _told(count: int) -> Reply:
+def _settled_reply(count: int) -> Reply:
     return Reply(200, encode(Settled(settled=count)))
 
 

@@ -58,8 +58,8 @@ async def peek(call: Call) -> Reply:
     states = STATES if query.state is UNSET else (query.state,)
     found = await call.client.peek(call.path["name"], query.batch_size, states=states)
     ids = message_ids(found)
-    told = [seen(message, id) for message, id in zip(found, ids, strict=True)]
-    return Reply(200, encode(Seen(messages=told[: query.batch_size])))
+    messages = [seen(message, id) for message, id in zip(found, ids, strict=True)]
+    return Reply(200, encode(Seen(messages=messages[: query.batch_size])))
 
 
 async def purge(call: Call) -> Reply:
@@ -86,7 +86,7 @@ async def redrive(call: Call) -> Reply:
 
 async def find_message(call: Call) -> Reply:
     found = await call.client.message_status(call.path["topic"], call.path["id"])
-    told = MessageState(
+    state = MessageState(
         topic=found.topic,
         partition=found.partition,
         offset=found.offset,
@@ -102,7 +102,7 @@ async def find_message(call: Call) -> Reply:
             for one in found.subscriptions
         ],
     )
-    return Reply(200, encode(told))
+    return Reply(200, encode(state))
 
 
 async def cancel_message(call: Call) -> Reply:

@@ -43,7 +43,7 @@ from quiver.edge.http.stream.frames import (
     ProblemFrame,
     Said,
     SettledFrame,
-    Settling,
+    SettleFrame,
     frame_in,
 )
 from quiver.errors import (
@@ -205,7 +205,7 @@ class _Stream:
             logger.error("stream failed unexpectedly", exc_info=error)
         with contextlib.suppress(SocketGone):
             if isinstance(error, QuiverError):
-                await self._tell(ProblemFrame(problem=problem_of(error)))
+                await self._send_frame(ProblemFrame(problem=problem_of(error)))
             await self._put({"type": "websocket.close", "code": code, "reason": reason[:100]})
 
     async def release(self) -> None:
@@ -228,7 +228,7 @@ class _Stream:
         except (OSError, RuntimeError) as error:  # uvicorn's ways of saying that it is closed
             raise SocketGone from error
 
-    async def _tell(self, frame: Frame) -> None:
+    async def _send_frame(self, frame: Frame) -> None:
         await self._put({"type": "websocket.send", "text": encode(frame).decode()})
 
     async def _listen(self) -> tuple[int, str]:
@@ -252,7 +252,7 @@ class _Stream:
             self._credit.grant(frame.messages)
             self._changed.set()
         elif isinstance(frame, Ping):
-            await self._tell(Pong(ref=frame.ref))
+            await self._send_frame(Pong(ref=frame.ref))
         else:
             await self._start(self._settle(frame))
 
@@ -296,7 +296,7 @@ class _Stream:
         messages = await self._client.receive(self._subscription, wanted, **self._terms)
         if messages:
             self._hold(messages)
-            await self._tell(MessagesFrame(messages=delivered(messages)))
+            await self._send_frame(MessagesFrame(messages=delivered(messages)))
             self._active = self._clock.monotonic()
 
     def _hold(self, messages: list[ReceivedMessage]) -> None:
@@ -349,7 +349,7 @@ class _Stream:
         except QuiverError as error:
             if isinstance(error, StaleReceipt):
                 self._forget(leases)
-            await self._tell(ProblemFrame(problem=problem_of(error), ref=frame.ref))
+            await self._send_frame(ProblemFrame(problem=problem_of(error), ref=frame.ref))
             return
         if isinstance(frame, ExtendFrame):
             deadline_us = self._clock.time_us() + microseconds(frame.visibility)
@@ -359,16 +359,16 @@ class _Stream:
             self._forget(leases)
         await self._confirm(frame, len(frame.receipts))
 
-    async def _confirm(self, frame: Settling, count: int) -> None:
+    async def _confirm(self, frame: SettleFrame, count: int) -> None:
         if frame.ref is not None:
-            await self._tell(SettledFrame(settled=count, ref=frame.ref))
+            await self._send_frame(SettledFrame(settled=count, ref=frame.ref))
 
     async def _settle_table(self, table: pa.Table) -> None:
         try:
             await settled(self._client.ack(self._subscription, table))
             self._forget(leases_in(table.column("receipt")))
         except QuiverError as error:
-            await self._tell(ProblemFrame(problem=problem_of(error)))
+            await self._send_frame(ProblemFrame(problem=problem_of(error)))
 
     def _forget(self, leases: dict[bytes, Any]) -> None:
         for lease, offsets in leases.items():

@@ -35,22 +35,22 @@ class Credit(Frame, tag="credit"):
     messages: Annotated[int, Meta(ge=1, le=CREDIT_MAX)]
 
 
-class Settling(Frame, kw_only=True):
+class SettleFrame(Frame, kw_only=True):
     receipts: Receipts
     ref: Reference | None = None
     """If given, the frame is answered with ``settled`` and the same number."""
 
 
-class AckFrame(Settling, tag="ack"):
+class AckFrame(SettleFrame, tag="ack"):
     pass
 
 
-class NackFrame(Settling, tag="nack"):
+class NackFrame(SettleFrame, tag="nack"):
     delay: Rest | None = None
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 
-class ExtendFrame(Settling, tag="extend", kw_only=True):
+class ExtendFrame(SettleFrame, tag="extend", kw_only=True):
     visibility: Rest
 
 

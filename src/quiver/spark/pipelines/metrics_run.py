@@ -17,13 +17,13 @@ from quiver.spark.pipelines.runner import (
     BatchMetrics,
     PipelineSettings,
     followed,
+    ignore_batch,
     messages,
     spark_for,
     started,
-    unheard,
     without,
 )
-from quiver.spark.pipelines.sampler import sampling
+from quiver.spark.pipelines.sampler import open_sampler
 
 
 class _Half(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +68,13 @@ def run_metrics(
     watermark: str = "1 minute",
     table_format: str = "parquet",
 ) -> int:
-    """Key figures by window into topics, and from there into tables: how many messages."""
+    """Metrics by window into topics, and from there into tables: how many messages."""
     samples, of_subscriptions = f"{into}-samples", f"{into}-subscriptions"
     chosen = without(topics, into, samples, of_subscriptions)
     with spark_for("metrics", settings) as spark, Client(settings.url) as client:
         for topic in (into, of_subscriptions):
             require_topic(client, topic)
-        with sampling(settings.url, samples) as sampler:
+        with open_sampler(settings.url, samples) as sampler:
             sources = (
                 messages(
                     spark,
@@ -108,19 +108,19 @@ def run_metrics(
                 charts=("acked_per_second", "lag", "time_in_queue_p95_ms", "redelivery_rate"),
             )
             with sampler.going_on():
-                figures = _run(by_topic, by_subscription, settings)
+                batches = _run(by_topic, by_subscription, settings)
         # With --once this is all that the other queries do; otherwise what has come since.
         once = msgspec.structs.replace(settings, once=True)
-        followed(by_subscription.compute(once), unheard)
-        followed(by_topic.keep(once), unheard, beside=[by_subscription.keep(once)])
+        followed(by_subscription.compute(once), ignore_batch)
+        followed(by_topic.keep(once), ignore_batch, beside=[by_subscription.keep(once)])
         halves = [half for half in (by_topic, by_subscription) if _finished(half)]
         if settings.report is not None:
             report = Report(f"Metrics of {topics}")
-            report.batches(figures)
+            report.batches(batches)
             for half in halves:
                 half.add_to(report)
             report.write(settings.report)
-    return sum(one.rows for one in figures)
+    return sum(one.rows for one in batches)
 
 
 def _run(by_topic: _Half, by_subscription: _Half, settings: PipelineSettings) -> list[BatchMetrics]:

@@ -1,8 +1,7 @@
-"""What the console shows, gathered through a client: depths, rates, ages.
+"""Collects what the console and ``quiver top`` show, through a client: depths, rates, ages.
 
-A node is asked about a bounded number of things each time; where there are more, they take turns and
-keep their last figures meanwhile. Rates are differences between two looks. This is the one module to
-change when a node can tell its figures in one answer.
+Each round asks the node about a bounded number of topics and subscriptions. Where there are more, they
+take turns and keep their last values meanwhile. Rates are differences between two rounds.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class _Look(msgspec.Struct):
 
 
 class MetricsCollector:
-    """Those of one viewer: a client sees what its principal may see."""
+    """The metrics of one viewer: a client sees what its principal may see."""
 
     def __init__(self, client: AsyncClient, clock: Clock) -> None:
         self._client = client
@@ -154,26 +153,26 @@ class MetricsCollector:
         before = self._ends.get(name)
         self._ends[name] = _Look(now, end, size)
         begin = sum(one.start_offset or 0 for one in info.partitions)
-        told = TopicMetricsRow(
+        row = TopicMetricsRow(
             name=name, partitions=len(info.partitions), messages=end - begin, bytes=size
         )
         if before is not None:
-            told.rate = _rate(end - before.count, now - before.at)
-            told.byte_rate = _rate(size - before.size, now - before.at)
-        self._topics[name] = told
+            row.rate = _rate(end - before.count, now - before.at)
+            row.byte_rate = _rate(size - before.size, now - before.at)
+        self._topics[name] = row
 
     # ------------------------------------------------------------------ subscriptions
 
     async def _look_at_subscription(self, name: str) -> None:
         info = await self._client.describe_subscription(name)
-        now, told = self._clock.monotonic(), _subscription(info)
+        now, row = self._clock.monotonic(), _subscription(info)
         before, known = self._depths.get(name), self._subscriptions.get(name)
-        self._depths[name] = _Look(now, told.pending)
+        self._depths[name] = _Look(now, row.pending)
         if before is not None:
-            grown = (told.pending - before.count) / max(now - before.at, 1e-3)
-            told.rate = max(0.0, self._arriving(told.topics) - grown)
-        told.oldest_s = 0.0 if not told.pending else known.oldest_s if known else None
-        self._subscriptions[name] = told
+            grown = (row.pending - before.count) / max(now - before.at, 1e-3)
+            row.rate = max(0.0, self._arriving(row.topics) - grown)
+        row.oldest_s = 0.0 if not row.pending else known.oldest_s if known else None
+        self._subscriptions[name] = row
 
     def _arriving(self, patterns: list[str]) -> float:
         """How many messages a second are stored in these topics."""

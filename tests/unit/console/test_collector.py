@@ -14,7 +14,7 @@ import pytest
 from quiver import AsyncClient
 from quiver.config import NodeConfig
 from quiver.console import live
-from quiver.console.figures import MetricsCollector, Turns
+from quiver.console.collector import MetricsCollector, Turns
 from quiver.console.live import LiveMetrics
 from quiver.console.pages import POLICY, Pages
 from quiver.console.snapshot import ConsoleSnapshot
@@ -73,14 +73,14 @@ async def test_rates_are_what_came_and_went_between_two_looks(tmp_path: Path) ->
     async with broker(tmp_path) as client:
         clock = ManualClock()
         await client.create_queue("emails")
-        figures = MetricsCollector(client, clock)
-        first = await figures.take()
+        collector = MetricsCollector(client, clock)
+        first = await collector.take()
         assert first.totals.published_rate == 0
         await client.publish_many("emails", list(range(20)))
         messages = await client.receive("emails", 15)
         await client.ack("emails", messages)
         await clock.advance(2)
-        taken = await figures.take()
+        taken = await collector.take()
         assert taken.topics[0].rate == pytest.approx(10)
         assert taken.subscriptions[0].rate == pytest.approx(7.5)
 
@@ -89,23 +89,23 @@ async def test_rates_are_what_came_and_went_between_two_looks(tmp_path: Path) ->
 async def test_no_more_is_looked_at_than_the_bound_and_everything_in_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quiver.console.figures.LOOKS_MAX", 2)
+    monkeypatch.setattr("quiver.console.collector.LOOKS_MAX", 2)
     async with broker(tmp_path) as client:
         for number in range(5):
             await client.create_topic(f"t{number}")
             await client.publish(f"t{number}", "x")
         asked: list[str] = []
-        figures, describe = MetricsCollector(client, SystemClock()), client.describe_topic
+        collector, describe = MetricsCollector(client, SystemClock()), client.describe_topic
 
         async def counted(name: str) -> Any:
             asked.append(name)
             return await describe(name)
 
         monkeypatch.setattr(client, "describe_topic", counted)
-        await figures.take()
+        await collector.take()
         assert asked == ["t0", "t1"]
         for _ in range(2):
-            taken = await figures.take()
+            taken = await collector.take()
         assert [topic.messages for topic in taken.topics] == [1] * 5
 
 
@@ -122,8 +122,8 @@ async def test_a_frame_is_made_once_for_all_who_look(
             return await describe()
 
         monkeypatch.setattr(client, "describe_node", counted)
-        figures = LiveMetrics(SystemClock())
-        frames = await asyncio.gather(*(figures.frame(client) for _ in range(20)))
+        collector = LiveMetrics(SystemClock())
+        frames = await asyncio.gather(*(collector.frame(client) for _ in range(20)))
         assert asked == 1
         assert frames[0] is not None
         assert all(frame is frames[0] for frame in frames)
@@ -136,7 +136,7 @@ async def test_a_node_that_answers_slowly_is_asked_less_often(
 ) -> None:
     async with broker(tmp_path) as client:
         clock, asked = ManualClock(), 0
-        figures, describe = LiveMetrics(clock), client.describe_node
+        collector, describe = LiveMetrics(clock), client.describe_node
 
         async def slowly() -> Any:
             nonlocal asked
@@ -145,12 +145,12 @@ async def test_a_node_that_answers_slowly_is_asked_less_often(
             return await describe()
 
         monkeypatch.setattr(client, "describe_node", slowly)
-        await figures.frame(client)
+        await collector.frame(client)
         await clock.advance(19.0)
-        await figures.frame(client)
+        await collector.frame(client)
         assert asked == 1
         await clock.advance(1.5)
-        await figures.frame(client)
+        await collector.frame(client)
         assert asked == 2
 
 
@@ -165,9 +165,9 @@ async def test_whoever_looks_waits_no_longer_than_the_bound(
             await asyncio.Event().wait()
 
         monkeypatch.setattr(client, "describe_node", never)
-        figures = LiveMetrics(SystemClock())
-        assert await figures.frame(client) is None
-        await figures.close()
+        collector = LiveMetrics(SystemClock())
+        assert await collector.frame(client) is None
+        await collector.close()
 
 
 def test_pages_are_whole_and_name_nothing_outside() -> None:
