@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from quiver.cluster.control.controller import new_partition
-from quiver.cluster.metadata.etcd.gateway import UNAVAILABLE, explained
-from quiver.cluster.metadata.etcd.messages import Failure
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.node import ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
@@ -20,7 +18,7 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.state import ClusterState
-from quiver.errors import LogFailed, MetadataUnavailable, NodeGone
+from quiver.errors import LogFailed, NodeGone
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.testing.disk import SimulatedDisk
@@ -155,10 +153,3 @@ async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:
     replica = node.replica_manager.replica(P)
     return replica is not None and replica is not before and replica.is_leading
-
-
-@pytest.mark.parametrize("text", ["etcdserver: no leader", "etcdserver: request timed out"])
-def test_an_etcd_without_a_leader_is_unavailable(text: str) -> None:
-    error = explained(Failure(code=UNAVAILABLE, message=text))
-    assert isinstance(error, MetadataUnavailable)
-    assert text in error.message
