@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quiver.cli.plan.capacity import DISK_FILL_MAX, plan_for
 from quiver.cli.plan.measurement import Measurement, Point, load, save
-from quiver.cli.plan.sample import measure_packing
+from quiver.cli.plan.sample import measure_sample
 from quiver.cli.plan.workload import Workload, rate_per_s
 from quiver.errors import InvalidSetting
 from quiver.model.topic import Compression
@@ -204,21 +204,21 @@ class TestSample:
         path = tmp_path / "sample.jsonl"
         lines = [f'{{"user": {1000 + n}, "action": "click on a button"}}\n' for n in range(2000)]
         path.write_text("".join(lines))
-        packing = measure_packing(str(path), batch=500)
-        assert packing.messages == 2000
-        assert packing.mean_bytes == len(lines[0]) - 1
-        assert packing.packed(Compression.ZSTD) < 0.5 < 1 < packing.packed(Compression.NONE)
+        stored = measure_sample(str(path), batch=500)
+        assert stored.messages == 2000
+        assert stored.mean_bytes == len(lines[0]) - 1
+        assert stored.packed(Compression.ZSTD) < 0.5 < 1 < stored.packed(Compression.NONE)
 
     def test_small_batches_cost_more(self, tmp_path: Path) -> None:
         path = tmp_path / "sample"
         path.write_text("a message\n" * 100)
-        one, many = (measure_packing(str(path), batch) for batch in (1, 100))
+        one, many = (measure_sample(str(path), batch) for batch in (1, 100))
         assert one.stored_bytes["none"] > many.stored_bytes["none"]
 
     def test_a_sample_without_messages_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "empty").write_text("\n \n")
         with pytest.raises(InvalidSetting, match="is empty: a sample has one message on each line"):
-            measure_packing(str(tmp_path / "empty"), 10)
+            measure_sample(str(tmp_path / "empty"), 10)
 
 
 @pytest.mark.parametrize(
