@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiver.broker.delivery.snapshots import LoggedSnapshots
-from quiver.testing.simulator.search import shortest, told
+from quiver.testing.simulator.search import shortest, story_lines
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 SEEDS = 200
@@ -40,7 +40,7 @@ def story_of_findings(first: int) -> str | None:
     for seed in range(first, first + CHUNK):
         outcome = simulate(seed)
         if outcome.findings:
-            story = "\n".join(told(shortest(outcome)))
+            story = "\n".join(story_lines(shortest(outcome)))
             return f"quiver sim --seed {seed}\n{story}"
     return None
 
