@@ -11,7 +11,7 @@ import pytest
 
 from quiver.metrics.distribution import QUEUE_BOUNDS
 from quiver.spark.pipelines import by_subscription
-from quiver.spark.pipelines.sampler import sampling
+from quiver.spark.pipelines.sampler import open_sampler
 from quiver.spark.pipelines.samples import Counts, Look, Sample, added_up, look_in
 from tests.serving import eventually
 
@@ -69,7 +69,7 @@ def test_whoever_looks_next_counts_on(client, node, topic) -> None:
         client.receive(f"{topic}-q", wait="5s")[0].ack()
         shown = f'acked_messages_total{{subscription="{topic}-q"}} {done}'
         eventually(lambda shown=shown: shown in client.metrics(), "the node shows how it is now")
-        with sampling(node.url, f"{topic}-samples") as sampler, sampler.going_on():
+        with open_sampler(node.url, f"{topic}-samples") as sampler, sampler.going_on():
             pass
     stored = [
         msgspec.json.decode(one.payload, type=Sample)
