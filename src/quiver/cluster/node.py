@@ -30,10 +30,12 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.environment import ClusterEnvironment
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.manager import LogsOf, ReplicaManager, ReplicaManagerSettings
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.replica import Replica, ReplicaListener
 from quiver.cluster.state import ClusterState
-from quiver.cluster.view import ClusterView
+from quiver.cluster.view import ClusterView, OnCommit, OnLoad
 from quiver.errors import MetadataConflict
 from quiver.log.files import write_files
 
@@ -50,6 +52,16 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often everything stored is read, to find damage while other replicas can mend it."""
 
 
+class ClusterListener(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of what a node of a cluster learns, and of what it leads."""
+
+    loaded: OnLoad = lambda entries, revision: None
+    committed: OnCommit = lambda changes, revision: None
+    leads: Callable[[Replica, LeaderDriver], None] = lambda replica, leading: None
+    """Called when this node has begun to lead a partition, before anything is published."""
+    leads_no_more: Callable[[PartitionId], None] = lambda partition: None
+
+
 class ClusterNode:
     """``start`` it, and ``stop`` it unless the process ends anyway."""
 
@@ -62,10 +74,28 @@ class ClusterNode:
         environment: ClusterEnvironment,
         *,
         new_disk_name: Callable[[], str],
+        listener: ClusterListener,
     ) -> None:
         store, clock = environment.store, environment.clock
-        self.view = ClusterView(store, clock)
-        self.membership = NodeSession(store, clock, record, settings.lease_seconds)
+        self.view = ClusterView(
+            store,
+            clock,
+            on_load=listener.loaded,
+            on_commit=listener.committed,
+            on_change=lambda state: self._pass_on_state(),
+        )
+        self.membership = NodeSession(
+            store,
+            clock,
+            record,
+            settings.lease_seconds,
+            before_joining=self._withdraw,
+            on_session=lambda session: self._pass_on_state(),
+        )
+        self.controller_driver = ControllerDriver(record.id, store, clock, settings.controller)
+        self.failure_detector = FailureDetector(
+            record.id, store, environment.network, clock, self._on_suspect
+        )
         self.replica_manager = ReplicaManager(
             record.id,
             f"{folder}/partitions",
@@ -73,11 +103,13 @@ class ClusterNode:
             settings_of,
             environment,
             proven_until=lambda: self.membership.proven_until,
+            listener=ReplicaListener(
+                leads=listener.leads,
+                leads_no_more=listener.leads_no_more,
+                gone=self.failure_detector.suspect,
+                damaged=self._rejoin,
+            ),
         )
-        self.controller_driver = ControllerDriver(record.id, store, clock, settings.controller)
-        self.failure_detector = FailureDetector(record.id, store, environment.network, clock)
-        self.failure_detector.on_suspect = self._on_suspect
-        self.replica_manager.on_gone = self.failure_detector.suspect
         self._folder = folder
         self.store = self._store = store
         self._clock = clock
@@ -86,6 +118,7 @@ class ClusterNode:
         self._run_blocking = environment.run_blocking
         self._new_disk_name = new_disk_name
         self._tasks: list[asyncio.Task[None]] = []
+        self._joined = False
         self._stopping = False
 
     async def start(self) -> None:
@@ -95,14 +128,11 @@ class ClusterNode:
         self.membership.record = msgspec.structs.replace(node, disk=name)
         try:
             await self.replica_manager.find_damage(await self.view.load())
-            self.membership.before_joining = self._withdraw
             await self.membership.join()
         except (Exception, asyncio.CancelledError):
             await self.replica_manager.close()
             raise
-        self.view.on_change = lambda state: self._pass_on_state()
-        self.membership.on_session = lambda session: self._pass_on_state()
-        self.replica_manager.on_damage = self._rejoin
+        self._joined = True
         self._tasks = [
             asyncio.create_task(self._lasting(work))
             for work in (
@@ -158,6 +188,8 @@ class ClusterNode:
             await self.replica_manager.scrub()
 
     def _pass_on_state(self) -> None:
+        if not self._joined:
+            return
         state, session = self.view.state, self.membership.session
         self.replica_manager.on_state(state, session)
         self.controller_driver.on_state(state, session)
@@ -165,7 +197,8 @@ class ClusterNode:
 
     def _rejoin(self) -> None:
         """What this session has told of its replicas no longer holds: go on as another."""
-        self._tasks.append(asyncio.create_task(self.membership.leave()))
+        if self._joined:
+            self._tasks.append(asyncio.create_task(self.membership.leave()))
 
     def _disk_name(self) -> str:
         """The name of the data folder, given to it when it was first used."""

@@ -44,13 +44,19 @@ class NodeSession:
     """``join`` once, then let ``keep`` run for as long as the node lives."""
 
     def __init__(
-        self, store: MetadataStore, clock: Clock, record: NodeRecord, lease_seconds: int
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        record: NodeRecord,
+        lease_seconds: int,
+        *,
+        before_joining: Callable[[], Awaitable[None]] = nothing_first,
+        on_session: Callable[[SessionId], None] = lambda session: None,
     ) -> None:
+        """``before_joining`` is awaited before each registration: the node is not seen as alive until
+        it returns. ``on_session`` is called with each new session, and with ``NOBODY`` when one is
+        lost."""
         self.record = record
-        self.before_joining: Callable[[], Awaitable[None]] = nothing_first
-        """Awaited before each registration: the node is not seen as alive until it returns."""
-        self.on_session: Callable[[SessionId], None] = lambda session: None
-        """Called with each new session, and with ``NOBODY`` when one is lost."""
         self.proven_until = 0.0
         """On the monotonic clock: until then nobody has seen this session end."""
         self.revision = 0
@@ -58,6 +64,8 @@ class NodeSession:
         self._store = store
         self._clock = clock
         self._lease_seconds = lease_seconds
+        self._before_joining = before_joining
+        self._on_session = on_session
         self._lease: Lease | None = None
 
     @property
@@ -66,7 +74,7 @@ class NodeSession:
 
     async def join(self) -> SessionId:
         """Register as alive under a new lease; ``InvalidSetting`` if another node has the name."""
-        await self.before_joining()
+        await self._before_joining()
         began = self._clock.monotonic()
         lease = await self._store.grant(self._lease_seconds)
         record = msgspec.structs.replace(self.record, session=session_of(lease.id))
@@ -81,7 +89,7 @@ class NodeSession:
         self.revision = await self._store.commit([expected], [Put(key, encode(record), lease.id)])
         self._lease, self.record = lease, record
         self.proven_until = began + lease.ttl_seconds
-        self.on_session(self.session)
+        self._on_session(self.session)
         return self.session
 
     async def keep(self) -> None:
@@ -119,4 +127,4 @@ class NodeSession:
     def _lose(self) -> None:
         self._lease = None
         self.proven_until = 0.0
-        self.on_session(NOBODY)
+        self._on_session(NOBODY)

@@ -34,6 +34,11 @@ from quiver.cluster.state import ClusterState
 from quiver.errors import MetadataError, WatchCompacted
 from quiver.model.clock import Clock
 
+OnLoad = Callable[[tuple[Entry, ...], int], None]
+"""Called with everything in the store and its revision, whenever it was read anew."""
+OnCommit = Callable[[tuple[Entry | Delete, ...], int], None]
+"""Called with what one commit has changed in the store, and its revision."""
+
 _AGAIN_SECONDS = 0.5
 
 logger = structlog.get_logger()
@@ -42,13 +47,20 @@ logger = structlog.get_logger()
 class ClusterView:
     """``load`` it once, then let ``follow`` run."""
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        on_load: OnLoad = lambda entries, revision: None,
+        on_commit: OnCommit = lambda changes, revision: None,
+        on_change: Callable[[ClusterState], None] = lambda state: None,
+    ) -> None:
+        """``on_load`` and ``on_commit`` are called before ``on_change``."""
         self.state = ClusterState()
-        self.on_change: Callable[[ClusterState], None] = lambda state: None
-        self.on_load: Callable[[tuple[Entry, ...], int], None] = lambda entries, revision: None
-        """Called with everything in the store, before ``on_change``, whenever it was read anew."""
-        self.on_commit: Callable[[tuple[Entry | Delete, ...], int], None] = lambda changes, at: None
-        """Called with each change in the store, before ``on_change``."""
+        self._on_load = on_load
+        self._on_commit = on_commit
+        self._on_change = on_change
         self._seen = Signal(clock)
         self._store = store
         self._clock = clock
@@ -57,7 +69,7 @@ class ClusterView:
         """Read everything anew."""
         listing = await self._store.list("")
         if listing.revision >= self.state.revision:
-            self.on_load(listing.entries, listing.revision)
+            self._on_load(listing.entries, listing.revision)
             state = changed(ClusterState(), listing.revision, listing.entries)
             self._show(msgspec.structs.replace(state, touched=None))
         return self.state
@@ -81,7 +93,7 @@ class ClusterView:
         async with aclosing(self._store.watch("", self.state.revision)) as watch:
             async for batch in watch:
                 if batch.revision > self.state.revision:
-                    self.on_commit(batch.changes, batch.revision)
+                    self._on_commit(batch.changes, batch.revision)
                     self._show(changed(self.state, batch.revision, batch.changes))
 
     async def _load_again(self) -> None:
@@ -94,7 +106,7 @@ class ClusterView:
     def _show(self, state: ClusterState) -> None:
         self.state = state
         self._seen.wake()
-        self.on_change(state)
+        self._on_change(state)
 
     async def wait_for(self, revision: int, timeout_s: float) -> bool:
         """Wait until what was in the store at ``revision`` is known here; whether it is."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from quiver.broker.broker import Broker
-from quiver.broker.partition.replicated_placement import ReplicatedPlacement
+from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.replicated_storage import replicated_storage
 from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
-from quiver.cluster.node import ClusterNode, ClusterSettings
+from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.config import Address, NodeConfig
@@ -44,6 +44,7 @@ class ClusterMembership:
         self._config = config
         self._broker = broker
         name = NodeId(config.name)
+        self._leadership = Leadership(name, clock, self._leads)
         self.peers = Peers(name, secret, config.security, clock, self._nodes)
         self.node = ClusterNode(
             NodeRecord(id=name, zone=config.zone, version=__version__),
@@ -58,13 +59,15 @@ class ClusterMembership:
                 run_blocking=run_blocking,
             ),
             new_disk_name=lambda: secrets.token_hex(16),
+            listener=ClusterListener(
+                loaded=self._load,
+                committed=self._commit,
+                leads=self._leadership.began,
+                leads_no_more=self._leadership.ended,
+            ),
         )
-        self.placement = ReplicatedPlacement(self.node, clock)
-        self.storage = replicated_storage(
-            self.node, self.placement, clock, run_blocking, self._leads
-        )
+        self.storage = replicated_storage(self.node, self._leadership, clock, run_blocking)
         self.remote = PeerBroker(self.peers, clock, self._leader_of)
-        self.node.view.on_load, self.node.view.on_commit = self._load, self._commit
 
     async def join(self, native: Address, http: Address | None) -> None:
         """Register this node where it can be reached; it leads and follows from then on."""
@@ -93,11 +96,11 @@ class ClusterMembership:
         self._broker().listener.leads_now(partition)
 
     def _load(self, entries: tuple[Entry, ...], revision: int) -> None:
-        self.placement.learn(entries)
+        self._leadership.learn(entries)
         self._broker().listener.reload(entries, revision)
 
     def _commit(self, changes: tuple[Entry | Delete, ...], revision: int) -> None:
-        self.placement.learn(changes)
+        self._leadership.learn(changes)
         self._broker().listener.apply(changes, revision)
 
 

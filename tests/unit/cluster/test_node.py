@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from quiver.cluster.control.controller import new_partition
-from quiver.cluster.metadata.store import Put
-from quiver.cluster.node import ClusterNode, ClusterSettings
+from quiver.cluster.metadata.store import Delete, Entry, Put
+from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
 from quiver.cluster.replica.environment import ClusterEnvironment
+from quiver.cluster.replica.manager import LogsOf
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
-from quiver.cluster.state import ClusterState
 from quiver.errors import LogFailed, NodeGone
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
@@ -28,6 +28,8 @@ from tests.unit.broker.broker_doubles import batch_of
 
 A = NodeId("a")
 P = PartitionId("t/0")
+LOGS = (("data", LogSettings()),)
+NOBODY_TOLD = ClusterListener()
 _SECONDS_MAX = 20.0
 
 
@@ -41,7 +43,9 @@ async def at_once(work: Callable[[], Any]) -> Any:
 
 
 @asynccontextmanager
-async def member() -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
+async def member(
+    logs_of: LogsOf = lambda partition: LOGS, listener: ClusterListener = NOBODY_TOLD
+) -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
     """A cluster of one node, and what the event loop was told of."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
@@ -51,7 +55,7 @@ async def member() -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
         NodeRecord(id=A),
         "/node",
         ClusterSettings(),
-        lambda partition: (("data", LogSettings()),),
+        logs_of,
         ClusterEnvironment(
             store=store,
             network=Nobody(),
@@ -60,6 +64,7 @@ async def member() -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
             run_blocking=at_once,
         ),
         new_disk_name=lambda: "disk",
+        listener=listener,
     )
     await node.start()
     try:
@@ -81,29 +86,27 @@ async def lead(node: ClusterNode, store: MemoryStore) -> None:
 
 @async_test
 async def test_a_replica_is_taken_up_again() -> None:
-    async with member() as (node, store, told):
-        surprises = [ValueError("nobody foresaw this")]
+    surprises = [ValueError("nobody foresaw this")]
 
-        def surprise(_replica: Replica) -> None:
-            if surprises:
-                raise surprises.pop()
+    def surprise(_: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+        if surprises:
+            raise surprises.pop()
+        return LOGS
 
-        node.replica_manager.on_opened = surprise
+    async with member(logs_of=surprise) as (node, store, told):
         await lead(node, store)
         assert told == ["nobody foresaw this"]
 
 
 @async_test
 async def test_a_change_that_was_not_taken_up_is_told_again() -> None:
-    async with member() as (node, store, told):
-        tell, surprises = node.view.on_change, [ValueError("nobody foresaw this")]
+    surprises = [ValueError("nobody foresaw this")]
 
-        def surprise(state: ClusterState) -> None:
-            if surprises and P in state.partitions:
-                raise surprises.pop()
-            tell(state)
+    def surprise(changes: tuple[Entry | Delete, ...], _revision: int) -> None:
+        if surprises and any(change.key == partition_key(P) for change in changes):
+            raise surprises.pop()
 
-        node.view.on_change = surprise
+    async with member(listener=ClusterListener(committed=surprise)) as (node, store, told):
         await lead(node, store)
         assert told == ["nobody foresaw this"]
 

@@ -86,9 +86,8 @@ async def test_a_node_that_does_not_is_gone_after_the_lease(path: str) -> None:
 @async_test
 async def test_a_lost_lease_is_told_and_followed_by_a_new_session(path: str) -> None:
     async with opened(path) as (store, clock):
-        membership = NodeSession(store, clock, NodeRecord(id=A), 3)
         told: list[SessionId] = []
-        membership.on_session = told.append
+        membership = NodeSession(store, clock, NodeRecord(id=A), 3, on_session=told.append)
         first = await membership.join()
         await clock.advance(3.1)  # nobody kept it alive
         await settled(store)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from quiver.broker.partition.follower_log import FollowerLog
+from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.replication_lag import ReplicationLag
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.cluster.metadata.store import Delete, Entry
 from quiver.cluster.node import ClusterNode
-from quiver.cluster.records import PARTITIONS, PartitionId, PartitionRecord, decode
+from quiver.cluster.records import PartitionId
 from quiver.errors import NotLeader
 from quiver.model.clock import Clock
 from quiver.protocol import ReplicaInfo
@@ -23,22 +21,15 @@ def partition_id(record: TopicRecord, index: int) -> PartitionId:
 
 
 class ReplicatedPlacement:
-    def __init__(self, cluster: ClusterNode, clock: Clock) -> None:
-        self.version = 0
+    def __init__(self, cluster: ClusterNode, leadership: Leadership, clock: Clock) -> None:
         self.replication: ReplicationLag | None = ReplicationLag(cluster)
         self._cluster = cluster
+        self._leadership = leadership
         self._clock = clock
 
-    def learn(self, changes: Sequence[Entry | Delete]) -> None:
-        """What one commit has changed in the metadata store: perhaps this node was elected."""
-        for change in changes:
-            if isinstance(change, Entry) and change.key.startswith(PARTITIONS):
-                record = decode(change.value, PartitionRecord)
-                self.version += record.leader == self._cluster.membership.record.id
-
-    def changed(self) -> None:
-        """This node leads something that it did not lead before, or the reverse."""
-        self.version += 1
+    @property
+    def version(self) -> int:
+        return self._leadership.version
 
     def may_lack(self, record: TopicRecord) -> bool:
         """Else one that does is a former leader's, who does not know that it was replaced."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
-from quiver.aio import Signal, TaskSet
+from quiver.aio import TaskSet
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.state_log import STATE_SETTINGS
+from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.replicated_placement import (
     DATA,
@@ -25,7 +24,6 @@ from quiver.broker.partition.storage import Storage
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.node import ClusterNode
 from quiver.cluster.records import PartitionId
-from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.replica import Replica
 from quiver.log.disk_threads import RunBlocking
@@ -38,48 +36,24 @@ _BEGIN_TIMEOUT_S = 2.0
 _LOOK_S = 0.5
 """How often it is looked whether this node is still the one that was elected."""
 
-logger = structlog.get_logger()
-
 
 class ReplicatedPartitionStore:
-    """``on_lead`` is called when this node begins to lead a partition."""
-
     mends_itself = True
 
     def __init__(
         self,
         cluster: ClusterNode,
         placement: ReplicatedPlacement,
+        leadership: Leadership,
         clock: Clock,
         run_blocking: RunBlocking,
-        on_lead: Callable[[PartitionId], None],
     ) -> None:
         self._cluster = cluster
         self._placement = placement
+        self._leadership = leadership
         self._clock = clock
         self._run_blocking = run_blocking
-        self._on_lead = on_lead
-        self._on_lost: dict[PartitionId, Callable[[], None]] = {}
-        self._begun = Signal(clock)
         self._altering = TaskSet()
-        cluster.replica_manager.on_opened = self._opened
-
-    def _opened(self, replica: Replica) -> None:
-        replica.on_leading = lambda leading: self._began(replica.partition, leading)
-
-    def _began(self, partition: PartitionId, leading: LeaderDriver) -> None:
-        self._placement.changed()
-        leading.on_over = lambda: self._ended(partition)
-        logger.info("this node leads a partition", partition=partition, epoch=leading.machine.epoch)
-        self._begun.wake()
-        self._on_lead(partition)
-
-    def _ended(self, partition: PartitionId) -> None:
-        self._placement.changed()
-        logger.info("this node leads a partition no more", partition=partition)
-        on_lost = self._on_lost.pop(partition, None)
-        if on_lost is not None:
-            on_lost()
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Every replica that is held here goes on with the settings, whether it leads or not."""
@@ -116,7 +90,7 @@ class ReplicatedPartitionStore:
         )
         if leading.is_over:
             raise self._placement.not_leader(record, index)
-        self._on_lost[partition] = on_lost
+        self._leadership.serves(partition, on_lost)
         return opened
 
     async def _leading(self, partition: PartitionId) -> Replica | None:
@@ -129,20 +103,20 @@ class ReplicatedPartitionStore:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0 or not self._placement.is_elected(partition):
                 return None
-            await self._begun.wait(min(left_s, _LOOK_S))
+            await self._leadership.wait(min(left_s, _LOOK_S))
 
 
 def replicated_storage(
     cluster: ClusterNode,
-    placement: ReplicatedPlacement,
+    leadership: Leadership,
     clock: Clock,
     run_blocking: RunBlocking,
-    on_lead: Callable[[PartitionId], None],
 ) -> Storage:
     """For a node of a cluster, which keeps partitions together with others."""
+    placement = ReplicatedPlacement(cluster, leadership, clock)
     return Storage(
         placement=placement,
-        partitions=ReplicatedPartitionStore(cluster, placement, clock, run_blocking, on_lead),
+        partitions=ReplicatedPartitionStore(cluster, placement, leadership, clock, run_blocking),
         hooks=ReplicatedTopics(cluster, placement),
     )
 

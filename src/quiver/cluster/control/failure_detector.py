@@ -45,13 +45,21 @@ logger = structlog.get_logger()
 class FailureDetector:
     """Tell it of each state; ``suspect`` whoever refuses connections."""
 
-    def __init__(self, node: NodeId, store: MetadataStore, network: Network, clock: Clock) -> None:
-        self.on_suspect: Callable[[NodeId], None] = lambda node: None
-        """Called with each node that is found to be gone, before anything is elected."""
+    def __init__(
+        self,
+        node: NodeId,
+        store: MetadataStore,
+        network: Network,
+        clock: Clock,
+        on_suspect: Callable[[NodeId], None] = lambda node: None,
+    ) -> None:
+        """``on_suspect`` is called with each node that is found to be gone, before anything is
+        elected."""
         self._node = node
         self._store = store
         self._network = network
         self._clock = clock
+        self._on_suspect = on_suspect
         self._state = ClusterState()
         self._session = NOBODY
         self._gone: dict[NodeId, tuple[SessionId, float]] = {}
@@ -87,7 +95,7 @@ class FailureDetector:
 
     async def _act(self, node: NodeId) -> None:
         try:
-            self.on_suspect(node)
+            self._on_suspect(node)
             await for_each(self._to_elect(node), self._elect)
             await self._clock.sleep(_AGAIN_SECONDS)
         except MetadataError as error:

@@ -102,9 +102,7 @@ class LeaderDriver:
         self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
         """Of each log: called when more of it is committed."""
         self.on_end: list[Callable[[], None]] = []
-        """Called first when this node leads no more: for whoever waits for more to be committed."""
-        self.on_over: Callable[[], None] = _nothing
-        """Called when this node leads no more."""
+        """Called when this node leads no more: for whoever waits for more to be committed."""
         self._at_rest = False
 
     # ------------------------------------------------------------------ what the cluster says
@@ -321,7 +319,6 @@ class LeaderDriver:
         self._moved.wake()
         for wake in self.on_end:
             wake()
-        self.on_over()
 
 
 def _nothing() -> None:

@@ -28,7 +28,7 @@ from quiver.cluster.records import (
 )
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.follower_driver import MustBeginAnew
-from quiver.cluster.replica.replica import Replica
+from quiver.cluster.replica.replica import Replica, ReplicaListener
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
@@ -59,16 +59,12 @@ class ReplicaManager:
         environment: ClusterEnvironment,
         *,
         proven_until: Callable[[], float],
+        listener: ReplicaListener,
     ) -> None:
         """``settings_of`` has an answer for every partition that this node is to hold."""
         self.damaged: set[PartitionId] = set()
         """Replicas that are of no use: the node may not be seen as alive while it is in sync there."""
         self.rebuilt_count = 0
-        self.on_damage: Callable[[], None] = lambda: None
-        self.on_opened: Callable[[Replica], None] = lambda replica: None
-        """Called with each replica before it takes a role."""
-        self.on_gone: Callable[[NodeId], None] = lambda node: None
-        """Called with a leader whose process seems to have ended, as often as that is noticed."""
         self._node = node
         self._folder = folder
         self._settings = settings
@@ -79,6 +75,7 @@ class ReplicaManager:
         self._clock = environment.clock
         self._run_blocking = environment.run_blocking
         self._proven_until = proven_until
+        self._listener = listener
         self._state = ClusterState()
         self._session = NOBODY
         self._replicas: dict[PartitionId, Replica] = {}
@@ -231,9 +228,8 @@ class ReplicaManager:
             settings=self._settings.replica,
             proven_until=self._proven_until,
             led=self._led,
-            on_gone=self.on_gone,
+            listener=self._listener,
         )
-        self.on_opened(replica)
         self._replicas[partition] = replica
         try:
             await self.reconfigure([partition])  # they may be others than when it was opened
@@ -294,7 +290,7 @@ class ReplicaManager:
         logger.error("a replica is damaged", partition=partition, error=error.message)
         if partition not in self.damaged:
             self.damaged.add(partition)
-            self.on_damage()
+            self._listener.damaged()
 
     async def _mended(self, partition: PartitionId) -> bool:
         """Drop a damaged replica, once nobody counts on it; whether it may be opened."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import structlog
 
 from quiver.aio import Signal, retrieve_exception
@@ -41,6 +42,18 @@ from quiver.model.ids import LeaderEpoch, Offset
 logger = structlog.get_logger()
 
 
+class ReplicaListener(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of what happens to the replicas of a node."""
+
+    leads: Callable[[Replica, LeaderDriver], None] = lambda replica, leading: None
+    """Called when this node has begun to lead, before anything is published."""
+    leads_no_more: Callable[[PartitionId], None] = lambda partition: None
+    gone: Callable[[NodeId], None] = lambda node: None
+    """Called with a leader whose process seems to have ended, as often as that is noticed."""
+    damaged: Callable[[], None] = lambda: None
+    """Called when a replica is found to be of no use."""
+
+
 class Replica:
     """Tell it of each state, and let ``run`` run."""
 
@@ -54,13 +67,11 @@ class Replica:
         settings: ReplicaSettings,
         proven_until: Callable[[], float],
         led: dict[PartitionId, LeaderEpoch],
-        on_gone: Callable[[NodeId], None],
+        listener: ReplicaListener,
     ) -> None:
         """``led`` outlives the replica: in which epoch this process has last led each partition."""
         self.partition = partition
         self.logs = logs
-        self.on_leading: Callable[[LeaderDriver], None] = lambda leading: None
-        """Called when this node has begun to lead, before anything is published."""
         self.damage: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with ``CorruptLog`` when damage is met in what was stored."""
         self._node = node
@@ -75,7 +86,7 @@ class Replica:
         self._deleted = False
         self._leading: LeaderDriver | None = None
         self._led = led
-        self._on_gone = on_gone
+        self._listener = listener
         self._changed = Signal(environment.clock)
 
     # ------------------------------------------------------------------ what the cluster says
@@ -221,11 +232,12 @@ class Replica:
         )
         leading.on_state(now, self._sessions)
         self._leading = leading
-        self.on_leading(leading)
+        self._listener.leads(self, leading)
         try:
             await leading.run()
         finally:
             self._leading = None
+            self._listener.leads_no_more(self.partition)
         for held in self.logs:
             await (
                 held.log.commits.wait_stored()
@@ -252,7 +264,7 @@ class Replica:
                     self._network,
                     self._clock,
                     self._settings,
-                    self._on_gone,
+                    self._listener.gone,
                 ).run()
             )
             for index, held in enumerate(self.logs)

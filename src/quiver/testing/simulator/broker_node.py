@@ -7,7 +7,7 @@ native protocol's requests, and goes through the same code as there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +16,12 @@ import msgspec
 
 from quiver import protocol
 from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
+from quiver.broker.metadata_listener import MetadataListener
+from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.partition import Partition, unavailable
-from quiver.broker.partition.replicated_placement import ReplicatedPlacement
 from quiver.broker.partition.replicated_storage import replicated_storage
-from quiver.cluster.node import ClusterNode
-from quiver.cluster.records import PartitionId
+from quiver.cluster.node import ClusterListener
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
@@ -56,25 +57,23 @@ class BrokerNode(SimulatedNode):
             self.start()
 
     async def _open(self, process: Process) -> None:
-        cluster, run_blocking = self._member(process), self._blocking(process)
+        run_blocking = self._blocking(process)
+
+        def listener() -> MetadataListener:
+            return broker.listener
+
+        leadership = Leadership(
+            self.name, self.clock, lambda partition: listener().leads_now(partition)
+        )
+        cluster = self._member(process, self._told(leadership, listener))
         peers: Any = SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
 
         def known_leader(topic: str, index: int) -> str | None:
             return broker.topics.known_leader(topic, index)
 
-        def leads_now(partition: PartitionId) -> None:
-            broker.listener.leads_now(partition)
-
         def lease_ids() -> Iterator[int]:
             yield from count(start << 32 | 1)
 
-        storage = replicated_storage(
-            cluster,
-            ReplicatedPlacement(cluster, self.clock),
-            self.clock,
-            run_blocking,
-            leads_now,
-        )
         await run_blocking(lambda: self.disk.make_folder(FOLDER))
         broker = await Broker.open(
             BrokerEnvironment(
@@ -84,16 +83,13 @@ class BrokerNode(SimulatedNode):
                 clock=self.clock,
                 run_blocking=run_blocking,
                 limits=LIMITS,
-                storage=storage,
+                storage=replicated_storage(cluster, leadership, self.clock, run_blocking),
                 remote=PeerBroker(peers, self.clock, known_leader),
                 lease_ids=lease_ids(),
             )
         )
         # Drawn only now: earlier, every seed would tell another story.
         start = self._rng.getrandbits(31)
-        cluster.view.on_load = broker.listener.reload
-        cluster.view.on_commit = broker.listener.apply
-        self._record_leads(cluster)
         await cluster.start()
         services: Any = SimpleNamespace(
             broker=broker,
@@ -107,23 +103,24 @@ class BrokerNode(SimulatedNode):
         self._services, self._authority = services, Authority(self.clock)
         self.broker, self.cluster = broker, cluster
 
+    def _told(
+        self, leadership: Leadership, listener: Callable[[], MetadataListener]
+    ) -> ClusterListener:
+        """Who is told of what the cluster does: the broker, once it is open, and the history."""
+
+        def leads(replica: Replica, leading: LeaderDriver) -> None:
+            self._record_lead(replica, leading)
+            leadership.began(replica, leading)
+
+        return ClusterListener(
+            loaded=lambda entries, revision: listener().reload(entries, revision),
+            committed=lambda changes, revision: listener().apply(changes, revision),
+            leads=leads,
+            leads_no_more=leadership.ended,
+        )
+
     async def _close(self) -> None:
         await self.broker.close()
-
-    def _record_leads(self, cluster: ClusterNode) -> None:
-        opened = cluster.replica_manager.on_opened
-
-        def on_opened(replica: Replica) -> None:
-            opened(replica)
-            begin = replica.on_leading
-
-            def begun(leading: Any) -> None:
-                self._record_lead(replica, leading)
-                begin(leading)
-
-            replica.on_leading = begun
-
-        cluster.replica_manager.on_opened = on_opened
 
     # ------------------------------------------------------------------ what it serves
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from quiver.aio import retrieve_exception
 from quiver.broker.partition.producer_sessions import ProducerSessions
-from quiver.cluster.node import ClusterNode, ClusterSettings
+from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.leader_driver import LeaderDriver
@@ -163,7 +163,7 @@ class SimulatedNode:
         self._loop.kill(self.process)
         self.cluster = None
 
-    def _member(self, process: Process) -> ClusterNode:
+    def _member(self, process: Process, listener: ClusterListener) -> ClusterNode:
         return ClusterNode(
             self._record,
             FOLDER,
@@ -177,12 +177,12 @@ class SimulatedNode:
                 run_blocking=self._blocking(process),
             ),
             new_disk_name=lambda: f"disk-{self._rng.randrange(1 << 40)}",
+            listener=listener,
         )
 
     async def _run(self, process: Process) -> None:
         while True:
-            cluster = self._member(process)
-            cluster.replica_manager.on_opened = self._opened
+            cluster = self._member(process, ClusterListener(leads=self._begin))
             try:
                 await cluster.start()
             except (QuiverError, OSError):
@@ -227,9 +227,6 @@ class SimulatedNode:
     def _who_leads(self, cluster: ClusterNode, request: WhoLeads) -> Leads:
         versioned = cluster.view.state.partitions.get(request.partition)
         return Leads(versioned.record.leader if versioned is not None else None)
-
-    def _opened(self, replica: Replica) -> None:
-        replica.on_leading = lambda leading: self._begin(replica, leading)
 
     def _begin(self, replica: Replica, leading: LeaderDriver) -> None:
         self._record_lead(replica, leading)

@@ -140,9 +140,8 @@ async def test_a_decision_about_a_record_that_has_changed_is_dropped() -> None:
 async def test_a_view_goes_on_where_it_was_after_reading_everything_anew() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    view = ClusterView(store, clock)
     seen: list[ClusterState] = []
-    view.on_change = seen.append
+    view = ClusterView(store, clock, on_change=seen.append)
     await view.load()
     following = asyncio.create_task(view.follow())
     for number in range(3):

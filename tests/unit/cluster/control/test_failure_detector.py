@@ -52,7 +52,10 @@ class World:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         self.view = ClusterView(self.store, self.clock)
-        self.failure_detector = FailureDetector(B, self.store, Answering(answer), self.clock)
+        self.suspected: list[NodeId] = []
+        self.failure_detector = FailureDetector(
+            B, self.store, Answering(answer), self.clock, self.suspected.append
+        )
         self.sessions: dict[NodeId, SessionId] = {}
 
     async def begin(self) -> None:
@@ -177,13 +180,11 @@ async def test_told_often_it_acts_now_and_then() -> None:
     world = World()
     await world.begin()
     await world.look()
-    seen: list[NodeId] = []
-    world.failure_detector.on_suspect = seen.append
     for _ in range(100):
         world.failure_detector.suspect(A)
         await world.clock.advance(0.01)
-    assert seen[0] == A
-    assert len(seen) < 6
+    assert world.suspected[0] == A
+    assert len(world.suspected) < 6
     await world.failure_detector.close()
 
 
