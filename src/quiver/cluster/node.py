@@ -33,7 +33,7 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.manager import LogsOf, ReplicaManager, ReplicaManagerSettings
 from quiver.cluster.replica.messages import Fetch, FetchReply, NotLeading
-from quiver.cluster.replica.replica import Replica, ReplicaListener
+from quiver.cluster.replica.replica import OnReplicaCommit, Replica, ReplicaListener
 from quiver.cluster.state import ClusterState
 from quiver.cluster.view import ClusterView, OnCommit, OnLoad
 from quiver.errors import MetadataConflict
@@ -60,6 +60,7 @@ class ClusterListener(msgspec.Struct, frozen=True, kw_only=True):
     leads: Callable[[Replica, LeaderDriver], None] = lambda replica, leading: None
     """Called when this node has begun to lead a partition, before anything is published."""
     leads_no_more: Callable[[PartitionId], None] = lambda partition: None
+    stored: OnReplicaCommit = lambda partition, log, committed: None
 
 
 class ClusterNode:
@@ -106,6 +107,7 @@ class ClusterNode:
             listener=ReplicaListener(
                 leads=listener.leads,
                 leads_no_more=listener.leads_no_more,
+                stored=listener.stored,
                 gone=self.failure_detector.suspect,
                 damaged=self._rejoin,
             ),

@@ -64,6 +64,7 @@ class ClusterMembership:
                 committed=self._commit,
                 leads=self._leadership.began,
                 leads_no_more=self._leadership.ended,
+                stored=self._leadership.stored,
             ),
         )
         self.storage = replicated_storage(self.node, self._leadership, clock, run_blocking)

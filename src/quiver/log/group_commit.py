@@ -37,6 +37,9 @@ class Committed(msgspec.Struct, frozen=True):
     """How long the disk took; ``None`` if nothing was synced."""
 
 
+OnCommit = Callable[[Committed], None]
+
+
 class GroupCommit:
     """Used from one event loop. ``on_commit`` is called after each commit."""
 
@@ -45,7 +48,7 @@ class GroupCommit:
         log: SegmentedLog,
         clock: Clock,
         run_blocking: RunBlocking,
-        on_commit: Callable[[Committed], None],
+        on_commit: OnCommit,
     ) -> None:
         self._log = log
         self._clock = clock

@@ -6,9 +6,9 @@ An append is acknowledged when it is as safe as was asked for, and readers see w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
+from quiver.aio import Signal
 from quiver.errors import LogFailed
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -18,12 +18,9 @@ from quiver.model.topic import Acks
 
 
 class Log(Protocol):
-    on_growth: Callable[[], None]
-    """Called whenever there is more to read."""
-    on_stored: Callable[[int, int, int], None]
-    """Called with how many messages, bytes and batches were stored, after each commit."""
-    on_sync: Callable[[float], None]
-    """Called with how many seconds the disk took, after each commit that was synced."""
+    @property
+    def growth(self) -> Signal:
+        """Woken whenever there is more to read."""
 
     @property
     def start_offset(self) -> Offset: ...

@@ -8,13 +8,13 @@ the event loop, one piece at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from quiver.aio import Signal
 from quiver.errors import LogClosed, LogError, LogFailed
 from quiver.log.disk import Disk
 from quiver.log.disk_threads import RunBlocking, in_thread
-from quiver.log.group_commit import Committed, GroupCommit
+from quiver.log.group_commit import Committed, GroupCommit, OnCommit
 from quiver.log.recent_reads import RecentReads
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
@@ -28,21 +28,24 @@ from quiver.model.topic import Acks
 class PartitionLog:
     """Used from one event loop. ``close`` it, or what was not synced waits for recovery."""
 
-    def __init__(self, log: SegmentedLog, clock: Clock, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self,
+        log: SegmentedLog,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        on_commit: OnCommit = lambda committed: None,
+    ) -> None:
+        """``on_commit`` is called after each commit."""
         self._log = log
         self._clock = clock
         self._run_blocking = run_blocking
         self.commits = GroupCommit(log, clock, run_blocking, self._committed)
         """The disk work of this log, one piece at a time."""
-        self._growth = Signal(clock)
+        self.growth = Signal(clock)
+        """Woken whenever there is more to read, and when the log is closed."""
         self._closing = False
         self._recent = RecentReads()
-        self.on_growth: Callable[[], None] = lambda: None
-        """Called whenever there is more to read."""
-        self.on_stored: Callable[[int, int, int], None] = lambda _messages, _bytes, _batches: None
-        """Called with how much was stored, after each commit that stored something."""
-        self.on_sync: Callable[[float], None] = lambda _: None
-        """Called with how many seconds the disk took, after each commit that was synced."""
+        self._on_commit = on_commit
 
     @classmethod
     async def open(
@@ -54,10 +57,11 @@ class PartitionLog:
         settings: LogSettings,
         run_blocking: RunBlocking = in_thread,
         first_offset: Offset = Offset(0),
+        on_commit: OnCommit = lambda committed: None,
     ) -> PartitionLog:
         """Open the folder, made if it is missing, and recover what is in it."""
         log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings, first_offset))
-        return cls(log, clock, run_blocking)
+        return cls(log, clock, run_blocking, on_commit)
 
     # ------------------------------------------------------------------ what is there
 
@@ -142,12 +146,8 @@ class PartitionLog:
         await asyncio.gather(*stored)
 
     def _committed(self, committed: Committed) -> None:
-        if committed.sync_seconds is not None:
-            self.on_sync(committed.sync_seconds)
-        if committed.batches:
-            self.on_stored(committed.messages, committed.size, committed.batches)
-        self._growth.wake()
-        self.on_growth()
+        self._on_commit(committed)
+        self.growth.wake()
 
     # ------------------------------------------------------------------ reading
 
@@ -176,7 +176,7 @@ class PartitionLog:
             timer = asyncio.create_task(self._clock.sleep(timeout_s))
             try:
                 while self._log.next_offset <= offset and not timer.done() and not self._closing:
-                    await self._growth.wait_or(timer)
+                    await self.growth.wait_or(timer)
             finally:
                 timer.cancel()
         return self._log.next_offset > offset
@@ -237,7 +237,7 @@ class PartitionLog:
         try:
             await self.commits.with_disk(self._close)
         finally:
-            self._growth.wake()
+            self.growth.wake()
 
     async def _close(self) -> None:
         try:

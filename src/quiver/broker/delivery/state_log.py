@@ -97,7 +97,6 @@ class DeliveryStateLog:
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
-        self._looking = False
         self._slices = SliceCache()
         self.is_open = True
         self._is_ahead = False
@@ -131,7 +130,7 @@ class DeliveryStateLog:
         except BaseException:
             await log.close()
             raise
-        data.on_growth = state._data_grew
+        state._look_at_next_growth()
         return state
 
     # ------------------------------------------------------------------ changing the state
@@ -218,14 +217,12 @@ class DeliveryStateLog:
             self.commit(subscription, records)
         return lost
 
-    def _data_grew(self) -> None:
-        if not self._looking and self.is_open:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+    def _look_at_next_growth(self) -> None:
+        self.data.growth.next_wake().add_done_callback(self._look)
 
-    def _look(self) -> None:
-        self._looking = False
+    def _look(self, _: asyncio.Future[None]) -> None:
         if self.is_open:
+            self._look_at_next_growth()
             self.look_ahead()
             for notify in self.on_messages.values():
                 notify()

@@ -7,11 +7,16 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from quiver.aio import Signal
+from quiver.broker.partition.listener import PartitionListener
 from quiver.cluster.metadata.store import Delete, Entry
 from quiver.cluster.records import PARTITIONS, NodeId, PartitionId, PartitionRecord, decode
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
+from quiver.log.group_commit import Committed
 from quiver.model.clock import Clock
+
+DATA, STATE = 0, 1
+"""Which of a partition's logs is which."""
 
 logger = structlog.get_logger()
 
@@ -24,7 +29,7 @@ class Leadership:
         """Grows whenever this node may lead something else than before."""
         self._node = node
         self._on_lead = on_lead
-        self._on_lost: dict[PartitionId, Callable[[], None]] = {}
+        self._served: dict[PartitionId, PartitionListener] = {}
         self._begun = Signal(clock)
 
     def learn(self, changes: Sequence[Entry | Delete]) -> None:
@@ -44,13 +49,19 @@ class Leadership:
     def ended(self, partition: PartitionId) -> None:
         self.version += 1
         logger.info("this node leads a partition no more", partition=partition)
-        on_lost = self._on_lost.pop(partition, None)
-        if on_lost is not None:
-            on_lost()
+        listener = self._served.pop(partition, None)
+        if listener is not None:
+            listener.lost()
 
-    def serves(self, partition: PartitionId, on_lost: Callable[[], None]) -> None:
-        """``on_lost`` is called when this node, which leads the partition now, leads it no more."""
-        self._on_lost[partition] = on_lost
+    def stored(self, partition: PartitionId, log: int, committed: Committed) -> None:
+        """One commit of a log. What a follower copies was counted where it was published."""
+        listener = self._served.get(partition)
+        if listener is not None:
+            (listener.stored if log == DATA else listener.state_stored)(committed)
+
+    def serves(self, partition: PartitionId, listener: PartitionListener) -> None:
+        """This node leads the partition; the listener is told for as long as it does."""
+        self._served[partition] = listener
 
     async def wait(self, seconds: float) -> None:
         """Until this node begins to lead a partition, for ``seconds`` at most."""

@@ -24,6 +24,7 @@ from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
 from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
 from quiver.broker.partition.dedup import DedupWindow, Seen
+from quiver.broker.partition.listener import NOBODY_LISTENS, PartitionListener
 from quiver.broker.partition.producer_sessions import (
     ProducerSessions,
     ProducerSnapshot,
@@ -137,7 +138,6 @@ class Partition:
                     if self.state is not None:
                         await self.state.close()
                     log = await self._open_state_log()
-                    log.on_sync = self.log.on_sync
                     self.state = await DeliveryStateLog.open(
                         self.folder, self.log, log, self._snapshots, blank
                     )
@@ -156,10 +156,11 @@ class Partition:
         clock: Clock,
         run_blocking: RunBlocking,
         dedup_window_us: int = 0,
+        listener: PartitionListener = NOBODY_LISTENS,
     ) -> Partition:
         """A partition that this node keeps alone."""
         open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
-        log = await open_log(folder, settings=settings)
+        log = await open_log(folder, settings=settings, on_commit=listener.stored)
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
@@ -167,7 +168,9 @@ class Partition:
                 folder,
                 log,
                 snapshots=FileSnapshots(folder, disk, run_blocking),
-                open_state_log=lambda: open_log(f"{folder}/{STATE}", settings=STATE_SETTINGS),
+                open_state_log=lambda: open_log(
+                    f"{folder}/{STATE}", settings=STATE_SETTINGS, on_commit=listener.state_stored
+                ),
                 clock=clock,
                 dedup_window_us=dedup_window_us,
             )

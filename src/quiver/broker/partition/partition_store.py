@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
+from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.log.disk import Disk
@@ -19,9 +19,9 @@ class PartitionStore(Protocol):
         """Whether partitions whose disk failed are opened again without being asked to."""
 
     async def open(
-        self, record: TopicRecord, index: int, settings: LogSettings, on_lost: Callable[[], None]
+        self, record: TopicRecord, index: int, settings: LogSettings, listener: PartitionListener
     ) -> Partition:
-        """``NotLeader`` if another node serves it. ``on_lost`` is called when this node ceases to."""
+        """``NotLeader`` if another node serves it."""
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to what is held here and not open."""
@@ -42,7 +42,7 @@ class LocalPartitionStore:
         self._run_blocking = run_blocking
 
     async def open(
-        self, record: TopicRecord, index: int, settings: LogSettings, _on_lost: Callable[[], None]
+        self, record: TopicRecord, index: int, settings: LogSettings, listener: PartitionListener
     ) -> Partition:
         return await Partition.open(
             f"{self._folder}/{record.folder}/{index}",
@@ -51,6 +51,7 @@ class LocalPartitionStore:
             clock=self._clock,
             run_blocking=self._run_blocking,
             dedup_window_us=record.settings.dedup_window_us,
+            listener=listener,
         )
 
     def reconfigure(self, _record: TopicRecord) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
 from quiver.aio import TaskSet
+from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.storage import Storage
 from quiver.broker.topics.catalog import TopicRecord
@@ -24,8 +26,9 @@ from quiver.errors import (
     ShuttingDown,
     TopicNotFound,
 )
+from quiver.log.group_commit import Committed
 from quiver.log.settings import LogSettings
-from quiver.metrics.traffic import Traffic
+from quiver.metrics.traffic import TopicCounts, Traffic
 from quiver.model.clock import Clock
 from quiver.model.topic import TopicSettings
 
@@ -117,11 +120,14 @@ class Partitions:
 
     async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
         place = (record.number, index)
-        partition = await self._store.open(
-            record, index, self.log_settings(record.settings), lambda: self._lose(place)
+        listener = PartitionListener(
+            lost=lambda: self._lose(place),
+            stored=partial(self._stored, self._traffic.topics.of(record.name)),
+            state_stored=self._synced,
         )
-        partition.log.on_sync = self._synced
-        partition.log.on_stored = self._traffic.topics.of(record.name).stored
+        partition = await self._store.open(
+            record, index, self.log_settings(record.settings), listener
+        )
         try:
             await self._prepare(record, index, partition)
         except BaseException:
@@ -139,7 +145,14 @@ class Partitions:
         if partition is not None:
             self._closing.start(_close(partition))
 
-    def _synced(self, seconds: float) -> None:
+    def _stored(self, counts: TopicCounts, committed: Committed) -> None:
+        counts.stored(committed.messages, committed.size, committed.batches)
+        self._synced(committed)
+
+    def _synced(self, committed: Committed) -> None:
+        seconds = committed.sync_seconds
+        if seconds is None:
+            return
         self._traffic.fsync.add(seconds)
         if seconds >= _SLOW_S and self._clock.monotonic() >= self._next_complaint:
             self._next_complaint = self._clock.monotonic() + _COMPLAINT_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quiver.broker.partition.follower_log import FollowerLog
-from quiver.broker.partition.leadership import Leadership
+from quiver.broker.partition.leadership import DATA, Leadership
 from quiver.broker.partition.replication_lag import ReplicationLag
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.node import ClusterNode
@@ -11,9 +11,6 @@ from quiver.cluster.records import PartitionId
 from quiver.errors import NotLeader
 from quiver.model.clock import Clock
 from quiver.protocol import ReplicaInfo
-
-DATA, STATE = 0, 1
-"""Which of a partition's logs is which."""
 
 
 def partition_id(record: TopicRecord, index: int) -> PartitionId:

@@ -6,19 +6,13 @@ from the committed entries each time this node becomes its leader, and closed wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from quiver.aio import TaskSet
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.state_log import STATE_SETTINGS
-from quiver.broker.partition.leadership import Leadership
+from quiver.broker.partition.leadership import DATA, STATE, Leadership
+from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.replicated_placement import (
-    DATA,
-    STATE,
-    ReplicatedPlacement,
-    partition_id,
-)
+from quiver.broker.partition.replicated_placement import ReplicatedPlacement, partition_id
 from quiver.broker.partition.replicated_topics import ReplicatedTopics
 from quiver.broker.partition.storage import Storage
 from quiver.broker.topics.catalog import TopicRecord
@@ -64,7 +58,11 @@ class ReplicatedPartitionStore:
         """Whoever holds replicas of it drops them when it learns of the deletion."""
 
     async def open(
-        self, record: TopicRecord, index: int, _settings: LogSettings, on_lost: Callable[[], None]
+        self,
+        record: TopicRecord,
+        index: int,
+        _settings: LogSettings,
+        listener: PartitionListener,
     ) -> Partition:
         partition = partition_id(record, index)
         replica = await self._leading(partition)
@@ -90,7 +88,7 @@ class ReplicatedPartitionStore:
         )
         if leading.is_over:
             raise self._placement.not_leader(record, index)
-        self._leadership.serves(partition, on_lost)
+        self._leadership.serves(partition, listener)
         return opened
 
     async def _leading(self, partition: PartitionId) -> Replica | None:

@@ -7,7 +7,6 @@ It lives as long as the node leads in one epoch. Requests that are not committed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -33,18 +32,20 @@ class LeaderLog:
         self._log = replica.logs[index].log
         self._index = index
         self._clock = clock
-        self._growth = Signal(clock)
+        self.growth = Signal(clock)
+        """Woken whenever more is committed."""
+        self._news = Signal(clock)
+        """Woken then, and also when this node leads no more."""
         self._seen = leading.watermark(index)
-        self.on_growth: Callable[[], None] = _nothing
         leading.on_watermark[index] = self._look
-        leading.on_end.append(self._growth.wake)
+        leading.on_end.append(self._news.wake)
 
     def _look(self) -> None:
         watermark = self.next_offset
         if watermark > self._seen:
             self._seen = watermark
-            self._growth.wake()
-            self.on_growth()
+            self._news.wake()
+            self.growth.wake()
 
     # ------------------------------------------------------------------ what is there
 
@@ -70,22 +71,6 @@ class LeaderLog:
             return LogFailed("this node is no longer the leader of the partition")
         return self._log.failure
 
-    @property
-    def on_stored(self) -> Callable[[int, int, int], None]:
-        return self._log.on_stored
-
-    @on_stored.setter
-    def on_stored(self, call: Callable[[int, int, int], None]) -> None:
-        self._log.on_stored = call
-
-    @property
-    def on_sync(self) -> Callable[[float], None]:
-        return self._log.on_sync
-
-    @on_sync.setter
-    def on_sync(self, call: Callable[[float], None]) -> None:
-        self._log.on_sync = call
-
     async def wait_recovered(self, timeout_s: float) -> None:
         """Wait until all that earlier leaders may have confirmed is committed under this one."""
         deadline = self._clock.monotonic() + timeout_s
@@ -94,7 +79,7 @@ class LeaderLog:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 raise NotEnoughReplicas("the replicas of this partition are not in sync yet")
-            await self._growth.wait(left_s)
+            await self._news.wait(left_s)
 
     async def wait_settled(self, timeout_s: float) -> None:
         """Wait until everything that was submitted is committed."""
@@ -161,7 +146,7 @@ class LeaderLog:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 break
-            await self._growth.wait(left_s)
+            await self._news.wait(left_s)
         return self.next_offset > offset
 
     async def offset_at(self, time: Microseconds) -> Offset:
@@ -180,16 +165,7 @@ class LeaderLog:
     async def close(self) -> None:
         """Let go of it; the replica keeps the log."""
         self._leading.on_watermark[self._index] = _nothing
-        self._log.on_stored = _nothing_stored
-        self._log.on_sync = _no_sync
-        self.on_growth = _nothing
-        self._growth.wake()
+        self._news.wake()
 
 
 def _nothing() -> None: ...
-
-
-def _nothing_stored(_messages: int, _bytes: int, _batches: int) -> None: ...
-
-
-def _no_sync(_seconds: float) -> None: ...

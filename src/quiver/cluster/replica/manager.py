@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import structlog
@@ -255,6 +256,7 @@ class ReplicaManager:
                     clock=self._clock,
                     run_blocking=self._run_blocking,
                     first_offset=first_offsets.get(index, Offset(0)),
+                    on_commit=partial(self._listener.stored, partition, index),
                 )
                 logs.append(held)
         except (Exception, asyncio.CancelledError):

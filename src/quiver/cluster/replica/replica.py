@@ -36,10 +36,15 @@ from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, LogFailed, MetadataError, NotLeader
+from quiver.log.group_commit import Committed
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import LeaderEpoch, Offset
 
 logger = structlog.get_logger()
+
+
+OnReplicaCommit = Callable[[PartitionId, int, Committed], None]
+"""Called after each commit, with the partition and which of its logs it is."""
 
 
 class ReplicaListener(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +53,7 @@ class ReplicaListener(msgspec.Struct, frozen=True, kw_only=True):
     leads: Callable[[Replica, LeaderDriver], None] = lambda replica, leading: None
     """Called when this node has begun to lead, before anything is published."""
     leads_no_more: Callable[[PartitionId], None] = lambda partition: None
+    stored: OnReplicaCommit = lambda partition, log, committed: None
     gone: Callable[[NodeId], None] = lambda node: None
     """Called with a leader whose process seems to have ended, as often as that is noticed."""
     damaged: Callable[[], None] = lambda: None

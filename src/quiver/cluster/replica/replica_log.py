@@ -18,6 +18,7 @@ from quiver.errors import CorruptLog, LogError
 from quiver.log.disk import Disk
 from quiver.log.disk_threads import RunBlocking
 from quiver.log.files import write_files
+from quiver.log.group_commit import OnCommit
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -68,6 +69,7 @@ class ReplicaLog:
         clock: Clock,
         run_blocking: RunBlocking,
         first_offset: Offset = Offset(0),
+        on_commit: OnCommit = lambda committed: None,
     ) -> ReplicaLog:
         """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
         log = await PartitionLog.open(
@@ -77,6 +79,7 @@ class ReplicaLog:
             settings=settings,
             run_blocking=run_blocking,
             first_offset=first_offset,
+            on_commit=on_commit,
         )
         path = f"{folder}/{REPLICA}"
         data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")

@@ -117,6 +117,7 @@ class BrokerNode(SimulatedNode):
             committed=lambda changes, revision: listener().apply(changes, revision),
             leads=leads,
             leads_no_more=leadership.ended,
+            stored=leadership.stored,
         )
 
     async def _close(self) -> None:

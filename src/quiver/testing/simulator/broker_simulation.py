@@ -21,7 +21,7 @@ from quiver import protocol
 from quiver.broker.delivery import state_log
 from quiver.broker.delivery.lease_token import SECRET
 from quiver.broker.partition import partition as partition_module
-from quiver.broker.partition.replicated_placement import DATA, STATE
+from quiver.broker.partition.leadership import DATA, STATE
 from quiver.broker.partition.replicated_topics import REPLICAS
 from quiver.broker.subscription.catalog import covers
 from quiver.cluster.control.admin import ClusterAdministration, place_of
