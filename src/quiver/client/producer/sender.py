@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Callable
 from functools import partial
 
 from quiver.client.producer.accumulator import Accumulator, BatchLimits
@@ -56,7 +55,10 @@ class Sender:
         default = layout.info.settings.acks
         self.acks = Acks.NONE if acks is None and default is Acks.NONE else acks
         self.delivery_timeout_s = delivery_timeout_s
+        self.message_bytes_max = layout.info.settings.message_bytes_max
         self.last_sequences: dict[int, int] = {}
+        self.stored_before: dict[int, int] = {}
+        """By partition: sequences up to this were stored before this producer was opened."""
         self._own_compression = compression
         self._limits = limits
         self._clock = clock
@@ -71,10 +73,6 @@ class Sender:
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh = 0.0
         self.stopped_by: QuiverError | None = None
-        self.on_layout: Callable[[], None] = lambda: None
-        """Called when the topic was described anew."""
-        self.on_grown: Callable[[int, int], None] = lambda partition, parent: None
-        """Called with each partition that is new, and the one whose keys it has."""
         self._moving: frozenset[int] = frozenset()
         """Partitions that have other keys in ``layout`` than in ``routing``."""
         self.accumulator = Accumulator(
@@ -92,6 +90,7 @@ class Sender:
         """Get a session, unless nothing is to be acknowledged."""
         if self.acks is not Acks.NONE:
             self._session = await self.open_session()
+            self.stored_before = dict(self.last_sequences)
 
     def wake(self) -> None:
         """There is something new in the accumulator. From any thread."""
@@ -218,13 +217,13 @@ class Sender:
         if self.layout.is_newer_than(layout) and layout.info.number == self.layout.info.number:
             return  # by a node that does not know it all yet
         self.layout = layout
+        self.message_bytes_max = layout.info.settings.message_bytes_max
         self.accumulator.compression = self._own_compression or layout.info.settings.compression
         self._moving = frozenset()
         if layout.is_newer_than(self.routing):
             if layout.info.number == self.routing.info.number:
                 self._moving = changed_partitions(self.routing, layout)
             self.move()
-        self.on_layout()
 
     # ------------------------------------------------------------------ another layout
 
@@ -266,9 +265,14 @@ class Sender:
         grown = set(new.partitions) - set(old.partitions)
         for partition in grown:
             first, _ = new.router.ranges[PartitionIndex(partition)]
-            self.on_grown(partition, old.router.owner(first))
+            self._inherit(partition, old.router.owner(first))
         for partition in sorted(moving | grown):
             self._driver(partition).pump()
+
+    def _inherit(self, partition: int, parent: int) -> None:
+        """What was stored of a new partition's range before it was there is in its parent."""
+        if parent in self.stored_before:
+            self.stored_before[partition] = self.stored_before[parent]
 
     def _rerouted(
         self, batches: list[PendingBatch], partition: int, old: TopicLayout, new: TopicLayout

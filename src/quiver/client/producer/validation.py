@@ -33,12 +33,6 @@ class MessageValidator:
         self._sender = sender
         self._clock = clock
         self._add = sender.accumulator.add
-        self._message_bytes_max = self._plain_size_max = 0
-        self._take_settings()
-        sender.on_layout = self._take_settings
-        sender.on_grown = self._inherit
-        self._stored_before = dict(sender.last_sequences)
-        """By partition: sequences up to this were stored before this producer was opened."""
         self._last_sequence = -1
         self._sequence_turn = threading.Lock()
         maker = tracer()
@@ -67,10 +61,10 @@ class MessageValidator:
         if type(payload) is not bytes:
             payload = checked_payload(payload)
         if key is None and not options:
-            size = len(payload) + MESSAGE_OVERHEAD
-            if size > self._plain_size_max:
-                raise self._too_large(len(payload))
-            return self._add(payload, size)
+            size = len(payload)
+            if size > self._sender.message_bytes_max:
+                raise self._too_large(size)
+            return self._add(payload, size + MESSAGE_OVERHEAD)
         return self._offer_with(payload, checked_key(key), options)
 
     def _offer_with(self, payload: bytes, key: bytes | None, options: MessageOptions) -> Delivery:
@@ -104,7 +98,7 @@ class MessageValidator:
             message_size += header_size
             size += header_size + columns_size(columns)
             columns = columns or None
-        if message_size > self._message_bytes_max:
+        if message_size > self._sender.message_bytes_max:
             raise self._too_large(message_size)
         if columns and "sequence" in columns:
             if partition is None:
@@ -134,7 +128,7 @@ class MessageValidator:
                 raise InvalidRequest(
                     f"sequences must increase: {sequence} came after {self._last_sequence}"
                 )
-            if sequence <= self._stored_before.get(partition, -1):
+            if sequence <= self._sender.stored_before.get(partition, -1):
                 delivery = self.already_stored(partition)
             else:
                 delivery = self._add(payload, size, partition, key, columns, routing)
@@ -157,20 +151,11 @@ class MessageValidator:
                     raise InvalidRequest(f"sequences must increase: {sequence} came after {last}")
                 last = sequence
             self._last_sequence = last
-        before = self._stored_before
+        before = self._sender.stored_before
         return [
             sequence > before.get(partition, -1)
             for sequence, partition in zip(sequences, partitions, strict=True)
         ]
-
-    def _inherit(self, partition: int, parent: int) -> None:
-        """What was stored of a new partition's range before it was there is in its parent."""
-        if parent in self._stored_before:
-            self._stored_before[partition] = self._stored_before[parent]
-
-    def _take_settings(self) -> None:
-        self._message_bytes_max = self._sender.layout.info.settings.message_bytes_max
-        self._plain_size_max = self._message_bytes_max + MESSAGE_OVERHEAD
 
     def check_partition(self, partition: Any) -> None:
         """``PartitionNotFound`` if the topic has no such partition."""
@@ -186,11 +171,12 @@ class MessageValidator:
             )
 
     def _too_large(self, size: int) -> MessageTooLarge:
+        limit = self._sender.message_bytes_max
         # The topic may take more by now than when it was looked up.
         self._sender.refresh_soon()
         return MessageTooLarge(
             f"the message has {size:,} bytes with key and headers; topic {self._sender.topic!r} "
-            f"allows {self._message_bytes_max:,}",
+            f"allows {limit:,}",
             size=size,
-            limit=self._message_bytes_max,
+            limit=limit,
         )
