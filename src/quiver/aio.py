@@ -179,20 +179,30 @@ class SingleFlight(Generic[Key, T]):
         if self._running.get(key) is task:
             del self._running[key]
 
+    async def wait(self, *keys: Key) -> None:
+        """Wait until what runs now for these keys has ended."""
+        running = [self._running[key] for key in keys if key in self._running]
+        if running:
+            await asyncio.wait(running)
+
     async def cancel(self) -> None:
         """Cancel all, and wait until they have ended."""
         await cancel_and_wait(*self._running.values())
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys for which a task runs."""
+        return iter(list(self._running))
 
 
 # ------------------------------------------------------------------ waiting
 
 
 class Signal:
-    """Each ``wake`` ends every wait that is under way."""
+    """Each ``wake`` ends every wait that is under way. Waits for a limited time need the clock."""
 
     __slots__ = ("_clock", "_waiters")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -225,6 +235,7 @@ class Signal:
                 self.forget(waiter)
                 raise
             return
+        assert self._clock is not None, "who waits for a limited time gives a clock"
         timer = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
             await asyncio.wait([waiter, timer], return_when=asyncio.FIRST_COMPLETED)

@@ -251,6 +251,26 @@ class TestSingleFlight:
             await waiting
         await flights.cancel()
 
+    @async_test
+    async def test_wait_ends_with_what_runs_for_the_keys_that_are_named(self) -> None:
+        flights: SingleFlight[str, None] = SingleFlight()
+        may_end = asyncio.Event()
+
+        async def work() -> None:
+            await may_end.wait()
+
+        running = [asyncio.ensure_future(flights.run(key, work)) for key in ("a", "b")]
+        await turns()
+        assert list(flights) == ["a", "b"]
+        await flights.wait("c")
+        waiting = asyncio.ensure_future(flights.wait("a"))
+        await turns()
+        assert not waiting.done()
+        may_end.set()
+        await waiting
+        await asyncio.gather(*running)
+        assert list(flights) == []
+
 
 class TestSignal:
     @async_test

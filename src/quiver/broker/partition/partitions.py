@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from quiver.aio import TaskSet
+from quiver.aio import SingleFlight, TaskSet
 from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.storage import Storage
@@ -65,7 +65,7 @@ class Partitions:
         self._tail_bytes_total = tail_bytes_total
         self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
-        self._opening: dict[Place, asyncio.Task[Partition]] = {}
+        self._opening: SingleFlight[Place, Partition] = SingleFlight()
         self._retry_at: dict[Place, tuple[float, float]] = {}
         self._closing = TaskSet()
         self._closed = False
@@ -94,7 +94,7 @@ class Partitions:
         known = self._open.get((record.number, index))
         if known is not None:
             return known
-        return await asyncio.shield(self._opening_of(record, index))
+        return await self._open_once(record, index)
 
     def led(self, record: TopicRecord) -> list[int]:
         """Those partitions of a topic that this node serves."""
@@ -104,19 +104,15 @@ class Partitions:
             if self.placement.leads(record, index)
         ]
 
-    def _opening_of(self, record: TopicRecord, index: int) -> asyncio.Task[Partition]:
-        """The task that opens the partition; there is one at a time."""
+    async def _open_once(self, record: TopicRecord, index: int) -> Partition:
+        """The partition, opened; whoever asks meanwhile waits for the same."""
         if self._closed:
             raise ShuttingDown()
         if not self._exists(record):
             raise TopicNotFound(f"topic {record.name!r} was deleted", topic=record.name)
-        place = (record.number, index)
-        opening = self._opening.get(place)
-        if opening is None:
-            opening = asyncio.create_task(self._open_partition(record, index))
-            self._opening[place] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(place, None))
-        return opening
+        return await self._opening.run(
+            (record.number, index), lambda: self._open_partition(record, index)
+        )
 
     async def _open_partition(self, record: TopicRecord, index: int) -> Partition:
         place = (record.number, index)
@@ -170,8 +166,7 @@ class Partitions:
         """Close the partitions of a topic that exists no more, and remove its data."""
         places = {place for place in (*self._open, *self._opening) if place[0] == record.number}
         for place in places:
-            if place in self._opening:
-                await asyncio.wait([self._opening[place]])
+            await self._opening.wait(place)
             self._retry_at.pop(place, None)
             partition = self._open.pop(place, None)
             if partition is not None:
@@ -206,13 +201,12 @@ class Partitions:
         if partition.log.failure is None:
             await self._prepare(record, index, partition)
             return
-        await asyncio.shield(self._opening_of(record, index))
+        await self._open_once(record, index)
         await _close(partition)
 
     async def close(self) -> None:
         self._closed = True
-        if self._opening:
-            await asyncio.wait(list(self._opening.values()))
+        await self._opening.wait(*self._opening)
         partitions, self._open = list(self._open.values()), {}
         await asyncio.gather(*map(_close, partitions), *self._closing)
 

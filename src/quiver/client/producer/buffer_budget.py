@@ -7,9 +7,9 @@ all waiting: nothing is ever taken again.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
+from quiver.aio import Signal
 from quiver.errors import QuiverError
 
 
@@ -24,7 +24,7 @@ class BufferFull(Exception):
 class BufferBudget:
     """``used`` is read and written only under the lock; it passes ``limit`` only from zero."""
 
-    __slots__ = ("_changed", "_futures", "_lock", "_waiters", "limit", "refusal", "used")
+    __slots__ = ("_changed", "_lock", "_waiters", "_woken", "limit", "refusal", "used")
 
     def __init__(self, limit: int, lock: threading.Lock) -> None:
         self.limit = limit
@@ -33,7 +33,7 @@ class BufferBudget:
         self._lock = lock
         self._changed = threading.Condition(lock)
         self._waiters = 0
-        self._futures: list[asyncio.Future[None]] = []
+        self._woken = Signal()
 
     # ------------------------------------------------------------------ under the lock
 
@@ -78,13 +78,8 @@ class BufferBudget:
 
     async def change(self) -> None:
         """Wait, on the event loop, until something is given back or refused."""
-        future = asyncio.get_running_loop().create_future()
-        self._futures.append(future)
-        await future
+        await self._woken.wait()
 
     def wake(self) -> None:
         """Something was given back or refused; on the event loop."""
-        waiting, self._futures = self._futures, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self._woken.wake()

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from quiver.aio import retrieve_exception
+from quiver.aio import Signal, retrieve_exception
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer
 from quiver.errors import (
     ConnectionLost,
@@ -90,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._failure: QuiverError | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._paused = False
-        self._drains: deque[asyncio.Future[None]] = deque()
+        self._drained = Signal()
         self._gathered: list[Bytes] = []
         self._gathered_bytes = 0
 
@@ -143,9 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         while self.is_congested:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            waiter = self._loop.create_future()
-            self._drains.append(waiter)
-            await waiter
+            await self._drained.wait()
 
     async def close(self) -> None:
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
@@ -278,10 +275,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wake_drains(self) -> None:
         if not self.is_congested or self._failure is not None:
-            while self._drains:
-                waiter = self._drains.popleft()
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._drained.wake()
 
     # ------------------------------------------------------------------ receives nobody waits for
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from quiver import protocol
+from quiver.aio import cancel_and_wait
 from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.client.transport.cluster import expect
 from quiver.edge.calls.context import Answer, Context
@@ -99,9 +100,7 @@ class _ReceivingFromLeaders:
             chosen = await _first_with_messages(tasks)
             return first_received([] if chosen is None else [chosen.result()])
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancel_and_wait(*tasks)
             for task in tasks:
                 if task is not chosen and not task.cancelled() and task.exception() is None:
                     await self.requeue(expect(protocol.Received, task.result()[0]))

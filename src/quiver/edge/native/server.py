@@ -15,7 +15,7 @@ from typing import cast
 import structlog
 
 from quiver import protocol
-from quiver.aio import cancel_and_wait
+from quiver.aio import Signal, cancel_and_wait
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.calls.connection import require_version
@@ -45,7 +45,7 @@ class NativeServer:
         self._connections: set[NativeConnection] = set()
         self._server: Listener | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._progress = asyncio.Event()
+        self._progress = Signal()
         self._connections_max = _room_for_connections(services.limits.connections_max)
 
     async def start(
@@ -75,12 +75,12 @@ class NativeServer:
 
     def progressed(self) -> None:
         """Something was answered: a shutdown may be waiting for it."""
-        self._progress.set()
+        self._progress.wake()
 
     def lost(self, connection: NativeConnection) -> None:
         self._connections.discard(connection)
         self._services.metrics.connections.set(len(self._connections))
-        self._progress.set()
+        self._progress.wake()
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nobody new, finish what is under way, then let everybody go."""
@@ -101,10 +101,7 @@ class NativeServer:
     async def _wait_until(self, reached: Callable[[], bool], timeout_s: float) -> None:
         timer = asyncio.create_task(self._services.clock.sleep(timeout_s))
         while not reached() and not timer.done():
-            self._progress.clear()
-            progress = asyncio.create_task(self._progress.wait())
-            await asyncio.wait([timer, progress], return_when=asyncio.FIRST_COMPLETED)
-            progress.cancel()
+            await self._progress.wait_or(timer)
         timer.cancel()
 
     async def _sweep(self) -> None:
