@@ -298,6 +298,41 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(
 # ---------------------------------------------------------------------- order and guarantees
 
 
+def prioritised(q: quiver.Client, ordering: str) -> list[int]:
+    """A queue with this order and messages of mixed priorities; their numbers as published."""
+    q.create_queue("jobs", ordering=ordering, ageing=0)
+    for number, priority in enumerate((4, 9, 4, 9)):
+        q.publish("jobs", str(number), key=f"k{number}", priority=priority)
+    return [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_priorities_do_not_change_the_order_of_what_is_received(
+    quiver_broker: quiver.Client, ordering: str
+) -> None:
+    published = prioritised(quiver_broker, ordering)
+    assert numbers(quiver_broker.receive("jobs", wait=20)) == published
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_priorities_do_not_change_the_order_of_what_is_consumed(
+    quiver_broker: quiver.Client, ordering: str
+) -> None:
+    published = prioritised(quiver_broker, ordering)
+    messages = quiver_broker.consume("jobs")
+    assert numbers([next(messages) for _ in published]) == published
+    messages.close()
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_priorities_do_not_change_the_order_of_a_received_batch(
+    quiver_broker: quiver.Client, ordering: str
+) -> None:
+    published = prioritised(quiver_broker, ordering)
+    batch = quiver_broker.receive_batch("jobs", wait=20)
+    assert [int(payload) for payload in batch.column("payload").to_pylist()] == published
+
+
 def test_each_key_comes_in_order_to_one_consumer_at_a_time(quiver_broker: quiver.Client) -> None:
     q = quiver_broker
     q.create_queue("jobs", ordering="key", partitions=2)

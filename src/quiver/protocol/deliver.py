@@ -43,6 +43,8 @@ class Received(Reply, tag="received"):
     """The body is the entries of each portion, one after the other."""
 
     portions: list[PortionInfo]
+    by_priority: bool = False
+    """Whether higher priorities go first. Not where the subscription keeps an order."""
 
 
 class Settlement(msgspec.Struct, array_like=True):

@@ -202,6 +202,22 @@ async def test_a_body_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> Non
 
 
 @edge_test
+@pytest.mark.parametrize(
+    ("ordering", "received"),
+    [("none", [1, 3, 0, 2]), ("key", [0, 1, 2, 3]), ("partition", [0, 1, 2, 3])],
+)
+async def test_priorities_count_only_where_there_is_no_order(
+    tmp_path: Path, ordering: str, received: list[int]
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(ordering=ordering)
+        body = [{"message": n, "priority": priority} for n, priority in enumerate((4, 9, 4, 9))]
+        await node.http.post("/queues/emails/messages", json=body)
+        messages = await node.received(batch_size=10, wait=20)
+        assert [message["body"] for message in messages] == received
+
+
+@edge_test
 async def test_a_receive_waits_for_a_message(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue()

@@ -95,6 +95,17 @@ async def test_messages_are_pushed_as_far_as_there_is_credit(tmp_path: Path) -> 
 
 
 @edge_test
+async def test_priorities_do_not_change_the_order_of_what_is_pushed(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(ordering="partition")
+        body = [{"message": n, "priority": priority} for n, priority in enumerate((4, 9, 4, 9))]
+        await node.http.post("/queues/emails/messages", json=body)
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=4)
+            assert [message["body"] for message in await consumer.messages(4)] == [0, 1, 2, 3]
+
+
+@edge_test
 async def test_messages_are_settled_on_the_same_socket(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue()

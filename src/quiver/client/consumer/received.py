@@ -101,6 +101,7 @@ def settlements(what: Any) -> list[Settlement]:
 def messages_in(
     reply: Received, body: memoryview, subscription: str, settler: Any
 ) -> list[ReceivedMessage]:
+    """All that was received: as delivered, higher priorities first if the reply says so."""
     found: list[ReceivedMessage] = []
     for portion, entry, offsets, rows in _parts(reply, body):
         deliveries = _deliveries(portion, offsets)
@@ -119,7 +120,7 @@ def messages_in(
             repeat(portion.deadline_us),
             repeat(settler),
         )
-    if any(message.priority != PRIORITY_DEFAULT for message in found):
+    if reply.by_priority and any(message.priority != PRIORITY_DEFAULT for message in found):
         found.sort(key=lambda message: -message.priority)
     return found
 

@@ -11,7 +11,7 @@ from quiver.broker.delivery.partition_delivery import Portion
 from quiver.broker.subscription.subscription import WAIT_S_MAX, Subscription
 from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
-from quiver.model.subscription import Guarantee
+from quiver.model.subscription import Guarantee, Ordering
 
 RECEIVE_BYTES_MAX = 32 << 20
 CONSUMER_MAX = 200
@@ -45,8 +45,8 @@ class Receiving:
             partitions=request.partitions,
         )
         self._requeue = partial(subscription.requeue, portions)
-        guarantee = subscription.record.settings.guarantee
-        self.is_to_be_settled = guarantee is not Guarantee.AT_MOST_ONCE
+        settings = subscription.record.settings
+        self.is_to_be_settled = settings.guarantee is not Guarantee.AT_MOST_ONCE
         if not portions and self._clock.monotonic() < self._deadline:
             return None
         buffers = [
@@ -55,7 +55,10 @@ class Receiving:
             for entry in portion.entries
             for buffer in entry.buffers()
         ]
-        return protocol.Received(portions=[_info(subscription, one) for one in portions]), buffers
+        return protocol.Received(
+            portions=[_info(subscription, one) for one in portions],
+            by_priority=settings.ordering is Ordering.NONE,
+        ), buffers
 
     def requeue(self) -> None:
         """Return the messages of the last attempt, which nobody takes: they are ready again at once."""
