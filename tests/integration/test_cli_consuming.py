@@ -33,7 +33,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def quiver(node: Served, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
     """Commands, and a queue ``emails`` that gives up on a message after two deliveries."""
     commands = Commands(node.url, capsys)
-    made = commands("queue", "create", "emails", "--max-deliveries", "2", "--durability", "os")
+    settings = ("--max-deliveries", "2", "--backoff-min", "0s", "--durability", "os")
+    made = commands("queue", "create", "emails", *settings)
     assert made.code == 0, made.err
     yield commands
     for noun in ("subscription", "queue", "topic"):

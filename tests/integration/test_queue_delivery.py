@@ -32,7 +32,8 @@ def numbers(messages: list[ReceivedMessage]) -> list[int]:
 
 
 def filled(q: quiver.Client, count: int, **settings: Any) -> quiver.Client:
-    q.create_queue("jobs", **settings)
+    """A queue with messages, which are delivered again at once."""
+    q.create_queue("jobs", backoff={"min": 0}, **settings)
     q.publish_many("jobs", [b"%d" % n for n in range(count)])
     return q
 
@@ -106,7 +107,7 @@ async def test_a_deleted_subscription_is_told_to_those_who_wait(tmp_path: Path) 
 async def test_one_who_waits_gets_what_another_let_lapse(tmp_path: Path) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
-        await q.create_queue("jobs", visibility=1.5)
+        await q.create_queue("jobs", visibility=1.5, backoff={"min": 0})
         waiting = asyncio.create_task(q.receive("jobs", wait=20))
         await lying_down(clock, 2)
         second = asyncio.create_task(q.receive("jobs", wait=20))
@@ -193,7 +194,7 @@ def test_a_nack_of_one_keeps_its_neighbours_leased(quiver_broker: quiver.Client)
 async def test_a_lapsed_lease_redelivers_and_its_receipt_is_stale(tmp_path: Path) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
-        await q.create_queue("jobs", visibility=10)
+        await q.create_queue("jobs", visibility=10, backoff={"min": 0})
         await q.publish("jobs", b"1")
         (first,) = await q.receive("jobs")
         assert first.deadline_us == clock.time_us() + 10_000_000
@@ -216,7 +217,7 @@ async def test_an_extended_lease_holds_longer_and_the_receive_may_name_its_own(
 ) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
-        await q.create_queue("jobs", visibility=10)
+        await q.create_queue("jobs", visibility=10, backoff={"min": 0})
         await q.publish_many("jobs", [b"1", b"2"])
         first, second = await q.receive("jobs", visibility=5)
         await first.extend("60s")
@@ -232,13 +233,19 @@ async def test_retries_back_off_and_a_given_delay_overrides(tmp_path: Path) -> N
     async with clocked(tmp_path, clock) as q:
         await q.create_queue("jobs", backoff=Backoff(min=10, max=15, factor=2), max_deliveries=0)
         await q.publish("jobs", b"1")
-        for delay, rest in ((None, 10), (None, 15), (None, 15), (3, 3), (0, 0)):
+        for delay, least, most in (
+            (None, 8, 10),
+            (None, 12, 15),
+            (None, 12, 15),
+            (3, 3, 3),
+            (0, 0, 0),
+        ):
             (message,) = await q.receive("jobs")
             await message.nack(delay=delay)
-            if rest:
-                await clock.advance(rest - 0.1)
+            if most:
+                await clock.advance(least - 0.1)
                 assert await q.receive("jobs") == []
-                await clock.advance(0.2)
+                await clock.advance(most - least + 0.2)
         assert [m.deliveries for m in await q.receive("jobs")] == [6]
 
 

@@ -49,7 +49,7 @@ BOUNDS: dict[str, tuple[float, float, float | None]] = {
     "min_in_sync": (1, 15, None),
     "visibility": (0, 12 * 3600, 30),
     "max_deliveries": (0, 10_000, 5),
-    "backoff.min": (0, 12 * 3600, 0),
+    "backoff.min": (0, 12 * 3600, 1),
     "backoff.max": (0, 12 * 3600, 600),
     "backoff.factor": (1, 100, 2),
     "ageing": (0, _YEAR_S, 60),
@@ -416,6 +416,8 @@ def test_a_stored_value_at_a_bound_is_read_and_written_as_before(
     body = _BASE[struct] | as_body(one, value)
     if one.name == "backoff.min":
         body = _BASE[struct] | {"backoff": {"min": value, "max": 12 * 3600}}
+    if one.name == "backoff.max":
+        body = _BASE[struct] | {"backoff": {"min": 0, "max": value}}
     if one.name == "replicas":
         body |= {"min_in_sync": 1}
     read = msgspec.msgpack.decode(msgspec.msgpack.encode(body), type=struct)

@@ -54,12 +54,15 @@ class OnDisconnect(StrEnum):
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """The delay before a message is delivered again: ``min`` first, then ``factor`` times longer each
-    time, up to ``max``."""
+    time, up to ``max``. Each delay is up to 20% shorter, so that messages that failed together are not
+    all tried again at the same moment."""
 
     min: Annotated[
         float | str,
-        setting("Delay before the first retry.", 0, VISIBILITY_S_MAX, unit=Unit.SECONDS),
-    ] = 0.0
+        setting(
+            "Delay before the first retry. 0: at once.", 0, VISIBILITY_S_MAX, unit=Unit.SECONDS
+        ),
+    ] = 1.0
     max: Annotated[
         float | str,
         setting("Longest delay before a retry.", 0, VISIBILITY_S_MAX, unit=Unit.SECONDS),
@@ -74,7 +77,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting("backoff.max must not be below backoff.min", setting="backoff.max")
 
     def delay_us(self, deliveries: int) -> int:
-        """The delay after that many deliveries."""
+        """The delay after that many deliveries, without jitter."""
         steps = min(max(deliveries - 1, 0), 64)
         return round(min(float(self.max), float(self.min) * self.factor**steps) * 1_000_000)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quiver.broker.delivery.machine.jitter import jittered_us
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 DEFAULT_PRIORITY = 4
+LAPSED = "its lease ended before it was settled"
 
 
 @dataclass
@@ -108,9 +110,10 @@ class Model:
                 message.expired_in_lease = True
             else:
                 self._finish(message)
-        for message in self.of_state("leased"):
-            if message.deadline <= now:
-                self._return_counted(message, now)
+        lapsed = [one for one in self.of_state("leased") if one.deadline <= now]
+        for lease_id in {message.lease_id for message in lapsed}:
+            together = [message for message in lapsed if message.lease_id == lease_id]
+            self._return_counted(together, now, error=LAPSED)
         for message in self.of_state("delayed"):
             if message.due is not None and message.due <= now:
                 message.state = "ready"
@@ -153,8 +156,7 @@ class Model:
         self, lease_id: int, offsets: set[int], now: int, delay: int | None, error: str
     ) -> set[int]:
         held = self.held(lease_id, offsets)
-        for message in held:
-            self._return_counted(message, now, delay, error)
+        self._return_counted(held, now, delay, error)
         return {message.offset for message in held}
 
     def extend(self, lease_id: int, offsets: set[int], deadline: int) -> set[int]:
@@ -213,18 +215,24 @@ class Model:
         self.end = min(self.end, end)
 
     def _return_counted(
-        self, message: Message, now: int, delay: int | None = None, error: str = ""
+        self, together: list[Message], now: int, delay: int | None = None, error: str = ""
     ) -> None:
+        """Messages of one lease that go back in the same moment: those tried as often rest as long."""
         most = self.settings.max_deliveries
-        if message.expired_in_lease:
+        for message in [one for one in together if one.expired_in_lease]:
             self._finish(message)
-            return
-        message.lease_id = 0
-        if most and message.deliveries >= most:
-            message.state, message.error = "dead_letter_pending", error
-        else:
-            rest = self.settings.backoff.delay_us(message.deliveries) if delay is None else delay
-            message.state, message.due = "delayed", now + rest
+        failed = [one for one in together if one.state == "leased"]
+        lowest = {one.deliveries: one.offset for one in sorted(failed, key=_offset, reverse=True)}
+        for message in failed:
+            if most and message.deliveries >= most:
+                message.state, message.error = "dead_letter_pending", error
+            else:
+                rest = delay
+                if rest is None:
+                    longest = self.settings.backoff.delay_us(message.deliveries)
+                    rest = jittered_us(longest, message.lease_id, lowest[message.deliveries])
+                message.state, message.due = "delayed", now + rest
+            message.lease_id = 0
 
     def _finish(self, message: Message) -> None:
         if message.lease_id:
@@ -233,3 +241,7 @@ class Model:
         message.deliveries = message.lease_id = 0
         message.under_way = message.expired_in_lease = False
         message.error = ""
+
+
+def _offset(message: Message) -> int:
+    return message.offset

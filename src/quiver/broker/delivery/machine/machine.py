@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 from pyroaring import BitMap64
 
+from quiver.broker.delivery.machine.jitter import jittered_us
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range
 from quiver.broker.delivery.machine.records import (
     NO_LEASE,
@@ -29,6 +30,7 @@ from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 _ERROR_LENGTH_MAX = 1000
 _EMPTY = BitMap64().serialize()
+_LAPSED = "its lease ended before it was settled"
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -67,8 +69,11 @@ class DeliveryMachine:
         expired = self.state.take_expired(now)
         if expired:
             records += self.drop(expired)
+        lapsed: dict[int, BitMap64] = {}
         for lease in self.state.leases.take_lapsed(now):
-            records += self._return_counted(lease.id, lease.offsets.copy(), now)
+            lapsed[lease.id] = lapsed.get(lease.id, BitMap64()) | lease.offsets
+        for lease_id, offsets in lapsed.items():
+            records += self._return_counted(lease_id, offsets, now, error=_LAPSED)
         self.state.end_delays(now)
         return records
 
@@ -200,7 +205,10 @@ class DeliveryMachine:
                 reason = (error or "")[:_ERROR_LENGTH_MAX]
                 records.append(self._done(DeadLetterPending(part.serialize(), lease_id, reason)))
                 continue
-            rest_us = self.state.settings.backoff.delay_us(count) if delay_us is None else delay_us
+            rest_us = delay_us
+            if rest_us is None:
+                longest_us = self.state.settings.backoff.delay_us(count)
+                rest_us = jittered_us(longest_us, lease_id, part.min())
             due = Microseconds(now + rest_us)
             records.append(self._done(Returned(part.serialize(), lease_id, due)))
         return records

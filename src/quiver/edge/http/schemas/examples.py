@@ -38,7 +38,7 @@ _SUBSCRIPTION = {
         "visibility": 30.0,
         "max_deliveries": 5,
         "dead_letter": None,
-        "backoff": {"min": 0.0, "max": 600.0, "factor": 2.0},
+        "backoff": {"min": 1.0, "max": 600.0, "factor": 2.0},
         "ageing": 60.0,
         "fairness": None,
         "session_timeout": 10.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from quiver.broker.delivery.machine.jitter import jittered_us
 from quiver.broker.delivery.machine.records import (
     AnyRecord,
     DeadLetterPending,
@@ -15,6 +16,7 @@ from quiver.errors import InvalidSetting
 from quiver.model.ids import Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from tests.unit.broker.delivery.small_deliveries import (
+    SECOND,
     offsets,
     publish,
     seconds,
@@ -73,12 +75,15 @@ def test_a_retry_after_a_restart_rests_for_as_long_as_the_last_failure_says() ->
         _, taken = machine.take(seconds(now), limit=1, lease_id=lease)
         records += taken
         records += machine.nack(lease, offsets(0), seconds(now))[1]
+    returned = records[-1]
+    assert isinstance(returned, Returned)
+    assert seconds(50 + 80) <= returned.due <= seconds(50 + 100)
     again = subscription(backoff=Backoff(min=50))
     publish(again, 1)
     for record in records:
         again.state.apply(record)
-    assert take(again, 1, at=149) == []
-    assert take(again, 1, at=150) == [0]
+    assert take(again, 1, at=returned.due / SECOND - 1) == []
+    assert take(again, 1, at=returned.due / SECOND) == [0]
 
 
 def test_what_is_cancelled_while_it_is_delayed_never_comes_due() -> None:
@@ -118,7 +123,7 @@ def test_an_extension_into_the_past_lets_the_message_lapse() -> None:
 
 
 def test_extending_there_and_back_lets_a_message_lapse_once() -> None:
-    machine = subscription(max_deliveries=0)
+    machine = subscription(max_deliveries=0, backoff=Backoff(min=0))
     publish(machine, 1)
     take(machine, 1)
     for deadline in (60, 30, 60, 30):
@@ -302,6 +307,63 @@ def test_a_back_off_that_would_rest_less_than_its_minimum_is_refused() -> None:
 @pytest.mark.parametrize(("deliveries", "rest"), [(1, 2), (2, 6), (3, 18), (4, 20), (10_000, 20)])
 def test_a_back_off_grows_up_to_its_maximum(deliveries: int, rest: int) -> None:
     assert Backoff(min=2, max=20, factor=3).delay_us(deliveries) == seconds(rest)
+
+
+def test_a_message_rests_for_a_second_first_and_for_ten_minutes_at_most_by_default() -> None:
+    longest = [Backoff().delay_us(deliveries) for deliveries in (1, 2, 3, 100)]
+    assert longest == [seconds(1), seconds(2), seconds(4), seconds(600)]
+
+
+def test_jitter_takes_up_to_a_fifth_off_a_delay_and_spreads_what_failed_together() -> None:
+    rests = [jittered_us(seconds(10), lease, 0) for lease in range(1000)]
+    rests += [jittered_us(seconds(10), 7, offset) for offset in range(1000)]
+    assert seconds(8) <= min(rests) < seconds(8.01)
+    assert seconds(9.99) < max(rests) <= seconds(10)
+    assert len(set(rests)) > 1900
+
+
+@pytest.mark.parametrize("fails", ["nack", "lapse"])
+def test_messages_that_fail_in_the_same_moment_come_back_at_different_ones(fails: str) -> None:
+    machine = subscription(backoff=Backoff(min=10), visibility="5s", max_deliveries=0)
+    publish(machine, 20)
+    for lease in range(1, 21):
+        take(machine, 1, lease=lease)
+    if fails == "nack":
+        records = [machine.nack(n, offsets(n - 1), seconds(5))[1][0] for n in range(1, 21)]
+    else:
+        records = machine.tick(seconds(5))
+    due = [record.due for record in records if isinstance(record, Returned)]
+    assert len(set(due)) == 20
+    assert all(seconds(5 + 8) <= one <= seconds(5 + 10) for one in due)
+
+
+@pytest.mark.parametrize("fails", ["nack", "lapse"])
+def test_without_a_back_off_a_message_is_ready_again_at_once(fails: str) -> None:
+    machine = subscription(backoff=Backoff(min=0), visibility="5s", max_deliveries=0)
+    publish(machine, 1)
+    for attempt in range(1, 5):
+        assert take(machine, 1, at=5 * attempt, lease=attempt) == [0]
+        if fails == "nack":
+            machine.nack(attempt, offsets(0), seconds(5 * attempt))
+
+
+def test_a_delay_that_a_nack_names_has_no_jitter() -> None:
+    machine = subscription(max_deliveries=0)
+    publish(machine, 1)
+    take(machine, 1)
+    (returned,) = machine.nack(1, offsets(0), seconds(0), seconds(3))[1]
+    assert isinstance(returned, Returned)
+    assert returned.due == seconds(3)
+
+
+def test_a_dead_letter_whose_lease_lapsed_says_so() -> None:
+    machine = subscription(max_deliveries=1, visibility="5s")
+    publish(machine, 2)
+    take(machine, 2)
+    machine.nack(1, offsets(0), seconds(1), error="no such customer")
+    machine.tick(seconds(5))
+    assert machine.view.last_error(Offset(0)) == "no such customer"
+    assert machine.view.last_error(Offset(1)) == "its lease ended before it was settled"
 
 
 # ---------------------------------------------------------------------- what a split waits for
