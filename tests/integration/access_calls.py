@@ -71,6 +71,7 @@ SAMPLES: dict[type, Sample] = {
     protocol.Receive: lambda: protocol.Receive(subscription="a.billing"),
     protocol.Ack: lambda: protocol.Ack(subscription="a.billing", settlements=[]),
     protocol.Nack: lambda: protocol.Nack(subscription="a.billing", settlements=[]),
+    protocol.Reject: lambda: protocol.Reject(subscription="a.billing", settlements=[]),
     protocol.Extend: lambda: protocol.Extend(
         subscription="a.billing", settlements=[], visibility_ms=1
     ),
@@ -129,6 +130,7 @@ FOR_READERS = FOR_ANYBODY_KNOWN | {
     protocol.Receive,
     protocol.Ack,
     protocol.Nack,
+    protocol.Reject,
     protocol.Extend,
     protocol.Return,
     protocol.Heartbeat,

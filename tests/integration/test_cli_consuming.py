@@ -120,7 +120,7 @@ class TestConsume:
         (line,) = quiver("consume", "emails", "--json", *NOW).json_lines
         assert line["deliveries"] == 1
 
-    def test_what_is_rejected_is_tried_again_and_then_a_dead_letter(self, quiver: Commands) -> None:
+    def test_what_is_nacked_is_tried_again_and_then_a_dead_letter(self, quiver: Commands) -> None:
         quiver("publish", "emails", "x")
         told = quiver("consume", "emails", "--nack", "--error", "mailbox full", *NOW, "--json")
         assert [line["deliveries"] for line in told.json_lines] == [1, 2]
@@ -128,10 +128,18 @@ class TestConsume:
         assert quiver("redrive", "emails", "--filter", "last_error = 'mailbox full'").code == 0
         assert left(quiver) == ["x"]
 
-    def test_a_rejected_message_may_rest(self, quiver: Commands) -> None:
+    def test_a_nacked_message_may_rest(self, quiver: Commands) -> None:
         quiver("publish", "emails", "x")
         quiver("consume", "emails", "--nack", "--delay", "1h", *NOW)
         assert depth(quiver) == {"ready": 0, "delayed": 1, "leased": 0, "dead": 0}
+
+    def test_what_is_rejected_is_a_dead_letter_at_once(self, quiver: Commands) -> None:
+        quiver("publish", "emails", "x")
+        told = quiver("consume", "emails", "--reject", "--error", "mailbox gone", *NOW, "--json")
+        assert [line["deliveries"] for line in told.json_lines] == [1]
+        assert left(quiver, "emails.dlq") == ["x"]
+        assert quiver("redrive", "emails", "--filter", "last_error = 'mailbox gone'").code == 0
+        assert left(quiver) == ["x"]
 
     @pytest.mark.parametrize("guarantee", ["at-most-once", "exactly-once"])
     def test_every_guarantee_can_be_consumed(self, quiver: Commands, guarantee: str) -> None:

@@ -302,6 +302,84 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     assert (info.ready, info.leased, info.delayed) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("max_deliveries", [5, 0])
+def test_a_rejected_message_is_a_dead_letter_when_the_call_returns(
+    quiver_broker: quiver.Client, max_deliveries: int
+) -> None:
+    q = filled(quiver_broker, 3, max_deliveries=max_deliveries)
+    messages = q.receive("jobs")
+    messages[1].reject(error="no such customer")
+    (row,) = next(iter(q.read("jobs.dlq"))).to_pylist()
+    assert (row["payload"], row["last_error"], row["deliveries"]) == (b"1", "no such customer", 1)
+    assert row["first_delivery"] == row["last_delivery"] <= row["timestamp"]
+    info = q.describe_subscription("jobs")
+    assert (info.ready, info.delayed, info.leased, info.dead) == (0, 0, 2, 1)
+    q.ack("jobs", [messages[0], messages[2]])
+    assert q.redrive("jobs") == 1
+    assert numbers(q.receive("jobs", wait=20)) == [1]
+
+
+def test_a_reject_after_a_nack_knows_both_deliveries(quiver_broker: quiver.Client) -> None:
+    q = filled(quiver_broker, 1)
+    q.receive("jobs")[0].nack(error="mailbox full")
+    q.receive("jobs")[0].reject(error="mailbox gone")
+    (row,) = next(iter(q.read("jobs.dlq"))).to_pylist()
+    assert (row["deliveries"], row["last_error"]) == (2, "mailbox gone")
+    assert row["first_delivery"] < row["last_delivery"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_are_rejected_at_once_in_any_shape(quiver_broker: quiver.Client, shape: str) -> None:
+    q = filled(quiver_broker, 6, partitions=2)
+    q.reject("jobs", SHAPES[shape](q.receive("jobs", 6)), error="bad")
+    assert sorted(int(one.payload) for one in q.peek("jobs.dlq")) == list(range(6))
+
+
+@pytest.mark.parametrize("settings", [{"guarantee": "at-most-once"}, {"visibility": 0}])
+def test_what_a_consumer_does_not_hold_cannot_be_rejected(
+    quiver_broker: quiver.Client, settings: dict[str, Any]
+) -> None:
+    q = filled(quiver_broker, 1, **settings)
+    (message,) = q.receive("jobs")
+    q.receive("jobs", wait=1)  # the next has it where its lease has lapsed
+    with pytest.raises(StaleReceipt):
+        message.reject(error="bad")
+    assert q.describe_subscription("jobs").dead == 0
+
+
+@async_test
+async def test_who_waits_for_a_key_goes_on_after_a_reject(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        await q.create_queue("jobs", ordering="key")
+        await q.publish_many("jobs", [{"payload": b"%d" % n, "key": "k"} for n in range(2)])
+        (first,) = await q.receive("jobs")
+        waiting = asyncio.create_task(q.receive("jobs", wait=20))
+        await lying_down(clock, 2)
+        await first.reject(error="bad")
+        await until(waiting.done)  # no time has passed
+        assert numbers(await waiting) == [1]
+
+
+def test_a_rejected_message_stays_a_dead_letter_after_a_restart(tmp_path: Path) -> None:
+    with quiver.open(tmp_path) as q:
+        filled(q, 2)
+        q.receive("jobs")[0].reject(error="bad")
+    with quiver.open(tmp_path) as q:
+        assert [one.payload for one in q.peek("jobs.dlq")] == [b"0"]
+        assert q.describe_subscription("jobs").leased == 1
+
+
+def test_a_rejected_dead_letter_goes_to_dead_letters_of_its_own(
+    quiver_broker: quiver.Client,
+) -> None:
+    q = filled(quiver_broker, 1)
+    q.receive("jobs")[0].reject(error="bad")
+    q.receive("jobs.dlq")[0].reject(error="still bad")
+    assert q.peek("jobs.dlq") == []
+    assert [one.payload for one in q.peek("jobs.dlq.dlq")] == [b"0"]
+
+
 # ---------------------------------------------------------------------- order and guarantees
 
 

@@ -149,6 +149,22 @@ def deliver_after_an_ack(history: History) -> None:
     history.deliveries.append(delivery(ONCE, 2, at=9.0, lease=30, attempt=2))
 
 
+def reject(history: History) -> None:
+    never_settle(history, ONCE, 2)
+    history.settlements.append(settling("reject", ONCE, 2, at=3.3, lease=2))
+    history.letters.append(Letter(queue=ONCE, partition=P, offset=2))
+
+
+def deliver_after_a_reject(history: History) -> None:
+    reject(history)
+    history.deliveries.append(delivery(ONCE, 2, at=9.0, lease=30, attempt=2))
+
+
+def reject_without_a_letter(history: History) -> None:
+    reject(history)
+    history.letters.clear()
+
+
 def bury_after_an_ack(history: History) -> None:
     history.letters.append(Letter(queue=ONCE, partition=P, offset=1))
 
@@ -223,6 +239,8 @@ def bury_twice(history: History) -> None:
         (delete_with_a_stale_receipt, "stale receipt honoured"),
         (extend_with_a_stale_receipt, "stale receipt honoured"),
         (deliver_after_an_ack, "delivered after its ack"),
+        (deliver_after_a_reject, "delivered after its reject"),
+        (reject_without_a_letter, "neither acked nor dead"),
         (bury_after_an_ack, "delivered after its ack"),
         (deliver_twice_at_most, "at most once twice"),
         (go_back, "order broken"),
@@ -271,7 +289,16 @@ def acked_and_told_stale(history: History) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda _: None, lapse, leave, give_back, clock_ahead, acked_and_told_stale, move_the_last],
+    [
+        lambda _: None,
+        lapse,
+        leave,
+        give_back,
+        reject,
+        clock_ahead,
+        acked_and_told_stale,
+        move_the_last,
+    ],
 )
 def test_a_sound_history_has_no_findings(change: Callable[[History], None]) -> None:
     history = sound()

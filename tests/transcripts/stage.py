@@ -6,6 +6,7 @@
     receive [limit=2] [consumer=a] [visibility=5s]
     ack | requeue lease=1 [offsets=0-2,4]      those of the lease, unless told otherwise
     nack lease=1 [offsets=…] [delay=10s] [error=text]
+    reject lease=1 [offsets=…] [error=text]
     extend lease=1 [offsets=…] by=30s
     leave consumer=a                            the consumer is gone
     cancel | give-up offsets=…                  give-up: the messages can no longer be read
@@ -175,6 +176,11 @@ class Stage:
             None if delay is None else microseconds(delay),
             options.pop("error", None),
         )
+        return self._settled(offsets, held, records)
+
+    def do_reject(self, options: Options) -> Iterable[str]:
+        lease_id, offsets = self._lease(options)
+        held, records = self.machine.reject(lease_id, offsets, options.pop("error", None))
         return self._settled(offsets, held, records)
 
     def do_extend(self, options: Options) -> Iterable[str]:

@@ -117,7 +117,9 @@ REDELIVERED = _counter(
 )
 ACKED = _counter("subscription_acked_messages", "Messages acknowledged.", "subscription")
 NACKED = _counter(
-    "subscription_nacked_messages", "Messages rejected by consumers (nack).", "subscription"
+    "subscription_nacked_messages",
+    "Messages that failed at consumers (nack, reject).",
+    "subscription",
 )
 DEAD_LETTERED = _counter(
     "subscription_dead_lettered_messages", "Messages dead-lettered.", "subscription"

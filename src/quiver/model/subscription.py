@@ -83,7 +83,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Push(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them."""
+    """An HTTP endpoint that receives the messages. A 2xx answer acknowledges them, 422 rejects them."""
 
     url: Annotated[
         str,

@@ -21,7 +21,7 @@ from quiver.protocol.cluster import (
     TransferLead,
 )
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
-from quiver.protocol.deliver import Ack, Extend, Nack, Receive, Received, Return, Settled
+from quiver.protocol.deliver import Ack, Extend, Nack, Receive, Received, Reject, Return, Settled
 from quiver.protocol.groups import GroupMembership, Heartbeat, Leave
 from quiver.protocol.inspect import (
     Cancel,
@@ -85,6 +85,7 @@ AnyRequest = (
     | Receive
     | Ack
     | Nack
+    | Reject
     | Extend
     | Return
     | Heartbeat

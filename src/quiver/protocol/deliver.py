@@ -70,6 +70,14 @@ class Nack(Request, tag="nack"):
     error: str | None = None
 
 
+class Reject(Request, tag="reject"):
+    """Make messages dead letters now, however often they were delivered."""
+
+    subscription: str
+    settlements: list[Settlement]
+    error: str | None = None
+
+
 class Extend(Request, tag="extend"):
     """Hold messages for ``visibility_ms`` from now on."""
 

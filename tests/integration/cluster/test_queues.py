@@ -152,6 +152,20 @@ def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: C
     assert client.redrive(name, dry_run=True) == 0
 
 
+def test_a_reject_reaches_every_leader(three: Cluster) -> None:
+    name = "hopeless"
+    three.client(0).create_queue(name, partitions=3)
+    three.client(0).create_queue("hopeless.dlq")
+    client = three.client(1)
+    client.publish_many(name, numbered(30))
+    held = []
+    while len(held) < 30:
+        held += client.receive(name, 30, wait="20s")
+    client.reject(name, held, error="broken")  # leases of all leaders in one call
+    assert client.describe_subscription(name).dead == 30
+    assert sorted(one.payload for one in client.peek("hopeless.dlq", 100)) == sorted(numbered(30))
+
+
 def test_peek_pending_purge_seek_cancel_and_status(three: Cluster) -> None:
     name = "tended"
     three.client(0).create_queue(name, partitions=3)

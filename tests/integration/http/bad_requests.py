@@ -272,7 +272,7 @@ def _receipts() -> Iterator[Bad]:
         )
     forged = "AQAAAAEAAAAAAAEAAABWyXxCb1dvZC2ngxA.0"
     yield Bad("receipt: forged", raw("DELETE", f"{QUEUE}/{forged}"), 422, "invalid_receipt")
-    for verb in ("ack", "nack", "extend"):
+    for verb in ("ack", "nack", "reject", "extend"):
         path = f"/subscriptions/emails/{verb}"
         rest = b', "visibility": 5' if verb == "extend" else b""
         for name, body, field in (
@@ -297,6 +297,12 @@ def _receipts() -> Iterator[Bad]:
         ("nack: error long", b'{"receipts": ["x"], "error": "' + b"x" * 4001 + b'"}', "error"),
     ):
         yield Bad(name, posted(body, "/subscriptions/emails/nack"), 422, "invalid_request", field)
+    for name, body, field in (
+        ("reject: a delay", b'{"receipts": ["x"], "delay": 1}', "delay"),
+        ("reject: error number", b'{"receipts": ["x"], "error": 1}', "error"),
+        ("reject: error long", b'{"receipts": ["x"], "error": "' + b"x" * 4001 + b'"}', "error"),
+    ):
+        yield Bad(name, posted(body, "/subscriptions/emails/reject"), 422, "invalid_request", field)
     for name, body, field in (
         ("extend: no time", b'{"receipts": ["x"]}', "visibility"),
         ("extend: time null", b'{"receipts": ["x"], "visibility": null}', "visibility"),

@@ -269,6 +269,21 @@ async def test_a_message_that_is_given_back_comes_again(tmp_path: Path) -> None:
 
 
 @edge_test
+async def test_a_rejected_message_is_a_dead_letter_with_its_error(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await node.http.post("/queues/emails/messages", json={"message": 1})
+        [message] = await node.received()
+        body = {"receipts": [message["receipt_handle"]], "error": "no such customer"}
+        reply = await node.http.post("/subscriptions/emails/reject", json=body)
+        assert (reply.status_code, reply.json()) == (200, {"settled": 1})
+        stored = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert [one["dead_letter"]["last_error"] for one in stored] == ["no such customer"]
+        again = await node.http.post("/subscriptions/emails/reject", json=body)
+        assert (again.status_code, again.json()["stale"]) == (409, body["receipts"])
+
+
+@edge_test
 async def test_a_lease_can_be_extended(tmp_path: Path) -> None:
     clock = ManualClock()
     async with http_node(tmp_path, clock=clock) as node:

@@ -130,6 +130,22 @@ async def test_messages_are_settled_on_the_same_socket(tmp_path: Path) -> None:
 
 
 @edge_test
+async def test_a_message_is_rejected_on_the_same_socket(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await publish(node, 1, 2)
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=2)
+            one, _ = (m["receipt_handle"] for m in await consumer.messages(2))
+            await consumer.say(type="reject", receipts=[one], error="no such customer", ref=7)
+            assert await consumer.told() == {"type": "settled", "settled": 1, "ref": 7}
+            assert await node.depth("emails", "dead") == 1
+            assert await node.depth("emails", "leased") == 1
+            await consumer.say(type="reject", receipts=[one], ref=8)
+            assert (await consumer.told())["problem"]["code"] == "stale_receipt"
+
+
+@edge_test
 async def test_arrow_is_pushed_and_acknowledged(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue()
@@ -276,6 +292,7 @@ BAD_FRAMES: list[tuple[str | bytes, str]] = [
     ('{"type": "ack", "receipts": ["x"], "ref": -1}', "invalid_request"),
     ('{"type": "ack", "receipts": ["x"], "ref": "a"}', "invalid_request"),
     ('{"type": "nack", "receipts": ["x"], "delay": -1}', "invalid_request"),
+    ('{"type": "reject", "receipts": ["x"], "delay": 1}', "invalid_request"),
     ('{"type": "extend", "receipts": ["x"]}', "invalid_request"),
     ("[" * 5000, "invalid_request"),
     (b"\x00\x01", "unsupported_media_type"),

@@ -106,6 +106,30 @@ async def test_what_always_fails_becomes_a_dead_letter_with_the_reason(tmp_path:
 
 
 @edge_test
+async def test_a_422_rejects_the_message(tmp_path: Path) -> None:
+    async with endpoint(422, 200) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url, "concurrency": 1})
+        await publish(node, "poison", "good")
+        await until(lambda: hook.bodies == ["poison", "good"])
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        assert await node.depth("emails", "dead") == 1
+        stored = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert [one["dead_letter"]["last_error"] for one in stored] == ["the endpoint answered 422"]
+
+
+@edge_test
+async def test_an_endpoint_that_rejects_is_not_left_alone_for_a_while(tmp_path: Path) -> None:
+    """After as many failures the node would wait for minutes."""
+    async with endpoint(422) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue(push={"url": hook.url, "concurrency": 1})
+        await publish(node, *range(12))
+        began = time.monotonic()
+        await node.depth_becomes("emails", "dead", lambda depth: depth == 12)
+        assert time.monotonic() - began < 30
+        assert sorted(hook.bodies) == list(range(12))
+
+
+@edge_test
 async def test_a_redirect_is_a_failure_and_not_followed(tmp_path: Path) -> None:
     async with endpoint(302) as hook, http_node(tmp_path, web=INSIDE) as node:
         await node.queue(push={"url": hook.url}, max_deliveries=1)

@@ -273,6 +273,13 @@ class PartitionDelivery:
         self._counts.nacked += len(held)
         return held, self._commit(records)
 
+    def reject(
+        self, lease_id: int, offsets: BitMap64, error: str | None
+    ) -> tuple[BitMap64, asyncio.Future[None] | None]:
+        held, records = self.machine.reject(lease_id, offsets, error)
+        self._counts.nacked += len(held)
+        return held, self._commit(records)
+
     def return_unread(
         self, lease_id: int, offsets: BitMap64
     ) -> tuple[BitMap64, asyncio.Future[None] | None]:

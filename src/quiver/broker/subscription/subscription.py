@@ -355,8 +355,20 @@ class Subscription:
         await self.wait_for_dead_letters()
         return stale
 
+    async def reject(
+        self, settlements: Iterable[Settlement], *, error: str | None
+    ) -> list[Settlement]:
+        """Make messages dead letters now; those whose lease had ended."""
+        stale = await self._settle(
+            settlements,
+            lambda delivery, lease_id, offsets: delivery.reject(lease_id, offsets, error),
+        )
+        await self.wait_for_dead_letters()
+        self.notify()  # others may come after these
+        return stale
+
     async def wait_for_dead_letters(self) -> None:
-        """Wait until what failed too often is among the dead letters, as far as it can be now."""
+        """Wait until pending dead letters are stored, as far as they can be now."""
         for delivery in list(self.deliveries.values()):
             if delivery.view.dead_letter_pending:
                 await delivery.wait_idle()

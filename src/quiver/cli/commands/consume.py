@@ -39,11 +39,17 @@ def consume(
         bool, typer.Option("--no-ack", help="Print only: return all messages at the end.")
     ] = False,
     nack: Annotated[
-        bool, typer.Option("--nack", help="Reject the messages, so that they are delivered again.")
+        bool,
+        typer.Option("--nack", help="Report the messages as failed: they are delivered again."),
+    ] = False,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Make the messages dead letters at once.")
     ] = False,
     error: Annotated[
         str | None,
-        typer.Option("--error", metavar="TEXT", help="With --nack: error text to store."),
+        typer.Option(
+            "--error", metavar="TEXT", help="With --nack or --reject: error text to store."
+        ),
     ] = None,
     delay: Annotated[
         str | None,
@@ -59,18 +65,21 @@ def consume(
     url: UrlFlag = None,
 ) -> None:
     """Receive messages, print and acknowledge them, until Ctrl-C."""
-    if nack and no_ack:
-        raise typer.BadParameter("give --nack or --no-ack, not both", ctx=context)
-    if not nack and (error is not None or delay is not None):
-        raise typer.BadParameter("--error and --delay need --nack", ctx=context)
+    if nack + reject + no_ack > 1:
+        raise typer.BadParameter("give only one of --nack, --reject and --no-ack", ctx=context)
+    if error is not None and not (nack or reject):
+        raise typer.BadParameter("--error needs --nack or --reject", ctx=context)
+    if delay is not None and not nack:
+        raise typer.BadParameter("--delay needs --nack", ctx=context)
     from quiver.cli.support.consume_run import Settlement, Wanted, run  # noqa: PLC0415 - not for help
 
+    flags = {Settlement.NACK: nack, Settlement.REJECT: reject, Settlement.NONE: no_ack}
     wanted = Wanted(
         name=name,
         limit=limit,
         wait_s=_seconds(context, "wait"),
         visibility_s=_seconds(context, "visibility"),
-        settlement=Settlement.NACK if nack else Settlement.NONE if no_ack else Settlement.ACK,
+        settlement=next((one for one, given in flags.items() if given), Settlement.ACK),
         error=error,
         delay_s=_seconds(context, "delay"),
         json=json,

@@ -36,6 +36,7 @@ class Settlement(Enum):
 
     ACK = "ack"
     NACK = "nack"
+    REJECT = "reject"
     NONE = "none"
 
 
@@ -118,3 +119,5 @@ class _Consumer:
             self._client.ack(wanted.name, messages)
         elif wanted.settlement is Settlement.NACK:
             self._client.nack(wanted.name, messages, delay=wanted.delay_s, error=wanted.error)
+        elif wanted.settlement is Settlement.REJECT:
+            self._client.reject(wanted.name, messages, error=wanted.error)

@@ -38,6 +38,7 @@ from quiver.protocol import (
     Nack,
     Receive,
     Received,
+    Reject,
     Return,
     Settled,
     Subscription,
@@ -267,7 +268,7 @@ class SubscriptionsApi:
         delay: Duration | None = None,
         error: str | None = None,
     ) -> None:
-        """Reject messages, so that they are delivered again after ``delay`` or the back-off."""
+        """Report messages as failed, to be delivered again after ``delay`` or the back-off."""
         await self._settle(
             Nack(
                 subscription=subscription,
@@ -275,6 +276,13 @@ class SubscriptionsApi:
                 delay_ms=None if delay is None else round(seconds(delay) * 1000),
                 error=error,
             ),
+            messages,
+        )
+
+    async def reject(self, subscription: str, messages: Any, *, error: str | None = None) -> None:
+        """Make messages dead letters now: they can never succeed, however often they are tried."""
+        await self._settle(
+            Reject(subscription=subscription, settlements=settlements(messages), error=error),
             messages,
         )
 
@@ -294,7 +302,7 @@ class SubscriptionsApi:
             )
         )
 
-    async def _settle(self, request: Ack | Nack | Extend | Return, done: Any = ()) -> None:
+    async def _settle(self, request: Ack | Nack | Reject | Extend | Return, done: Any = ()) -> None:
         if not request.settlements:
             return
         for session in self._sessions:

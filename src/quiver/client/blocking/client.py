@@ -100,6 +100,7 @@ class Client(Wrapper[AsyncClient]):
     receive_batch = blocking(AsyncClient.receive_batch)
     ack = blocking(AsyncClient.ack)
     nack = blocking(AsyncClient.nack)
+    reject = blocking(AsyncClient.reject)
     extend = blocking(AsyncClient.extend)
     give_back = blocking(AsyncClient.give_back)
     heartbeat = blocking(AsyncClient.heartbeat)

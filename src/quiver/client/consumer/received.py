@@ -1,8 +1,8 @@
 """Messages that were received, and how they are settled.
 
 A ``ReceivedMessage`` is a message under a lease. Whoever received it settles it with ``ack``,
-``nack`` or ``extend``: with a ``Client`` these wait until it is done, with an ``AsyncClient`` they are
-awaited. Many are settled at once with the client's methods of the same names.
+``nack``, ``reject`` or ``extend``: with a ``Client`` these wait until it is done, with an
+``AsyncClient`` they are awaited. Many are settled at once with the client's methods of the same names.
 """
 
 from __future__ import annotations
@@ -67,8 +67,12 @@ class ReceivedMessage(Message, frozen=True, gc=False):
         return self.settler.ack(self.subscription, [self])
 
     def nack(self, *, delay: Duration | None = None, error: str | None = None) -> Any:
-        """Reject the message, so that it is delivered again after ``delay`` or the back-off."""
+        """Report the message as failed, to be delivered again after ``delay`` or the back-off."""
         return self.settler.nack(self.subscription, [self], delay=delay, error=error)
+
+    def reject(self, *, error: str | None = None) -> Any:
+        """Make the message a dead letter now: it can never succeed."""
+        return self.settler.reject(self.subscription, [self], error=error)
 
     def extend(self, visibility: Duration) -> Any:
         """Extend the lease to ``visibility`` from now."""

@@ -73,6 +73,12 @@ async def nack(context: Context, request: protocol.Nack, _: memoryview) -> Answe
     return settled, ()
 
 
+async def reject(context: Context, request: protocol.Reject, _: memoryview) -> Answer:
+    settled = await settling.reject(context.services.broker, request)
+    count_settled(context, request)
+    return settled, ()
+
+
 async def extend(context: Context, request: protocol.Extend, _: memoryview) -> Answer:
     settled = await settling.extend(context.services.broker, request)
     count_extended(context, request)
@@ -86,7 +92,7 @@ async def return_unread(context: Context, request: protocol.Return, _: memoryvie
 
 
 def count_settled(
-    context: Context, request: protocol.Ack | protocol.Nack | protocol.Return
+    context: Context, request: protocol.Ack | protocol.Nack | protocol.Reject | protocol.Return
 ) -> None:
     context.caller.settled(request.settlements)
 
@@ -123,6 +129,15 @@ CALLS = (
         subject=attrgetter("subscription"),
         turn=Turn.OWN,
         runs=AtLeaseLeaders(settling.nack, count_settled),
+        merge=merge.settled,
+    ),
+    Call(
+        request=protocol.Reject,
+        handler=reject,
+        needs=on_subscription(CONSUME),
+        subject=attrgetter("subscription"),
+        turn=Turn.OWN,
+        runs=AtLeaseLeaders(settling.reject, count_settled),
         merge=merge.settled,
     ),
     Call(

@@ -1,4 +1,4 @@
-"""Settling messages whose partitions this node leads: ack, nack, extend and return."""
+"""Settling messages whose partitions this node leads: ack, nack, reject, extend and return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quiver.errors import InvalidRequest
 
 SETTLEMENTS_MAX = 100_000
 
-Settling = protocol.Ack | protocol.Nack | protocol.Extend | protocol.Return
+Settling = protocol.Ack | protocol.Nack | protocol.Reject | protocol.Extend | protocol.Return
 Settle = Callable[[Broker, Any], Awaitable[protocol.Settled]]
 """Settles messages whose partitions this node leads; returns when that is durable."""
 
@@ -40,6 +40,12 @@ async def nack(broker: Broker, request: protocol.Nack) -> protocol.Settled:
     delay_s = None if request.delay_ms is None else request.delay_ms / 1000
     settlements = _settlements(request.settlements)
     return _settled(await subscription.nack(settlements, delay_s=delay_s, error=request.error))
+
+
+async def reject(broker: Broker, request: protocol.Reject) -> protocol.Settled:
+    subscription = await broker.directory.get(request.subscription)
+    settlements = _settlements(request.settlements)
+    return _settled(await subscription.reject(settlements, error=request.error))
 
 
 async def extend(broker: Broker, request: protocol.Extend) -> protocol.Settled:

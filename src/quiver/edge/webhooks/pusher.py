@@ -1,4 +1,4 @@
-"""Pushes one subscription's messages to its endpoint. A 2xx answer is the ack.
+"""Pushes one subscription's messages to its endpoint. A 2xx answer is the ack, 422 rejects.
 
 Any other answer nacks the messages with the reason. They are retried after the subscription's back-off
 and dead-lettered in the end, as with any consumer.
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 
 import aiohttp
+import msgspec
 import structlog
 
 from quiver.aio import TaskSet
@@ -29,7 +30,18 @@ _WAIT_S = 20.0
 _LEASE_EXTRA_S = 30.0
 _ERROR_PAUSE_S = 1.0
 _BYTES_MAX = 1 << 20
+_REJECTED = 422
+"""The status of an answer that says: these messages can never succeed."""
 logger = structlog.get_logger()
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """What came of one request. ``problem`` is what went wrong, if anything."""
+
+    problem: str | None = None
+    is_rejected: bool = False
+    retry_after_s: float = 0.0
+    """How long the endpoint asks to be left alone."""
 
 
 class Pusher:
@@ -89,29 +101,39 @@ class Pusher:
     async def _post(self, messages: list[ReceivedMessage]) -> None:
         began = self._clock.monotonic()
         try:
-            problem, retry_after_s = await self._send(
-                encode(Delivered(messages=delivered(messages)))
-            )
+            outcome = await self._send(encode(Delivered(messages=delivered(messages))))
         except asyncio.CancelledError:
             with contextlib.suppress(QuiverError):
                 await self._client.nack(self._subscription, messages, delay=0)
             raise
-        now = self._clock.monotonic()
+        self._learn(began, outcome)
         try:
-            if problem is None:
-                self._pace.succeeded(now - began)
-                await self._client.ack(self._subscription, messages)
-            else:
-                self._pace.failed(now, retry_after_s)
-                logger.info("webhook failed", subscription=self._subscription, reason=problem)
-                await self._client.nack(self._subscription, messages, error=problem)
+            await self._settle(messages, outcome)
         except QuiverError as error:
             logger.warning(
                 "webhook could not settle", subscription=self._subscription, code=error.code
             )
 
-    async def _send(self, body: bytes) -> tuple[str | None, float]:
-        """What went wrong, if anything, and how long the endpoint asks to be left alone."""
+    def _learn(self, began: float, outcome: _Outcome) -> None:
+        """Go faster or slower. An endpoint that rejects messages is well."""
+        now = self._clock.monotonic()
+        if outcome.problem is None or outcome.is_rejected:
+            self._pace.succeeded(now - began)
+        else:
+            self._pace.failed(now, outcome.retry_after_s)
+
+    async def _settle(self, messages: list[ReceivedMessage], outcome: _Outcome) -> None:
+        name, problem = self._subscription, outcome.problem
+        if problem is None:
+            await self._client.ack(name, messages)
+            return
+        logger.info("webhook failed", subscription=name, reason=problem)
+        if outcome.is_rejected:
+            await self._client.reject(name, messages, error=problem)
+        else:
+            await self._client.nack(name, messages, error=problem)
+
+    async def _send(self, body: bytes) -> _Outcome:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"quiver/{__version__}",
@@ -128,14 +150,16 @@ class Pusher:
                 timeout=aiohttp.ClientTimeout(total=self._push.timeout_s),
             ) as reply:
                 if 200 <= reply.status < 300:
-                    return None, 0.0
-                return f"the endpoint answered {reply.status}", _seconds(
-                    reply.headers.get("Retry-After", "")
+                    return _Outcome()
+                return _Outcome(
+                    f"the endpoint answered {reply.status}",
+                    is_rejected=reply.status == _REJECTED,
+                    retry_after_s=_seconds(reply.headers.get("Retry-After", "")),
                 )
         except TimeoutError:
-            return f"the endpoint did not answer within {self._push.timeout_s:g} s", 0.0
+            return _Outcome(f"the endpoint did not answer within {self._push.timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return f"the endpoint could not be reached: {type(error).__name__}", 0.0
+            return _Outcome(f"the endpoint could not be reached: {type(error).__name__}")
 
 
 def _seconds(text: str) -> float:

@@ -21,7 +21,7 @@ _WAIT_MS = 300
 _RECEIVE_SECONDS = 2.0
 _ATTEMPTS = 3
 
-Settle = type[protocol.Ack] | type[protocol.Nack] | type[protocol.Extend]
+Settle = type[protocol.Ack] | type[protocol.Nack] | type[protocol.Reject] | type[protocol.Extend]
 
 
 class Consumer:
@@ -133,7 +133,8 @@ class Consumer:
         elif bad and self._settings.ordering is not Ordering.NONE:
             bad = [one for one in portion if one.offset >= bad[0].offset]
         good = [one for one in portion if one not in bad]
-        for kind, some in ((protocol.Ack, good), (protocol.Nack, bad)):
+        failed = protocol.Reject if 0.43 <= mood < 0.5 else protocol.Nack
+        for kind, some in ((protocol.Ack, good), (failed, bad)):
             for _ in range(_ATTEMPTS):
                 if not some or await self._settle(kind, some):
                     break

@@ -84,7 +84,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, kw_only=True):
-    """What a consumer did with messages of one lease: ack, nack or extend."""
+    """What a consumer did with messages of one lease: ack, nack, reject or extend."""
 
     queue: str
     consumer: str

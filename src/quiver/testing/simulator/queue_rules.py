@@ -56,26 +56,40 @@ def stale_receipt_honoured(history: History) -> Iterator[str]:
 
 def delivered_after_its_ack(history: History) -> Iterator[str]:
     """Exactly once: a confirmed acknowledgement is the end, and no dead letter comes of it."""
-    acked = {
+    acked = _ended(history, "ack")
+    yield from _delivered_after(history, acked, "acknowledged")
+    for letter in history.letters:
+        message = (letter.queue, letter.partition, letter.offset)
+        if message in acked:
+            yield f"{_named(message)} was acknowledged and is a dead letter"
+
+
+def delivered_after_its_reject(history: History) -> Iterator[str]:
+    """Exactly once: a confirmed reject is the end. That a dead letter comes of it is another rule."""
+    return _delivered_after(history, _ended(history, "reject"), "rejected")
+
+
+def _ended(history: History, kind: str) -> dict[Message, float]:
+    """By message of exactly-once subscriptions: when its consumer knew that it was settled so."""
+    return {
         (settlement.queue, settlement.partition, offset): settlement.ended
         for settlement in reversed(history.settlements)
-        if settlement.kind == "ack"
+        if settlement.kind == kind
         and settlement.outcome == "done"
         and history.queues[settlement.queue].guarantee == Guarantee.EXACTLY_ONCE
         for offset in settlement.offsets
         if offset not in settlement.stale
     }
+
+
+def _delivered_after(history: History, ended: dict[Message, float], how: str) -> Iterator[str]:
     for one in history.deliveries:
         message = (one.queue, one.partition, one.offset)
-        if one.invoked > acked.get(message, 1e9):
+        if one.invoked > ended.get(message, 1e9):
             yield (
-                f"{_named(message)} was acknowledged at {acked[message]:.3f} s, and {one.consumer} "
+                f"{_named(message)} was {how} at {ended[message]:.3f} s, and {one.consumer} "
                 f"got it at {one.ended:.3f} s"
             )
-    for letter in history.letters:
-        message = (letter.queue, letter.partition, letter.offset)
-        if message in acked:
-            yield f"{_named(message)} was acknowledged and is a dead letter"
 
 
 def at_most_once_twice(history: History) -> Iterator[str]:
@@ -248,6 +262,7 @@ QUEUE_RULES = (
     delivered_inside_a_lease,
     stale_receipt_honoured,
     delivered_after_its_ack,
+    delivered_after_its_reject,
     at_most_once_twice,
     order_broken,
     order_broken_by_a_split,

@@ -159,6 +159,16 @@ class Model:
         self._return_counted(held, now, delay, error)
         return {message.offset for message in held}
 
+    def reject(self, lease_id: int, offsets: set[int], error: str) -> set[int]:
+        held = self.held(lease_id, offsets)
+        for message in held:
+            if message.expired_in_lease:
+                self._finish(message)
+            else:
+                message.state, message.error = "dead_letter_pending", error
+                message.lease_id = 0
+        return {message.offset for message in held}
+
     def extend(self, lease_id: int, offsets: set[int], deadline: int) -> set[int]:
         held = self.held(lease_id, offsets)
         for message in held:

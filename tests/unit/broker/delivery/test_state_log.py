@@ -477,8 +477,9 @@ async def _receive_one(subscription: Subscription) -> list[Portion]:
     return await subscription.receive(1, bytes_max=1 << 20, consumer="", visibility_s=None)
 
 
+@pytest.mark.parametrize("how", ["nack", "reject"])
 @async_test
-async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -> None:
+async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path, how: str) -> None:
     """Until then another leader may deliver it again, and a consumer may finish it."""
     gate = Gate()
     async with open_broker(tmp_path, SimulatedDisk(1), gate=gate) as broker:
@@ -498,11 +499,17 @@ async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path) -
         await turns()
         gate.shut()
         settlement = Settlement(subscription.token(portion), portion.taken.offsets)
-        nacked = asyncio.ensure_future(subscription.nack([settlement], delay_s=None, error="bad"))
+        settled = asyncio.ensure_future(
+            subscription.reject([settlement], error="bad")
+            if how == "reject"
+            else subscription.nack([settlement], delay_s=None, error="bad")
+        )
         await turns()
         assert buried == []
+        assert not settled.done()
         gate.open()
-        await nacked
+        await settled
+        assert (await broker.subscriptions.describe("jobs")).leased == 0
         await broker.directory.close()
         assert await payloads(broker, "jobs.dlq") == [b"1"]
         assert len(buried) == 1

@@ -49,7 +49,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     turns = {turn: {one for one, row in CALLS.items() if row.turn is turn} for turn in Turn}
     assert turns[Turn.PUBLISH] == {protocol.Publish}
     assert turns[Turn.AT_ONCE] == {protocol.Ping, protocol.Abandon}
-    settle = {protocol.Ack, protocol.Nack, protocol.Extend, protocol.Return}
+    settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
     wait = {protocol.Fetch, protocol.Receive, protocol.AskPeer}
     assert turns[Turn.OWN] == {protocol.Copy, *settle, *wait}
 

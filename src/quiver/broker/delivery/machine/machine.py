@@ -143,6 +143,16 @@ class DeliveryMachine:
         held = self.state.leases.valid(lease_id, offsets)
         return held, self._return_counted(lease_id, held, now, delay_us, error)
 
+    def reject(
+        self, lease_id: int, offsets: BitMap64, error: str | None = None
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """Messages that can never succeed: dead letters now, however often they were delivered."""
+        held = self.state.leases.valid(lease_id, offsets)
+        records, rest = self._finish_expired(lease_id, held)
+        if rest:
+            records.append(self._dead_letter(lease_id, rest, error))
+        return held, records
+
     def extend(
         self, lease_id: int, offsets: BitMap64, deadline: Microseconds
     ) -> tuple[BitMap64, list[AnyRecord]]:
@@ -202,8 +212,7 @@ class DeliveryMachine:
         most = self.state.settings.max_deliveries
         for count, part in sorted(self.state.attempts.split(rest).items()):
             if most and count >= most:
-                reason = (error or "")[:_ERROR_LENGTH_MAX]
-                records.append(self._done(DeadLetterPending(part.serialize(), lease_id, reason)))
+                records.append(self._dead_letter(lease_id, part, error))
                 continue
             rest_us = delay_us
             if rest_us is None:
@@ -212,6 +221,10 @@ class DeliveryMachine:
             due = Microseconds(now + rest_us)
             records.append(self._done(Returned(part.serialize(), lease_id, due)))
         return records
+
+    def _dead_letter(self, lease_id: int, offsets: BitMap64, error: str | None) -> AnyRecord:
+        reason = (error or "")[:_ERROR_LENGTH_MAX]
+        return self._done(DeadLetterPending(offsets.serialize(), lease_id, reason))
 
     def _finish_expired(self, lease_id: int, offsets: BitMap64) -> tuple[list[AnyRecord], BitMap64]:
         """What expired in its lease is finished as it comes back; and the rest."""

@@ -56,7 +56,7 @@ class Returned(Record, frozen=True, array_like=True, tag="r"):
 
 
 class DeadLetterPending(Record, frozen=True, array_like=True, tag="c"):
-    """Failed too often: on the way to the dead-letter topic."""
+    """Failed too often, or rejected: on the way to the dead-letter topic."""
 
     lease_id: int
     error: str = ""

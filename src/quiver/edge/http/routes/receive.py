@@ -23,7 +23,7 @@ from quiver.edge.http.json_text import as_json
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.schemas.browse import SeenMessage
 from quiver.edge.http.schemas.deliveries import Delivered, DeliveredMessage, ReceiveQuery
-from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Settled
+from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
 from quiver.errors import (
     InvalidRequest,
     MalformedBody,
@@ -39,6 +39,7 @@ from quiver.model.receipt import receipt
 
 _acks = msgspec.json.Decoder(Ack)
 _nacks = msgspec.json.Decoder(Nack)
+_rejects = msgspec.json.Decoder(Reject)
 _extends = msgspec.json.Decoder(Extend)
 _moment = lru_cache(1024)(datetime_of)
 
@@ -164,6 +165,12 @@ async def ack(call: Call, name: str) -> Reply:
 async def nack(call: Call, name: str) -> Reply:
     given = await call.json(_nacks)
     await settled(call.client.nack(name, given.receipts, delay=given.delay, error=given.error))
+    return _settled_reply(len(given.receipts))
+
+
+async def reject(call: Call, name: str) -> Reply:
+    given = await call.json(_rejects)
+    await settled(call.client.reject(name, given.receipts, error=given.error))
     return _settled_reply(len(given.receipts))
 
 

@@ -13,7 +13,7 @@ from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
 from quiver.edge.http.routes import receive
 from quiver.edge.http.routes.topics import BODY_ERRORS, given
 from quiver.edge.http.schemas.deliveries import ReceiveQuery
-from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Settled
+from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
 from quiver.edge.http.schemas.subscriptions import (
     SubscriptionChanges,
     SubscriptionFields,
@@ -113,6 +113,10 @@ async def nack(call: Call) -> Reply:
     return await receive.nack(call, call.path["name"])
 
 
+async def reject(call: Call) -> Reply:
+    return await receive.reject(call, call.path["name"])
+
+
 async def extend(call: Call) -> Reply:
     return await receive.extend(call, call.path["name"])
 
@@ -155,9 +159,20 @@ OPERATIONS = (
         path=f"{_PATH}/nack",
         id="nack",
         handler=nack,
-        summary="Reject messages, so that they are delivered again.",
+        summary="Report messages as failed, so that they are delivered again.",
         tag="subscriptions",
         body={JSON: Nack},
+        replies=_SETTLED,
+        errors=_SETTLE_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/reject",
+        id="reject",
+        handler=reject,
+        summary="Make messages dead letters now.",
+        tag="subscriptions",
+        body={JSON: Reject},
         replies=_SETTLED,
         errors=_SETTLE_ERRORS,
     ),

@@ -83,6 +83,7 @@ EXAMPLES: dict[str, Any] = {
     },
     "Ack": {"receipts": [_RECEIPT]},
     "Nack": {"receipts": [_RECEIPT], "delay": "1m", "error": "mailbox full"},
+    "Reject": {"receipts": [_RECEIPT], "error": "no such customer"},
     "Extend": {"receipts": [_RECEIPT], "visibility": "5m"},
     "Settled": {"settled": 1},
     "Seek": {"to": "-1h"},

@@ -1,4 +1,4 @@
-"""Settling over HTTP: ack, nack and extend."""
+"""Settling over HTTP: ack, nack, reject and extend."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from quiver.edge.http.schemas.values import Receipt, Rest
 
 RECEIPTS_MAX = 10_000
+Error = Annotated[str, Meta(max_length=4000, description="Error text, stored with a dead letter.")]
 
 
 class Ack(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -20,10 +21,11 @@ class Nack(Ack, kw_only=True, forbid_unknown_fields=True):
         Annotated[Rest, Meta(description="Time until the next delivery. Default: the back-off.")]
         | None
     ) = None
-    error: (
-        Annotated[str, Meta(max_length=4000, description="Error text, stored with a dead letter.")]
-        | None
-    ) = None
+    error: Error | None = None
+
+
+class Reject(Ack, kw_only=True, forbid_unknown_fields=True):
+    error: Error | None = None
 
 
 class Extend(Ack, kw_only=True, forbid_unknown_fields=True):

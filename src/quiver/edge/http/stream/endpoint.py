@@ -41,6 +41,7 @@ from quiver.edge.http.stream.frames import (
     Ping,
     Pong,
     ProblemFrame,
+    RejectFrame,
     Said,
     SettledFrame,
     SettleFrame,
@@ -335,7 +336,7 @@ class _Stream:
         if error is not None and not isinstance(error, SocketGone):
             logger.error("settling failed unexpectedly", exc_info=error)
 
-    async def _settle(self, frame: AckFrame | NackFrame | ExtendFrame) -> None:
+    async def _settle(self, frame: AckFrame | NackFrame | RejectFrame | ExtendFrame) -> None:
         client, name = self._client, self._subscription
         try:
             leases = leases_in(frame.receipts)
@@ -344,6 +345,8 @@ class _Stream:
             elif isinstance(frame, NackFrame):
                 work = client.nack(name, frame.receipts, delay=frame.delay, error=frame.error)
                 await settled(work)
+            elif isinstance(frame, RejectFrame):
+                await settled(client.reject(name, frame.receipts, error=frame.error))
             else:
                 await settled(client.extend(name, frame.receipts, frame.visibility))
         except QuiverError as error:

@@ -50,6 +50,10 @@ class NackFrame(SettleFrame, tag="nack"):
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 
+class RejectFrame(SettleFrame, tag="reject"):
+    error: Annotated[str, Meta(max_length=4000)] | None = None
+
+
 class ExtendFrame(SettleFrame, tag="extend", kw_only=True):
     visibility: Rest
 
@@ -78,7 +82,7 @@ class Pong(Frame, tag="pong"):
     ref: Reference | None = None
 
 
-Said = Credit | AckFrame | NackFrame | ExtendFrame | Ping
+Said = Credit | AckFrame | NackFrame | RejectFrame | ExtendFrame | Ping
 _said: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 

@@ -100,6 +100,14 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "error": st.sampled_from([None, "", "no such customer"]),
         },
     ),
+    "reject": (
+        1,
+        {
+            "lease": leases,
+            "chosen": some_or_all,
+            "error": st.sampled_from([None, "", "no such customer"]),
+        },
+    ),
     "extend": (2, {"lease": leases, "chosen": some_or_all, "seconds": st.integers(-2, 8)}),
     "requeue": (1, {"lease": leases, "chosen": some_or_all}),
     "release": (1, {"consumer": st.sampled_from(["ann", "bob"])}),
@@ -298,6 +306,12 @@ class LiveMachine(RuleBasedStateMachine):
         lease_id, offsets = self.lease(lease, chosen)
         held, records = self.machine.nack(lease_id, BitMap64(offsets), self.now, delay, error)
         assert set(held) == self.model.nack(lease_id, offsets, self.now, delay, error or "")
+        self.records += records
+
+    def reject(self, lease: int, chosen: list[int] | None, error: str | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.reject(lease_id, BitMap64(offsets), error)
+        assert set(held) == self.model.reject(lease_id, offsets, error or "")
         self.records += records
 
     def extend(self, lease: int, chosen: list[int] | None, seconds: int) -> None:

@@ -366,6 +366,46 @@ def test_a_dead_letter_whose_lease_lapsed_says_so() -> None:
     assert machine.view.last_error(Offset(1)) == "its lease ended before it was settled"
 
 
+# ---------------------------------------------------------------------- rejects
+
+
+@pytest.mark.parametrize("max_deliveries", [0, 5])
+def test_a_rejected_message_is_a_pending_dead_letter_at_once(max_deliveries: int) -> None:
+    machine = subscription(max_deliveries=max_deliveries)
+    publish(machine, 2)
+    take(machine, 2)
+    held, records = machine.reject(1, offsets(0), "no such customer")
+    assert (held, kinds(records)) == (offsets(0), [DeadLetterPending])
+    assert machine.view.state_of(Offset(0)) == "dead_letter_pending"
+    assert machine.view.last_error(Offset(0)) == "no such customer"
+    assert machine.view.state_of(Offset(1)) == "leased"
+
+
+def test_a_message_that_expired_in_its_lease_is_finished_when_it_is_rejected() -> None:
+    machine = subscription()
+    publish(machine, 1, expires=[10])
+    take(machine, 1)
+    machine.tick(seconds(10))
+    held, records = machine.reject(1, offsets(0))
+    assert (held, kinds(records)) == (offsets(0), [Finished])
+
+
+def test_a_reject_of_what_nobody_holds_changes_nothing() -> None:
+    machine = subscription(guarantee="at-most-once")
+    publish(machine, 1)
+    take(machine, 1)
+    assert machine.reject(1, offsets(0)) == (offsets(), [])
+    assert machine.view.state_of(Offset(0)) == "finished"
+
+
+def test_the_error_of_a_reject_is_cut_as_that_of_a_nack_is() -> None:
+    machine = subscription()
+    publish(machine, 1)
+    take(machine, 1)
+    machine.reject(1, offsets(0), "x" * 5000)
+    assert machine.view.last_error(Offset(0)) == "x" * 1000
+
+
 # ---------------------------------------------------------------------- what a split waits for
 
 
