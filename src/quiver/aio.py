@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterator,
+    Sequence,
+)
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -262,3 +270,50 @@ class Signal:
     def _leave(self, waiter: asyncio.Future[None]) -> None:
         with contextlib.suppress(ValueError):
             self._waiters.remove(waiter)
+
+
+# ------------------------------------------------------------------ without a task
+
+
+def run_eagerly(
+    work: Coroutine[Any, Any, T], start: Callable[[Coroutine[Any, Any, T]], Any]
+) -> None:
+    """Run a coroutine at once, as far as it comes without waiting. ``start`` takes it from there.
+
+    One that waits for nothing costs no task. Its first part runs in whoever calls this, so that part
+    must not use ``asyncio.timeout`` or ask for the current task.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return
+    start(_resume(work, waits_for))
+
+
+async def _resume(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
+    return await _Rest(work, waits_for)
+
+
+class _Rest(Awaitable[T]):
+    """What is left of a coroutine that has begun to wait."""
+
+    __slots__ = ("_waits_for", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                step = partial(self._work.throw, error)
+            else:
+                step = partial(self._work.send, value)
+            try:
+                waits_for = step()
+            except StopIteration as done:
+                result: T = done.value
+                return result

@@ -150,6 +150,12 @@ class SubscriptionExists(InvalidRequest):
     code = "subscription_exists"
 
 
+class SessionNotFound(InvalidRequest):
+    """The connection has no consumer session with this number: it has ended. Open another."""
+
+    code = "session_not_found"
+
+
 class MessageNotFound(InvalidRequest):
     """The topic has no message with this id."""
 
@@ -359,6 +365,12 @@ class RequestTimeout(Unavailable):
     """The node did not answer in time. The request may or may not have been carried out."""
 
     code = "request_timeout"
+
+
+class ConsumerSilent(Unavailable):
+    """Nothing was heard of the consumer for longer than the visibility. Its session has ended."""
+
+    code = "consumer_silent"
 
 
 class ConnectionLost(Unavailable):

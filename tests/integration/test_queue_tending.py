@@ -393,7 +393,7 @@ async def test_work_that_takes_longer_than_the_visibility_keeps_its_lease(tmp_pa
         await q.create_topic("other")
         await q.create_queue("jobs", visibility=30)
         await q.publish("jobs", b"long")
-        consuming = q.consume("jobs", keep_alive="1h")
+        consuming = q.consume("jobs")
         message = await anext(consuming)
         for _ in range(100):
             await clock.advance(1)
@@ -405,13 +405,13 @@ async def test_work_that_takes_longer_than_the_visibility_keeps_its_lease(tmp_pa
 
 
 @async_test
-async def test_a_keep_alive_ends_and_the_message_comes_back(tmp_path: Path) -> None:
+async def test_after_the_longest_processing_time_the_message_comes_back(tmp_path: Path) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
         q._clock = clock
-        await q.create_queue("jobs", visibility=3, backoff={"min": 0})
+        await q.create_queue("jobs", visibility=3, max_processing=5, backoff={"min": 0})
         await q.publish("jobs", b"stuck")
-        consuming = q.consume("jobs", keep_alive=5)
+        consuming = q.consume("jobs")
         await anext(consuming)
         for _ in range(12):
             await clock.advance(1)

@@ -54,6 +54,7 @@ BOUNDS: dict[str, tuple[float, float, float | None]] = {
     "backoff.factor": (1, 100, 2),
     "ageing": (0, _YEAR_S, 60),
     "session_timeout": (3, 300, 10),
+    "max_processing": (1, 12 * 3600, 1800),
     "push.batch": (1, 1000, 1),
     "push.concurrency": (1, 64, 4),
     "push.timeout": (0.1, 300, 10),
@@ -444,7 +445,7 @@ def test_the_fields_that_are_stored_keep_their_names_and_order(struct: Kind) -> 
             SubscriptionSettings: (
                 *("topics", "ordering", "guarantee", "visibility", "max_deliveries", "dead_letter"),
                 *("backoff", "ageing", "fairness", "session_timeout", "filter", "push"),
-                "on_disconnect",
+                *("on_disconnect", "max_processing"),
             ),
         }[struct]
     )

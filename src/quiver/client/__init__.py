@@ -2,8 +2,10 @@
 
 from quiver.client.async_client import AsyncClient
 from quiver.client.blocking.client import Client
+from quiver.client.blocking.consumer import Consumer
 from quiver.client.blocking.producer import Producer
 from quiver.client.blocking.reader import Reader
+from quiver.client.consumer.consumer import AsyncConsumer
 from quiver.client.producer.delivery import Delivery, Published
 from quiver.client.producer.outgoing import MessageOptions, OutgoingMessage
 from quiver.client.producer.producer import AsyncProducer
@@ -14,10 +16,12 @@ from quiver.client.transport.channel import Channel, Dialer
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
     "Channel",
     "Client",
+    "Consumer",
     "Delivery",
     "Dialer",
     "MessageOptions",

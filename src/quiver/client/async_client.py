@@ -7,11 +7,13 @@ loop of its first use. ``Client`` has the same methods without ``await``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
 import weakref
 from collections.abc import Iterable, Sequence
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, Unpack
 from weakref import WeakSet
@@ -104,6 +106,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         self._settler = weakref.ref(self)  # what it made must not keep it from being freed
         self._name = f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
         self._sessions = set()
+        self._consumer_numbers = count(1)
         self._producers: set[AsyncProducer] = set()
         self._readers: WeakSet[AsyncReader] = WeakSet()
         self._shared = SharedProducers(
@@ -317,7 +320,8 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             return
         self._closed = True
         for session in list(self._sessions):
-            await self._end(session)
+            with contextlib.suppress(QuiverError):
+                await session.close()
         for reader in list(self._readers):
             await reader.close()
         try:

@@ -12,15 +12,15 @@ from itertools import count
 from weakref import WeakSet
 
 from quiver.aio import failed_future
-from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel
+from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel, StreamListener
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
 from quiver.edge.calls.table import CALLS
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
-from quiver.errors import ConnectionLost, QuiverError, RequestTimeout
+from quiver.errors import ConnectionLost, QuiverError, RequestTimeout, error_from
 from quiver.model.batch import Bytes
-from quiver.protocol import AnyReply, AnyRequest, Failed, raise_failure
+from quiver.protocol import AnyReply, AnyRequest, Failed
 
 _PATIENCE_S = 1.0
 """How far ahead of its rates a caller may run before it is refused."""
@@ -42,6 +42,7 @@ class InProcessChannel:
         )
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._streams: dict[int, StreamListener] = {}
         self._progress = asyncio.Event()
         self._session = Session(services, self._receive, caller, self._progress.set)
         self.is_open = True
@@ -60,11 +61,27 @@ class InProcessChannel:
         body: Sequence[Bytes] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> asyncio.Future[Answer]:
+        request.id = next(self._ids)
+        return self._begin(request, body, timeout_s)
+
+    def open_stream(
+        self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
+    ) -> asyncio.Future[Answer]:
+        request.id = next(self._ids)
+        if self.is_open:
+            self._streams[request.id] = listener
+        return self._begin(request, (), timeout_s)
+
+    def close_stream(self, request_id: int) -> None:
+        self._streams.pop(request_id, None)
+
+    def _begin(
+        self, request: AnyRequest, body: Sequence[Bytes], timeout_s: float
+    ) -> asyncio.Future[Answer]:
         if not self.is_open:
             return failed_future(ConnectionLost("the node in this process is closed"))
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        request.id = next(self._ids)
         self._waiting[request.id] = answer
         timer = loop.call_later(timeout_s, self._expire, request.id)
         answer.add_done_callback(lambda done: self._done(done, request.id, timer))
@@ -96,24 +113,39 @@ class InProcessChannel:
         self._session.close()
         for request_id in list(self._waiting):
             self._settle(request_id, error)
+        streams, self._streams = self._streams, {}
+        for listener in streams.values():
+            listener.ended(error)
 
     def _receive(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
         answer = self._waiting.pop(reply.id, None)
-        if answer is None or answer.done():
+        if answer is None:
+            self._pass_to_stream(reply, body)
+            return
+        if answer.done():
             return
         if isinstance(reply, Failed):
-            try:
-                raise_failure(reply)
-            except QuiverError as error:
-                answer.set_exception(error)
+            self._streams.pop(reply.id, None)
+            answer.set_exception(error_from(reply.code, reply.message, reply.details))
             return
         answer.set_result((reply, memoryview(b"".join(body))))
+
+    def _pass_to_stream(self, reply: AnyReply, body: Sequence[Bytes]) -> None:
+        listener = self._streams.get(reply.id)
+        if listener is None:
+            return
+        if isinstance(reply, Failed):
+            del self._streams[reply.id]
+            listener.ended(error_from(reply.code, reply.message, reply.details))
+        else:
+            listener.received(reply, memoryview(b"".join(body)))
 
     def _done(
         self, answer: asyncio.Future[Answer], request_id: int, timer: asyncio.TimerHandle
     ) -> None:
         timer.cancel()
         if answer.cancelled():
+            self._streams.pop(request_id, None)
             self._waiting.pop(request_id, None)
             self._session.abandon(request_id)
 
@@ -155,6 +187,18 @@ class PassingOn:
         except QuiverError as error:
             return failed_future(error)
         return self._channel.start(request, body, timeout_s)
+
+    def open_stream(
+        self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
+    ) -> asyncio.Future[Answer]:
+        try:
+            self._caller.admit(request, CALLS[type(request)], 0)
+        except QuiverError as error:
+            return failed_future(error)
+        return self._channel.open_stream(request, listener, timeout_s)
+
+    def close_stream(self, request_id: int) -> None:
+        self._channel.close_stream(request_id)
 
     async def call(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from quiver import protocol
-from quiver.aio import TaskSet
+from quiver.aio import TaskSet, run_eagerly
 from quiver.broker.partition.partition import unavailable
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
@@ -22,6 +22,7 @@ from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.connection import PEER_REQUESTS_MAX
 from quiver.edge.calls.context import Answer, ReplyTurn
 from quiver.edge.calls.table import CALLS
+from quiver.edge.messages.consumer_stream import ConsumerStreams
 from quiver.edge.messages.failures import explained
 from quiver.edge.messages.publish_order import PublishOrder
 from quiver.edge.services import NodeServices
@@ -80,6 +81,10 @@ class _Waiting(msgspec.Struct, eq=False):
     def abandon(self, request_id: int) -> None:
         self.session.abandon(request_id)
 
+    @property
+    def streams(self) -> ConsumerStreams:
+        return self.session._streams
+
 
 class Session:
     """``send`` is called once for each request, in any order, and never after ``close``.
@@ -115,6 +120,7 @@ class Session:
             is_wanted=self._is_wanted,
             start=self._tasks.start,
         )
+        self._streams = ConsumerStreams(services, send)
         self._draining = False
         self._is_resting = False
 
@@ -134,14 +140,16 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        return not self._unanswered
+        return not self._unanswered and not self._streams
 
     def pause_sending(self) -> None:
         """The client is slow to read: take and produce nothing until ``resume_sending``."""
         self._writable.clear()
+        self._streams.set_writable(False)
 
     def resume_sending(self) -> None:
         self._writable.set()
+        self._streams.set_writable(True)
         self._on_progress()
 
     def receive(
@@ -165,6 +173,9 @@ class Session:
             self._publishes.publish(waiting, request, body)  # type: ignore[arg-type]
         elif call.turn is Turn.AT_ONCE:
             self._answer(waiting, *_finished(call.handler(waiting, request, body)))
+        elif call.turn is Turn.EAGER:
+            waiting.is_under_way = True
+            run_eagerly(self._carry_out(waiting, call, request, body), self._tasks.start)
         else:
             waiting.is_under_way = not call.only_waits
             waiting.task = self._tasks.start(self._carry_out(waiting, call, request, body))
@@ -222,6 +233,7 @@ class Session:
     def drain(self) -> None:
         """Take nothing new and end waits. What is under way goes on: until ``is_idle``."""
         self._draining = True
+        self._streams.end(ShuttingDown())
         self._publishes.clear()
         for waiting in list(self._unanswered.values()):
             if not waiting.is_under_way:
@@ -239,6 +251,7 @@ class Session:
         if self.caller.node is not None and self._services.member is not None:
             self._services.member.on_broken(self.caller.node)
         self._unanswered.clear()
+        self._streams.close()
         self._publishes.clear()
         for task in self._tasks:
             task.cancel()
@@ -259,6 +272,8 @@ class Session:
         if body:
             self.caller.sent(sum(map(len, body)))
         self._send(reply, body)
+        if isinstance(reply, protocol.Consuming):
+            self._streams.run(reply.id)
         self._on_progress()
 
     def _fail(self, waiting: _Waiting, error: QuiverError) -> None:

@@ -44,7 +44,7 @@ class Guarantee(StrEnum):
 
 
 class OnDisconnect(StrEnum):
-    """What happens to the messages of a streaming consumer when its connection ends."""
+    """What happens to the messages of a consumer when its connection ends without a word."""
 
     RETURN = "return"
     """They are ready for other consumers at once."""
@@ -154,7 +154,7 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     visibility: Annotated[
         float | str,
         setting(
-            "How long a received message is hidden from other consumers.",
+            "How long a consumer may be silent before others get its messages.",
             0,
             VISIBILITY_S_MAX,
             unit=Unit.SECONDS,
@@ -216,10 +216,19 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_disconnect: Annotated[
         OnDisconnect,
         setting(
-            "When a WebSocket consumer disconnects: return its messages to the queue at once, or "
-            "keep them leased."
+            "When a consumer disconnects: return its messages to the queue at once, or keep them "
+            "leased."
         ),
     ] = OnDisconnect.RETURN
+    max_processing: Annotated[
+        float | str,
+        setting(
+            "Longest time that a consumer may work on a message. Until then a live consumer keeps it.",
+            1,
+            VISIBILITY_S_MAX,
+            unit=Unit.SECONDS,
+        ),
+    ] = 1800.0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -249,6 +258,19 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def visibility_s(self) -> float:
         return float(self.visibility)
+
+    @property
+    def visibility_us(self) -> int:
+        return round(self.visibility_s * 1_000_000)
+
+    @property
+    def max_processing_us(self) -> int:
+        return round(float(self.max_processing) * 1_000_000)
+
+    @property
+    def trusts_silence(self) -> bool:
+        """Whether what a consumer had when it ended without a word stays leased to it."""
+        return self.on_disconnect is OnDisconnect.KEEP or self.guarantee is Guarantee.EXACTLY_ONCE
 
     @property
     def session_timeout_us(self) -> int:

@@ -19,7 +19,6 @@ from quiver.protocol.base import (
     Reply,
     Request,
     failure,
-    raise_failure,
 )
 from quiver.protocol.cluster import (
     AskPeer,
@@ -45,9 +44,12 @@ from quiver.protocol.codec import (
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
 from quiver.protocol.deliver import (
     Ack,
+    Consume,
+    Consuming,
     Extend,
     Nack,
     PortionInfo,
+    Progress,
     Receive,
     Received,
     Reject,
@@ -134,6 +136,8 @@ __all__ = [
     "Cancel",
     "Cluster",
     "ClusterInfo",
+    "Consume",
+    "Consuming",
     "Copied",
     "Copy",
     "Counted",
@@ -182,6 +186,7 @@ __all__ = [
     "Place",
     "PortionInfo",
     "ProducerOpened",
+    "Progress",
     "Publish",
     "Published",
     "Purge",
@@ -219,5 +224,4 @@ __all__ = [
     "decode_request",
     "encode",
     "failure",
-    "raise_failure",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from quiver.errors import QuiverError, error_from
+from quiver.errors import QuiverError
 
 PROTOCOL_VERSION = 1
 
@@ -38,7 +38,3 @@ def failure(request_id: int, error: QuiverError) -> Failed:
         details=error.details,
         retryable=error.retryable,
     )
-
-
-def raise_failure(reply: Failed) -> None:
-    raise error_from(reply.code, reply.message, reply.details)

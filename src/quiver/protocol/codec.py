@@ -21,7 +21,19 @@ from quiver.protocol.cluster import (
     TransferLead,
 )
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
-from quiver.protocol.deliver import Ack, Extend, Nack, Receive, Received, Reject, Return, Settled
+from quiver.protocol.deliver import (
+    Ack,
+    Consume,
+    Consuming,
+    Extend,
+    Nack,
+    Progress,
+    Receive,
+    Received,
+    Reject,
+    Return,
+    Settled,
+)
 from quiver.protocol.groups import GroupMembership, Heartbeat, Leave
 from quiver.protocol.inspect import (
     Cancel,
@@ -88,6 +100,8 @@ AnyRequest = (
     | Reject
     | Extend
     | Return
+    | Consume
+    | Progress
     | Heartbeat
     | Leave
     | Seek
@@ -124,6 +138,7 @@ AnyReply = (
     | Subscriptions
     | Received
     | Settled
+    | Consuming
     | GroupMembership
     | Peeked
     | Counted

@@ -93,6 +93,59 @@ class Return(Request, tag="return"):
     settlements: list[Settlement]
 
 
+class Consume(Request, tag="consume"):
+    """Open a session: the node pushes messages as ``received``, with the id of this request.
+
+    The first answer is ``consuming``. It comes again when other nodes lead the partitions. The session
+    ends with ``failed`` or the connection.
+    """
+
+    subscription: str
+    consumer: str = ""
+    window: int = 1
+    """How many messages may be pushed before the consumer starts them."""
+    bytes_max: int = 16 << 20
+    visibility_ms: int | None = None
+    """How long the consumer may be silent before its messages go to others; the subscription's
+    visibility if not given."""
+    partitions: list[str] | None = None
+    """Of a group in a cluster: what the consumer reads, as ``topic/partition``."""
+
+
+class Consuming(Reply, tag="consuming"):
+    """The session is open, or the leaders have changed."""
+
+    leaders: list[str] = []
+    """The other nodes that lead partitions of the subscription."""
+    leads: bool = True
+    """Whether this node leads some."""
+    ordering: str = "none"
+    guarantee: str = "at-least-once"
+    visibility_ms: int = 30_000
+    session_timeout_ms: int = 10_000
+
+
+class Progress(Request, tag="progress"):
+    """What a consumer with a session starts, works on or returns. Without anything: it is there.
+
+    A message is delivered, and its lease begins, when it is started. The answer ``settled`` says what
+    the program may not have. It comes when the start is as durable as the guarantee asks.
+    """
+
+    session: int
+    """The id of the request that opened the session."""
+    started: list[Settlement] = []
+    held: list[Settlement] = []
+    """What the consumer works on, from whichever node: its leases are extended where that is due."""
+    released: list[Settlement] = []
+    """What was pushed and will not be started."""
+    window: int | None = None
+    """From now on; as before if not given."""
+    partitions: list[str] | None = None
+    is_over: bool = False
+    """Whether the consumer closes the session."""
+
+
 class Settled(Reply, tag="settled"):
     """``stale`` were not settled: their lease had ended, and they may be with another consumer."""
 

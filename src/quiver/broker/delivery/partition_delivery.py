@@ -19,6 +19,7 @@ from quiver.broker.delivery.batch_slice import extras_of
 from quiver.broker.delivery.machine.machine import Taken
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.machine.records import AnyRecord
+from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.topics.catalog import TopicRecord
@@ -94,6 +95,9 @@ class PartitionDelivery:
         self._ahead = Offset(0)
         """From where on it was read ahead last."""
         self._reading_ahead: asyncio.Task[None] | None = None
+        self.sessions = SessionDelivery(
+            self, self._commit, clock, lease_ids, self._counts, self._count_time
+        )
 
     @property
     def is_open(self) -> bool:
@@ -135,9 +139,7 @@ class PartitionDelivery:
         ``among``: only of these, as far as they are ready.
         """
         machine = self.machine
-        if among is None and self.view.ready_count < limit and self.is_open:
-            await self.state.catch_up(machine, limit)
-        if not self.is_open:
+        if not (self.is_open if among is not None else await self.prepare(limit)):
             return None
         taken, records = machine.take(
             self._clock.time_us(),
@@ -161,6 +163,12 @@ class PartitionDelivery:
         except BaseException:
             self.requeue(taken.lease_id, taken.offsets)
             raise
+
+    async def prepare(self, limit: int) -> bool:
+        """Learn of enough messages for a delivery; whether the partition can be delivered from."""
+        if self.view.ready_count < limit and self.is_open:
+            await self.state.catch_up(self.machine, limit)
+        return self.is_open
 
     def _count(self, portion: Portion) -> None:
         """Count a delivery; one that nobody acknowledges is also the end of its time here."""

@@ -131,7 +131,7 @@ class GroupCoordinator:
 
     def _is_busy(self, partition: PartitionKey, member: MemberId) -> bool:
         delivery = self._deliveries.get(partition)
-        return delivery is not None and delivery.view.has_leases(member)
+        return delivery is not None and delivery.sessions.view.has_messages(member)
 
     def _ends_leases(self, revoked: Revoked) -> bool:
         """Whether what the member holds of the partition is another's to have at once.

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from pyroaring import BitMap64
 
+from quiver.aio import TaskSet
 from quiver.broker.delivery.lease_token import LeaseIssuer
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.partition_delivery import PartitionDelivery
@@ -31,7 +32,13 @@ from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.status import status_of
 from quiver.broker.subscription.subscription import Subscription
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.errors import NotLeader, OffsetOutOfRange, PartitionNotFound
+from quiver.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    QuiverError,
+    SubscriptionNotFound,
+)
 from quiver.metrics.traffic import Traffic
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -40,6 +47,9 @@ from quiver.model.ids import Microseconds, Offset
 from quiver.model.layout import Split
 from quiver.model.subscription import Ordering
 from quiver.protocol import Status
+
+_GRACE_US = 2_000_000
+"""How long consumers may take to come back to a partition that is served anew."""
 
 logger = structlog.get_logger()
 
@@ -67,6 +77,8 @@ class SubscriptionDirectory:
         self._traffic = traffic
         self._at_work: dict[str, Subscription] = {}
         self._turn = asyncio.Lock()
+        self._refreshing: set[str] = set()
+        self._tasks = TaskSet()
 
     # ------------------------------------------------------------------ definitions
 
@@ -97,6 +109,7 @@ class SubscriptionDirectory:
             state.forget(record.number)
         subscription = self._at_work.pop(record.name, None)
         if subscription is not None:
+            subscription.sessions.end_all(SubscriptionNotFound(f"{record.name!r} was deleted"))
             subscription.notify_all()
 
     def _states(self) -> list[DeliveryStateLog]:
@@ -167,7 +180,7 @@ class SubscriptionDirectory:
         state = await self._state(topic, index, partition)
         if old is not None and old.state is state:
             return old
-        return PartitionDelivery(
+        delivery = PartitionDelivery(
             subscription=record.number,
             topic=topic,
             partition=index,
@@ -177,6 +190,9 @@ class SubscriptionDirectory:
             bury=partial(self._bury, record.name),
             counts=self._traffic.subscriptions.of(record.name),
         )
+        if not record.settings.trusts_silence:
+            delivery.sessions.cut(_GRACE_US)
+        return delivery
 
     def _hold_back(
         self, subscription: Subscription, delivery: PartitionDelivery, topic: TopicRecord
@@ -305,6 +321,7 @@ class SubscriptionDirectory:
         for subscription in self._at_work.values():
             subscription.tick()
             if not self._is_current(subscription):
+                self._refresh(subscription)
                 subscription.notify()
 
     def _release_remote(self, name: str, consumer: str) -> None:
@@ -316,10 +333,27 @@ class SubscriptionDirectory:
         """This node serves something that it did not serve before: whoever waits may want it."""
         for subscription in self._at_work.values():
             if not self._is_current(subscription):
+                self._refresh(subscription)
                 subscription.notify_all()
+
+    def _refresh(self, subscription: Subscription) -> None:
+        """Bring a subscription up to date whose consumers ask for nothing: they are pushed to."""
+        name = subscription.record.name
+        if subscription.sessions and name not in self._refreshing:
+            self._refreshing.add(name)
+            self._tasks.start(self._bring_up_to_date(name))
+
+    async def _bring_up_to_date(self, name: str) -> None:
+        try:
+            (await self.get(name)).sessions.push()
+        except QuiverError as error:
+            logger.info("subscription is not served yet", subscription=name, code=error.code)
+        finally:
+            self._refreshing.discard(name)
 
     async def close(self) -> None:
         """Finish what is under way."""
+        await self._tasks.cancel()
         for subscription in list(self._at_work.values()):
             for delivery in subscription.deliveries.values():
                 await delivery.close()

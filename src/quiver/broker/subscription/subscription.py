@@ -20,12 +20,19 @@ from quiver.broker.delivery.machine.view import Depth
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
-from quiver.errors import InvalidReceipt, InvalidRequest, NotLeader, Overloaded
+from quiver.broker.subscription.sessions import ConsumerSessions
+from quiver.broker.subscription.settlement import Settlement, visibility_us_of
+from quiver.errors import (
+    InvalidReceipt,
+    InvalidRequest,
+    NotLeader,
+    Overloaded,
+)
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
 from quiver.model.ids import Offset
-from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX, Ordering
+from quiver.model.subscription import RECEIVE_MAX, Ordering
 
 WAIT_S_MAX = 20.0
 WAITERS_MAX = 10_000
@@ -34,13 +41,6 @@ CONSUMERS_MAX = 100
 
 
 Change = Callable[[PartitionDelivery, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
-
-
-class Settlement(msgspec.Struct, frozen=True):
-    """Messages of one lease to settle."""
-
-    token: bytes
-    offsets: BitMap64
 
 
 class _Waiter(msgspec.Struct, eq=False):
@@ -69,6 +69,7 @@ class Subscription:
         self._clock = clock
         self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
+        self.sessions = ConsumerSessions(self, clock, self._find_lease, self._may_take)
         self.membership: GroupCoordinator | None = None
         if record.settings.ordering is Ordering.PARTITION:
             self.membership = GroupCoordinator(
@@ -79,6 +80,7 @@ class Subscription:
         """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
         self.record = record
         self.version = None
+        self.sessions.alter(record.settings)
         self.notify_all()
 
     def replace(
@@ -97,6 +99,7 @@ class Subscription:
         if deliveries != self.deliveries:
             self.deliveries = deliveries
             self._order = deque(deliveries.values())
+            self.sessions.replace(deliveries.values())
             self.notify()
 
     @property
@@ -119,6 +122,7 @@ class Subscription:
     def consumers(self) -> list[str]:
         """Who holds messages or waits for some; of many, some."""
         found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
+        found |= {consumer.name for consumer in islice(self.sessions, CONSUMERS_MAX)}
         for delivery in self.deliveries.values():
             found |= delivery.view.consumers
         return sorted(found)[:CONSUMERS_MAX]
@@ -140,7 +144,7 @@ class Subscription:
         """
         if not 1 <= limit <= RECEIVE_MAX:
             raise InvalidRequest(f"a receive takes 1 to {RECEIVE_MAX:,} messages, not {limit:,}")
-        visibility_us = None if visibility_s is None else _visibility_us(visibility_s)
+        visibility_us = None if visibility_s is None else visibility_us_of(visibility_s)
         if self.membership is not None and partitions is None:
             self.membership.seen(consumer)
         may_take = self._may_take(consumer, partitions)
@@ -225,7 +229,9 @@ class Subscription:
                     break
 
     def notify(self) -> None:
-        """Something may be ready: wake the one who has waited longest, of those who may have it."""
+        """Something may be ready: push it, or wake the one of those who may have it that waited longest."""
+        if self.sessions:
+            self.sessions.push()
         if self.membership is not None:
             able = [one for one in self._waiters if self._has_ready(one.consumer, one.partitions)]
             for waiter in able:
@@ -238,6 +244,8 @@ class Subscription:
 
     def notify_all(self) -> None:
         """Nothing is as it was: whoever waits is to look again."""
+        if self.sessions:
+            self.sessions.push()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             _wake(waiter)
@@ -245,7 +253,9 @@ class Subscription:
     def tick(self) -> None:
         """Do what is due, also for those who went to wait before it was known."""
         if self.membership is not None:
-            self.membership.alive({waiter.consumer for waiter in self._waiters})
+            names = {waiter.consumer for waiter in self._waiters}
+            names |= {consumer.name for consumer in self.sessions if consumer.partitions is None}
+            self.membership.alive(names)
             self.membership.tick()
         now = self._clock.time_us()
         for delivery in self._order:
@@ -254,7 +264,8 @@ class Subscription:
                 delivery.view.dead_letter_pending or (event is not None and event <= now)
             ):
                 delivery.tick()
-        if self._waiters and self._has_ready():
+        self.sessions.tick()
+        if (self._waiters or self.sessions) and self._has_ready():
             self.notify()
 
     def _until_next_event(self) -> float:
@@ -346,7 +357,7 @@ class Subscription:
         self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None
     ) -> list[Settlement]:
         """Give messages back to be tried again; those whose lease had ended."""
-        delay_us = None if delay_s is None else _visibility_us(delay_s)
+        delay_us = None if delay_s is None else visibility_us_of(delay_s)
         stale = await self._settle(
             settlements,
             lambda delivery, lease_id, offsets: delivery.nack(lease_id, offsets, delay_us, error),
@@ -386,7 +397,7 @@ class Subscription:
         self, settlements: Iterable[Settlement], *, visibility_s: float
     ) -> list[Settlement]:
         """Hold messages for longer, from now on; those whose lease had ended."""
-        visibility_us = _visibility_us(visibility_s)
+        visibility_us = visibility_us_of(visibility_s)
         return await self._settle(
             settlements,
             lambda delivery, lease_id, offsets: delivery.extend(lease_id, offsets, visibility_us),
@@ -417,15 +428,21 @@ class Subscription:
                 stale.append(Settlement(settlement.token, settlement.offsets - held))
         if self.membership is not None:
             self.membership.hand_over()
+        if any(box.sessions.view.has_suspects for _, _, box in found if box is not None):
+            self.notify()  # the next of them may come
         return stale, list(stored)
+
+    def _find_lease(self, lease: bytes) -> tuple[LeaseToken, PartitionDelivery | None]:
+        """What a lease says, and the delivery that it is of, if this node has it."""
+        token = self._signer.verify(lease)
+        if token.subscription != self.record.number:
+            raise InvalidReceipt(f"the receipt does not belong to {self.record.name!r}")
+        return token, self.deliveries.get((token.topic, token.partition))
 
     def _find(
         self, settlement: Settlement
     ) -> tuple[Settlement, LeaseToken, PartitionDelivery | None]:
-        token = self._signer.verify(settlement.token)
-        if token.subscription != self.record.number:
-            raise InvalidReceipt(f"the receipt does not belong to {self.record.name!r}")
-        delivery = self.deliveries.get((token.topic, token.partition))
+        token, delivery = self._find_lease(settlement.token)
         if delivery is None and self._reads(token.topic, token.partition):
             raise NotLeader("the leader of the receipt's partition is changing; try again")
         return settlement, token, delivery
@@ -453,9 +470,3 @@ def _wake(waiter: _Waiter) -> bool:
         return False
     waiter.woken.set_result(None)
     return True
-
-
-def _visibility_us(seconds: float) -> int:
-    if not 0 <= seconds <= VISIBILITY_S_MAX:
-        raise InvalidRequest(f"a visibility must be 0 s to 12 h, not {seconds:,} s")
-    return round(seconds * 1_000_000)

@@ -50,6 +50,7 @@ def setting_rows(info: SubscriptionInfo) -> Rows:
         ("session_timeout", shown_duration(float(settings.session_timeout))),
         ("filter", settings.filter or "none"),
         ("on_disconnect", settings.on_disconnect),
+        ("max_processing", shown_duration(float(settings.max_processing))),
         ("push", "none" if settings.push is None else _shown_push(settings.push)),
     ]
 

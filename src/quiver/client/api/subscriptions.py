@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from quiver.client.api.settings import setting_values, subscription_settings, topic_settings
+from quiver.client.consumer.consumer import AsyncConsumer
 from quiver.client.consumer.received import (
     ReceivedMessage,
     batch_in,
     messages_in,
     settlements,
 )
-from quiver.client.consumer.session import ConsumerSession
+from quiver.client.consumer.session import ConsumerSession, OnStale, Program, SessionTerms
+from quiver.client.consumer.settlement_buffer import Kind
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.errors import StaleReceipt
+from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.model.clock import Clock
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
@@ -48,6 +50,7 @@ from quiver.protocol import (
 
 _WAIT_S = 20.0
 _BYTES_MAX = 16 << 20
+PREFETCH_MAX = 10_000
 
 
 class SubscriptionsApi:
@@ -59,6 +62,7 @@ class SubscriptionsApi:
     _name: str
     """What this client is called where a consumer has no name of its own."""
     _sessions: set[ConsumerSession]
+    _consumer_numbers: Iterator[int]
     _settler: Callable[[], Any]
     """Gives who settles what is received: the client that the program uses."""
 
@@ -173,50 +177,67 @@ class SubscriptionsApi:
         self,
         subscription: str,
         *,
-        prefetch: int = 100,
+        prefetch: int | None = None,
         visibility: Duration | None = None,
         consumer: str = "",
-        keep_alive: Duration = 0,
+        on_stale: OnStale | None = None,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Receive messages one by one, forever. At most ``prefetch`` are buffered.
+        """Receive messages one by one, forever: ``async for message in client.consume("emails")``.
 
-        ``keep_alive`` extends the leases of messages that are not settled, for so long at most: give
-        it where the work on a message may take longer than the visibility.
+        ``prefetch`` is how many messages may wait for the program; without it, as its pace allows.
+        ``visibility`` is how long the program may be silent before its messages go to others.
+        ``on_stale`` is called with the receipts of messages that were settled too late.
         """
-        session = await self._open_session(subscription, prefetch, visibility, consumer, keep_alive)
-        try:
-            while True:
-                for message in await session.receive():
-                    session.given()
-                    yield message
-        finally:
-            await self._end(session)
+        async with self.consumer(
+            subscription,
+            prefetch=prefetch,
+            visibility=visibility,
+            consumer=consumer,
+            on_stale=on_stale,
+        ) as messages:
+            async for message in messages:
+                yield message
 
-    async def _open_session(
+    def consumer(
         self,
         subscription: str,
-        prefetch: int,
+        *,
+        prefetch: int | None = None,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        on_stale: OnStale | None = None,
+    ) -> AsyncConsumer:
+        """Like ``consume``, as a block: ``async with client.consumer("emails") as messages``.
+
+        When an exception leaves the block, the message in hand is nacked with its text.
+        """
+        terms = self._session_terms(subscription, prefetch, visibility, consumer, on_stale)
+        return AsyncConsumer(
+            lambda settler: self._session(terms, settler, settler), self._sessions.discard
+        )
+
+    def _session_terms(
+        self,
+        subscription: str,
+        prefetch: int | None,
         visibility: Duration | None,
         consumer: str,
-        keep_alive: Duration,
-    ) -> ConsumerSession:
-        info = await self.describe_subscription(subscription)
-        session = ConsumerSession(
-            self,
-            info.settings,
-            self._clock,
+        on_stale: OnStale | None,
+    ) -> SessionTerms:
+        if prefetch is not None and not 1 <= prefetch <= PREFETCH_MAX:
+            raise InvalidRequest(f"prefetch must be 1 to {PREFETCH_MAX:,}, not {prefetch:,}")
+        return SessionTerms(
             subscription=subscription,
-            consumer=consumer or self._name,
+            consumer=consumer or f"{self._name}-{next(self._consumer_numbers)}",
             prefetch=prefetch,
-            visibility_s=None if visibility is None else seconds(visibility),
-            keep_alive_s=seconds(keep_alive),
+            visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
+            on_stale=on_stale,
         )
+
+    def _session(self, terms: SessionTerms, program: Program, settler: Any) -> ConsumerSession:
+        session = ConsumerSession(self._read_cluster, self._clock, terms, program, settler)
         self._sessions.add(session)
         return session
-
-    async def _end(self, session: ConsumerSession) -> None:
-        self._sessions.discard(session)
-        await session.close()
 
     async def heartbeat(self, subscription: str, consumer: str = "") -> list[str]:
         """Keep a member of a group alive, and return its partitions as ``topic/partition``."""
@@ -256,9 +277,7 @@ class SubscriptionsApi:
 
     async def ack(self, subscription: str, messages: Any) -> None:
         """Acknowledge received messages, receipts or a received batch. It is durable on return."""
-        await self._settle(
-            Ack(subscription=subscription, settlements=settlements(messages)), messages
-        )
+        await self._settle(Ack(subscription=subscription, settlements=settlements(messages)))
 
     async def nack(
         self,
@@ -275,22 +294,18 @@ class SubscriptionsApi:
                 settlements=settlements(messages),
                 delay_ms=None if delay is None else round(seconds(delay) * 1000),
                 error=error,
-            ),
-            messages,
+            )
         )
 
     async def reject(self, subscription: str, messages: Any, *, error: str | None = None) -> None:
         """Make messages dead letters now: they can never succeed, however often they are tried."""
         await self._settle(
-            Reject(subscription=subscription, settlements=settlements(messages), error=error),
-            messages,
+            Reject(subscription=subscription, settlements=settlements(messages), error=error)
         )
 
     async def give_back(self, subscription: str, messages: Any) -> None:
         """Return messages that were not processed. They are ready again, and no delivery is counted."""
-        await self._settle(
-            Return(subscription=subscription, settlements=settlements(messages)), messages
-        )
+        await self._settle(Return(subscription=subscription, settlements=settlements(messages)))
 
     async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None:
         """Extend the leases of messages to ``visibility`` from now."""
@@ -302,11 +317,19 @@ class SubscriptionsApi:
             )
         )
 
-    async def _settle(self, request: Ack | Nack | Reject | Extend | Return, done: Any = ()) -> None:
+    async def _settle_received(
+        self, message: ReceivedMessage, kind: Kind, wait: bool | None
+    ) -> None:
+        """Settle a message that was received, and wait until that is stored."""
+        request = kind.request(message.subscription, settlements([message]))
+        await self._settle(request)  # type: ignore[arg-type]
+
+    async def _settle(self, request: Ack | Nack | Reject | Extend | Return) -> None:
         if not request.settlements:
             return
-        for session in self._sessions:
-            session.settled(done)
+        if not isinstance(request, Extend):
+            for session in self._sessions:
+                session.settled(request.settlements)
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         stale = expect(Settled, reply).stale
         if stale:

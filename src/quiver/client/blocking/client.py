@@ -16,11 +16,13 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from quiver.client.async_client import AsyncClient
+from quiver.client.blocking.consumer import Consumer
 from quiver.client.blocking.loop_thread import LoopThread, look_after
 from quiver.client.blocking.producer import Producer
 from quiver.client.blocking.reader import Reader
 from quiver.client.blocking.wrapper import Wrapper, blocking
 from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.consumer.session import OnStale
 from quiver.client.transport.access import Tls
 from quiver.client.transport.addresses import DEFAULT_URL
 from quiver.client.transport.channel import Dialer
@@ -112,8 +114,7 @@ class Client(Wrapper[AsyncClient]):
     cancel = blocking(AsyncClient.cancel)
     redrive = blocking(AsyncClient.redrive)
     message_status = blocking(AsyncClient.message_status)
-    _open_session = blocking(AsyncClient._open_session)
-    _end = blocking(AsyncClient._end)
+    _settle_received = blocking(AsyncClient._settle_received)
     create_token = blocking(AsyncClient.create_token)
     list_tokens = blocking(AsyncClient.list_tokens)
     revoke_token = blocking(AsyncClient.revoke_token)
@@ -129,21 +130,38 @@ class Client(Wrapper[AsyncClient]):
         self,
         subscription: str,
         *,
-        prefetch: int = 100,
+        prefetch: int | None = None,
         visibility: Duration | None = None,
         consumer: str = "",
-        keep_alive: Duration = 0,
+        on_stale: OnStale | None = None,
     ) -> Iterator[ReceivedMessage]:
         """Receive messages one by one, forever; see ``AsyncClient.consume``."""
-        session = self._open_session(subscription, prefetch, visibility, consumer, keep_alive)
-        try:
-            while True:
-                for message in self._thread.run(session.receive):
-                    session.given()
-                    yield message
-        finally:
-            if not self._closed:
-                self._end(session)
+        with self.consumer(
+            subscription,
+            prefetch=prefetch,
+            visibility=visibility,
+            consumer=consumer,
+            on_stale=on_stale,
+        ) as messages:
+            yield from messages
+
+    def consumer(
+        self,
+        subscription: str,
+        *,
+        prefetch: int | None = None,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        on_stale: OnStale | None = None,
+    ) -> Consumer:
+        """Like ``consume``, as a block; see ``AsyncClient.consumer``."""
+        inner = self._wrapped()
+        terms = inner._session_terms(subscription, prefetch, visibility, consumer, on_stale)
+        return Consumer(
+            lambda settler: inner._session(terms, settler, settler),
+            inner._sessions.discard,
+            self._thread,
+        )
 
     @property
     def cluster(self) -> Cluster:

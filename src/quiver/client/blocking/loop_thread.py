@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -94,6 +95,13 @@ class LoopThread:
             # The one who waited is gone, as after Ctrl-C: so is the reason to go on.
             future.cancel()
             raise
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Run something on the loop soon, unless the thread has ended."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has just been closed
+                loop.call_soon_threadsafe(call)
 
     def close(self) -> None:
         """Stop the loop and wait for the thread; nothing runs after this."""

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from quiver.client.consumer.settlement_buffer import ACK, Kind
 from quiver.client.reader.columns import SCHEMA, columns_of, times_of
 from quiver.client.reader.message_rows import other_columns
 from quiver.errors import InvalidRequest
@@ -26,7 +27,7 @@ from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.receipt import leases_in, receipt, receipts
-from quiver.model.units import Duration
+from quiver.model.units import Duration, seconds
 from quiver.protocol import PortionInfo, Received, Settlement
 
 RECEIVED_SCHEMA = pa.schema(
@@ -62,21 +63,34 @@ class ReceivedMessage(Message, frozen=True, gc=False):
         """When the lease ends, unless it is extended."""
         return datetime_of(self.deadline_us)
 
-    def ack(self) -> Any:
-        """Acknowledge the message. It is not delivered again."""
-        return self.settler.ack(self.subscription, [self])
+    def ack(self, *, wait: bool | None = None) -> Any:
+        """Acknowledge the message. It is not delivered again.
 
-    def nack(self, *, delay: Duration | None = None, error: str | None = None) -> Any:
+        A message of a consumer is acknowledged together with others, within a few milliseconds. With
+        ``wait=True``, or awaited, it is stored on return. One that was received always is.
+        """
+        return self.settler._settle_received(self, ACK, wait)
+
+    def nack(
+        self,
+        *,
+        delay: Duration | None = None,
+        error: str | None = None,
+        wait: bool | None = None,
+    ) -> Any:
         """Report the message as failed, to be delivered again after ``delay`` or the back-off."""
-        return self.settler.nack(self.subscription, [self], delay=delay, error=error)
+        delay_ms = None if delay is None else round(seconds(delay) * 1000)
+        kind = Kind("nack", delay_ms=delay_ms, error=error)
+        return self.settler._settle_received(self, kind, wait)
 
-    def reject(self, *, error: str | None = None) -> Any:
+    def reject(self, *, error: str | None = None, wait: bool | None = None) -> Any:
         """Make the message a dead letter now: it can never succeed."""
-        return self.settler.reject(self.subscription, [self], error=error)
+        return self.settler._settle_received(self, Kind("reject", error=error), wait)
 
-    def extend(self, visibility: Duration) -> Any:
+    def extend(self, visibility: Duration, *, wait: bool | None = None) -> Any:
         """Extend the lease to ``visibility`` from now."""
-        return self.settler.extend(self.subscription, [self], visibility)
+        kind = Kind("extend", visibility_ms=round(seconds(visibility) * 1000))
+        return self.settler._settle_received(self, kind, wait)
 
 
 def settlements(what: Any) -> list[Settlement]:

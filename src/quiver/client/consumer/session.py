@@ -1,136 +1,594 @@
-"""One consumer at work on one subscription, from its first receive until it ends.
+"""A consumer's session with a subscription: one stream to each node that leads partitions of it.
 
-While it is there its group knows that it is alive and, if it wants so, the leases of the messages it
-has in hand are kept alive, however long the work takes. When it ends, what it received and has not
-given to anybody goes back at once.
+Nodes push messages, and the session starts them as the program asks for them: then they are deliveries,
+and their leases begin. Settlements are collected and sent together. While the session is open its
+heartbeats keep the leases alive. It follows the partitions when other nodes lead them, and connects
+again when a connection breaks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
-from quiver.aio import cancel_and_wait
-from quiver.client.consumer.received import ReceivedMessage
-from quiver.errors import QuiverError
+import msgspec
+import structlog
+from pyroaring import BitMap64
+
+from quiver.aio import Signal, TaskSet, cancel_and_wait
+from quiver.client.consumer.node_stream import NodeStream, stale_of
+from quiver.client.consumer.pace import HandlerPace
+from quiver.client.consumer.received import ReceivedMessage, messages_in
+from quiver.client.consumer.settlement_buffer import RETURN, Kind, Leases, SettlementBuffer
+from quiver.client.transport.backoff import RetryBackoff
+from quiver.client.transport.channel import Answer
+from quiver.client.transport.cluster import Cluster, expect
+from quiver.errors import InvalidRequest, QuiverError, StaleReceipt, Unavailable
 from quiver.model.clock import Clock
-from quiver.model.subscription import Ordering, SubscriptionSettings
-from quiver.model.units import Duration
+from quiver.model.receipt import receipt
+from quiver.model.subscription import Guarantee, Ordering
+from quiver.protocol import (
+    AnyRequest,
+    Consume,
+    Consuming,
+    GroupMembership,
+    Heartbeat,
+    Received,
+    Settlement,
+)
 
-WAIT_S = 20.0
-_PULSES = 3
-"""How often, in the time until somebody would be given up, it says that it is there."""
+_FLUSH_S = 0.002
+"""How long a settlement waits for others."""
+_BUSY_S = 0.1
+"""A program that has been busy for so long returns what waits for it: others may be idle."""
+_UNCONFIRMED_MAX = 100_000
+"""How many settlements may be on their way before no more messages are started."""
+_MEMBERSHIP_S = 1.0
+"""How often, in a cluster, the member of a group asks which partitions it reads."""
+_STALE_LOG_S = 10.0
+_BACKOFF = RetryBackoff()
+
+logger = structlog.get_logger()
 
 
-class Consumer(Protocol):
-    """What a consumer session needs of the client."""
+OnStale = Callable[[list[str]], object]
 
-    async def receive(
-        self,
-        subscription: str,
-        max_messages: int,
-        *,
-        wait: Duration,
-        visibility: Duration | None,
-        consumer: str,
-    ) -> list[ReceivedMessage]: ...
 
-    async def extend(self, subscription: str, messages: Any, visibility: Duration) -> None: ...
+class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program asks for when it consumes."""
 
-    async def give_back(self, subscription: str, messages: Any) -> None: ...
+    subscription: str
+    consumer: str
+    prefetch: int | None = None
+    """How many messages may wait for the program; as its pace allows if not given."""
+    bytes_max: int = 16 << 20
+    visibility_ms: int | None = None
+    on_stale: OnStale | None = None
 
-    async def heartbeat(self, subscription: str, consumer: str) -> list[str]: ...
 
-    async def leave(self, subscription: str, consumer: str) -> None: ...
+class Program(Protocol):
+    """Whose messages these are."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Run something in the session's event loop. Called from the program's thread."""
+
+
+class _Pushed(msgspec.Struct):
+    """Messages that wait for the program, of one push."""
+
+    stream: NodeStream
+    messages: deque[ReceivedMessage]
 
 
 class ConsumerSession:
+    """``open`` it, ``close`` it whatever happens. ``settler`` settles the messages for the program."""
+
     def __init__(
-        self,
-        client: Consumer,
-        settings: SubscriptionSettings,
-        clock: Clock,
-        *,
-        subscription: str,
-        consumer: str,
-        prefetch: int,
-        visibility_s: float | None,
-        keep_alive_s: float,
+        self, cluster: Cluster, clock: Clock, terms: SessionTerms, program: Program, settler: Any
     ) -> None:
-        self._client = client
+        self.terms = terms
+        self.stale_count = 0
+        self._cluster = cluster
         self._clock = clock
-        self._subscription = subscription
-        self._consumer = consumer
-        self._prefetch = prefetch
-        self._visibility_s = settings.visibility_s if visibility_s is None else visibility_s
-        self._keep_alive_s = keep_alive_s
-        self._in_group = settings.ordering is Ordering.PARTITION
-        self._in_hand: dict[tuple[bytes, int], tuple[ReceivedMessage, float]] = {}
-        """Messages that are not settled, and until when their leases are kept alive."""
-        self._received: list[ReceivedMessage] = []
-        self._given = 0
-        self._tasks: list[asyncio.Task[None]] = []
-        if self._in_group:
-            self._every(float(settings.session_timeout) / _PULSES, self._beat)
-        if keep_alive_s:
-            self._every(max(0.05, self._visibility_s / _PULSES), self._keep_alive)
+        self._program = program
+        self._settler = settler
+        self._pace = HandlerPace(terms.prefetch)
+        self._streams: dict[str, NodeStream] = {}
+        self._wanted: set[str] | None = None
+        """The nodes to have streams to; ``None``: any one."""
+        self._consuming = Consuming()
+        self._partitions: list[str] | None = None
+        self._pushed: deque[_Pushed] = deque()
+        self._started: deque[ReceivedMessage] = deque()
+        """Messages that the program may have. The program takes them from the left."""
+        self._in_hand: Leases = {}
+        """What was started and is not settled."""
+        self._lease_streams: dict[bytes, NodeStream] = {}
+        self._current: ReceivedMessage | None = None
+        self._handed = (0, 0.0)
+        """How many messages were started last, and when."""
+        self._window = 0
+        self._is_busy = False
+        self._busy_check: asyncio.TimerHandle | None = None
+        self._buffer = SettlementBuffer(lambda: program.call_soon(self._flush_later))
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._numbers = count()
+        self._unconfirmed: dict[int, int] = {}
+        """By request: how many messages it settles."""
+        self._watched: dict[tuple[bytes, int], bool] = {}
+        """Messages whose settlement somebody waits for, and whether it came too late."""
+        self._changed = Signal(clock)
+        self._confirmations = Signal(clock)
+        self._tasks = TaskSet()
+        self._failure: QuiverError | None = None
+        self._lost: QuiverError | None = None
+        """Why settlements could not be delivered, until somebody is told."""
+        self._stale_logged = float("-inf")
+        self._chance = random.Random()
+        self._following: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._is_closed = False
 
-    # ------------------------------------------------------------------ messages
+    @property
+    def guarantee(self) -> str:
+        return self._consuming.guarantee
 
-    async def receive(self) -> list[ReceivedMessage]:
-        """The next messages; none if there were none for a while."""
-        messages = await self._client.receive(
-            self._subscription,
-            self._prefetch,
-            wait=WAIT_S,
-            visibility=self._visibility_s,
-            consumer=self._consumer,
-        )
-        self._received, self._given = messages, 0
-        if self._keep_alive_s:
-            until = self._clock.monotonic() + self._keep_alive_s
-            self._in_hand |= {(one.lease, one.offset): (one, until) for one in messages}
-        return messages
+    async def open(self) -> None:
+        """Connect. Raises what keeps the consumer from being one, such as ``SubscriptionNotFound``."""
+        address, channel = await self._cluster.any_channel()
+        await self._open_stream(address, channel)
+        assert self._following is None
+        self._following = asyncio.create_task(self._follow())
+        self._heartbeats = asyncio.create_task(self._beat())
 
-    def given(self) -> None:
-        """Whoever consumes has the next of those that were received now."""
-        self._given += 1
+    # ------------------------------------------------------------------ messages for the program
 
-    def settled(self, messages: Any) -> None:
-        """These are in nobody's hands any more."""
-        if self._in_hand:
-            for message in messages if isinstance(messages, list | tuple) else [messages]:
-                if isinstance(message, ReceivedMessage):
-                    self._in_hand.pop((message.lease, message.offset), None)
+    def take(self) -> ReceivedMessage | None:
+        """A message that is started already. May be called from the program's thread."""
+        try:
+            message = self._current = self._started.popleft()
+        except IndexError:
+            return None
+        return message
 
-    async def close(self) -> None:
-        await cancel_and_wait(*self._tasks)
-        unseen, self._received = self._received[self._given :], []
-        with contextlib.suppress(QuiverError):
-            if self._in_group:
-                await self._client.leave(self._subscription, self._consumer)
-            elif unseen:
-                await self._client.give_back(self._subscription, unseen)
-
-    # ------------------------------------------------------------------ being there
-
-    def _every(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
-        self._tasks.append(asyncio.create_task(self._repeat(seconds, act)))
-
-    async def _repeat(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
+    async def next(self) -> ReceivedMessage:
+        """The next message, when there is one."""
+        self._is_busy = False
+        self._measure()
         while True:
-            await self._clock.sleep(seconds)
-            with contextlib.suppress(QuiverError):  # the next time may go better
-                await act()
+            message = self.take()
+            if message is not None:
+                return message
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if self._is_closed:
+                raise InvalidRequest("the consumer is closed")
+            if sum(self._unconfirmed.values()) >= _UNCONFIRMED_MAX:
+                await self._confirmations.wait()
+            elif not await self._start_some():
+                self._set_window(self._pace.window)
+                self._flush()
+                await self._changed.wait()
+
+    def _measure(self) -> None:
+        count, at = self._handed
+        if count:
+            self._pace.handled(count, self._clock.monotonic() - at)
+            self._handed = (0, 0.0)
+
+    async def _start_some(self) -> bool:
+        """Start the next messages; whether there were any."""
+        chosen: dict[NodeStream, list[ReceivedMessage]] = {}
+        left = self._pace.started
+        while left and self._pushed:
+            pushed = self._pushed[0]
+            if not pushed.messages:
+                self._pushed.popleft()
+                continue
+            message = pushed.messages[0]
+            if message.deliveries > 1 and chosen:
+                break  # it may be what ended its last consumer: it gets no company
+            chosen.setdefault(pushed.stream, []).append(pushed.messages.popleft())
+            left = 0 if message.deliveries > 1 else left - 1
+        if not chosen:
+            return False
+        window = self._next_window()
+        answers = []
+        for stream, messages in chosen.items():
+            leases = _leases_of(messages)
+            for lease, offsets in leases.items():
+                self._in_hand.setdefault(lease, BitMap64()).update(offsets)
+                self._lease_streams[lease] = stream
+            answers.append(stream.progress(started=_settlements(leases), window=window))
+        started = [message for messages in chosen.values() for message in messages]
+        if self._consuming.guarantee != Guarantee.AT_LEAST_ONCE:
+            started = await self._allowed(started, answers)
+        else:
+            for _ in range(2):
+                await asyncio.sleep(0)  # it is written to the socket before the program has them
+        self._started.extend(started)
+        self._handed = (len(started), self._clock.monotonic())
+        self._is_busy = True
+        if self._busy_check is None and self._pace.is_adaptive:
+            self._busy_check = asyncio.get_running_loop().call_later(_BUSY_S, self._check_busy)
+        return True
+
+    async def _allowed(
+        self, messages: list[ReceivedMessage], answers: Sequence[asyncio.Future[Answer]]
+    ) -> list[ReceivedMessage]:
+        """Those of the messages that the nodes say the program may have."""
+        lost: dict[bytes, BitMap64] = {}
+        try:
+            for answer in answers:
+                for one in stale_of(await answer):
+                    lost[one.lease] = BitMap64.deserialize(one.offsets)
+        except QuiverError:
+            # Whether they were started is not known, so nobody may work on them.
+            self._forget(_leases_of(messages))
+            return []
+        if not lost:
+            return messages
+        self._forget(lost)
+        none = BitMap64()
+        return [one for one in messages if one.offset not in lost.get(one.lease, none)]
+
+    def _next_window(self) -> int | None:
+        """The window to tell the nodes, if it is another one."""
+        window = self._pace.window
+        if window == self._window:
+            return None
+        self._window = window
+        return window
+
+    def _set_window(self, window: int) -> None:
+        if window != self._window:
+            self._window = window
+            for stream in self._streams.values():
+                stream.progress(window=window)
+
+    def _check_busy(self) -> None:
+        """Return what waits for a program that has been busy for long: others may be idle."""
+        self._busy_check = None
+        if not self._is_busy or self._is_closed:
+            return
+        left_s = self._handed[1] + _BUSY_S - self._clock.monotonic()
+        if left_s > 0:
+            self._busy_check = asyncio.get_running_loop().call_later(left_s, self._check_busy)
+            return
+        self._return_started()
+        released = self._take_pushed()
+        if released or self._window:
+            self._window = 0
+            for stream in self._streams.values():
+                leases = released.get(stream, {})
+                stream.progress(released=_settlements(leases), window=0)
+
+    def _return_started(self) -> None:
+        """Return what was started and not taken, as if it had not been."""
+        back: list[ReceivedMessage] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                back.append(self._started.pop())
+        if back:
+            self._handed = (max(1, self._handed[0] - len(back)), self._handed[1])
+            leases = _leases_of(back)
+            self._forget(leases)
+            self._send(leases, RETURN)
+
+    def _take_pushed(self) -> dict[NodeStream, Leases]:
+        """What waits for the program, which will not get it."""
+        found: dict[NodeStream, Leases] = {}
+        while self._pushed:
+            pushed = self._pushed.popleft()
+            for lease, offsets in _leases_of(pushed.messages).items():
+                found.setdefault(pushed.stream, {}).setdefault(lease, BitMap64()).update(offsets)
+        return found
+
+    # ------------------------------------------------------------------ settling
+
+    def settle(self, message: ReceivedMessage, kind: Kind) -> None:
+        """Record what the program did with a message. May be called from the program's thread."""
+        if message is self._current:
+            self._current = None
+        self._buffer.add(kind, message.lease, message.offset)
+
+    def take_current(self) -> ReceivedMessage | None:
+        """The message that the program has taken last, if it is not settled."""
+        message, self._current = self._current, None
+        return message
+
+    async def flush(self) -> None:
+        """Wait until everything that was settled so far is stored; an error if that cannot be had."""
+        self._flush()
+        sent = self._unconfirmed.keys() | set()
+        while sent & self._unconfirmed.keys():
+            await self._confirmations.wait()
+        error, self._lost = self._lost, None
+        if error is not None:
+            raise error
+
+    async def confirm(self, message: ReceivedMessage) -> None:
+        """Wait until the settlement of a message is stored; ``StaleReceipt`` if it came too late."""
+        key = (message.lease, message.offset)
+        self._watched[key] = False
+        try:
+            await asyncio.sleep(0)  # settlements of the same moment are sent together
+            await self.flush()
+        finally:
+            is_stale = self._watched.pop(key, False)
+        if is_stale:
+            raise StaleReceipt(
+                "the lease had ended: another consumer may have the message",
+                stale=[message.receipt],
+            )
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """These were settled in another way."""
+        leases = {one.lease: BitMap64.deserialize(one.offsets) for one in settlements}
+        current = self._current
+        if current is not None and current.offset in leases.get(current.lease, ()):
+            self._current = None
+        self._forget(leases)
+
+    def _flush_later(self) -> None:
+        if self._flush_timer is None:
+            loop = asyncio.get_running_loop()
+            self._flush_timer = loop.call_later(_FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        """Send what was settled."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if not self._buffer:
+            return
+        for kind, leases in self._buffer.take().items():
+            if kind.name != "extend":
+                self._forget(leases)
+            self._send(leases, kind)
+
+    def _send(self, leases: Leases, kind: Kind) -> None:
+        """Send settlements to the nodes that pushed the messages, or else to any node."""
+        by_stream: dict[NodeStream | None, Leases] = {}
+        for lease, offsets in leases.items():
+            stream = self._lease_streams.get(lease)
+            if stream is not None and not stream.is_open:
+                stream = None
+            by_stream.setdefault(stream, {})[lease] = offsets
+        for stream, part in by_stream.items():
+            request = kind.request(self.terms.subscription, _settlements(part))
+            number = next(self._numbers)
+            self._unconfirmed[number] = sum(map(len, part.values()))
+            if stream is None:
+                self._tasks.start(self._send_anywhere(number, request))
+            else:
+                answer = stream.send(request)
+                answer.add_done_callback(partial(self._confirmed, number, request))
+
+    def _confirmed(self, number: int, request: AnyRequest, done: asyncio.Future[Answer]) -> None:
+        if done.cancelled():
+            self._count_confirmed(number)
+            return
+        error = done.exception()
+        if isinstance(error, QuiverError) and error.retryable:
+            self._tasks.start(self._send_anywhere(number, request))
+            return
+        if error is not None:
+            self._not_delivered(error)
+        else:
+            self._note_stale(stale_of(done.result()))
+        self._count_confirmed(number)
+
+    async def _send_anywhere(self, number: int, request: AnyRequest) -> None:
+        """The connection is gone: any node passes settlements on to where they belong."""
+        try:
+            _, answer = await self._cluster.call(request, repeatable=True)
+            self._note_stale(stale_of(answer))
+        except QuiverError as error:
+            self._not_delivered(error)
+        finally:
+            self._count_confirmed(number)
+
+    def _count_confirmed(self, number: int) -> None:
+        self._unconfirmed.pop(number, None)
+        self._confirmations.wake()
+
+    def _not_delivered(self, error: BaseException) -> None:
+        if isinstance(error, QuiverError):
+            self._lost = error
+        logger.warning(
+            "settlements could not be delivered: the messages come again",
+            subscription=self.terms.subscription,
+            error=str(error),
+        )
+
+    def _note_stale(self, stale: list[Settlement]) -> None:
+        """Settlements came too late: the messages are with other consumers, or were."""
+        if not stale:
+            return
+        late = [(one.lease, at) for one in stale for at in BitMap64.deserialize(one.offsets)]
+        self._watched.update(dict.fromkeys(self._watched.keys() & late, True))
+        receipts = [receipt(lease, offset) for lease, offset in late]
+        self.stale_count += len(receipts)
+        now = self._clock.monotonic()
+        if now - self._stale_logged > _STALE_LOG_S:
+            self._stale_logged = now
+            logger.warning(
+                "messages were settled too late: others may have handled them too",
+                subscription=self.terms.subscription,
+                messages=self.stale_count,
+            )
+        if self.terms.on_stale is not None:
+            self.terms.on_stale(receipts)
+
+    def _forget(self, leases: Leases) -> None:
+        """These are not in hand any more."""
+        for lease, offsets in leases.items():
+            held = self._in_hand.get(lease)
+            if held is not None:
+                held -= offsets
+                self._in_hand[lease] = held
+                if not held:
+                    del self._in_hand[lease]
+
+    # ------------------------------------------------------------------ streams
+
+    def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None:
+        messages = messages_in(reply, body, self.terms.subscription, self._settler)
+        self._pushed.append(_Pushed(stream, deque(messages)))
+        if self._is_closed or self._window == 0:
+            released = self._take_pushed()
+            stream.progress(released=_settlements(released.get(stream, {})))
+        else:
+            self._changed.wake()
+
+    def told(self, stream: NodeStream, consuming: Consuming) -> None:
+        self._consuming = consuming
+        others = set(consuming.leaders)
+        self._wanted = others | {stream.address} if consuming.leads or not others else others
+        if self._in_hand:
+            self._hold_on()
+        self._changed.wake()
+
+    def lost(self, stream: NodeStream, error: QuiverError) -> None:
+        """What waited for the program is with others now. What it works on is still its own."""
+        self._pushed = deque(one for one in self._pushed if one.stream is not stream)
+        if self._streams.get(stream.address) is stream:
+            del self._streams[stream.address]
+        if not error.retryable:
+            self._failure = error
+        self._changed.wake()
+
+    async def _open_stream(self, address: str, channel: Any) -> None:
+        stream = NodeStream(self, address, channel)
+        self._window = self._window or self._pace.window
+        consuming = await stream.open(
+            Consume(
+                subscription=self.terms.subscription,
+                consumer=self.terms.consumer,
+                window=self._window,
+                bytes_max=self.terms.bytes_max,
+                visibility_ms=self.terms.visibility_ms,
+                partitions=self._partitions,
+            )
+        )
+        self._streams[address] = stream
+        self.told(stream, consuming)
+
+    async def _follow(self) -> None:
+        """Have a stream to each node that leads partitions, again after each failure."""
+        failures = 0
+        while not self._is_closed and self._failure is None:
+            changed = self._changed.next_wake()
+            try:
+                await self._open_missing()
+                await self._close_unwanted()
+                failures = 0
+            except QuiverError as error:
+                if not error.retryable:
+                    self._failure = error
+                    self._changed.wake()
+                    return
+                failures += 1
+                await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
+                continue
+            if self._is_member_elsewhere:
+                await self._ask_membership()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(changed), _MEMBERSHIP_S)
+            else:
+                await changed
+
+    async def _open_missing(self) -> None:
+        if not self._streams:
+            self._wanted = None
+            address, channel = await self._cluster.any_channel()
+            await self._open_stream(address, channel)
+        for address in (self._wanted or set()) - self._streams.keys():
+            await self._open_stream(address, await self._cluster.pool.channel(address))
+
+    async def _close_unwanted(self) -> None:
+        for address in self._streams.keys() - (self._wanted or self._streams.keys()):
+            stream = self._streams.pop(address)
+            released = [one for one in self._pushed if one.stream is stream]
+            self._pushed = deque(one for one in self._pushed if one.stream is not stream)
+            with contextlib.suppress(QuiverError):
+                leases = [_settlements(_leases_of(one.messages)) for one in released]
+                await stream.close([one for part in leases for one in part])
+
+    @property
+    def _is_member_elsewhere(self) -> bool:
+        """Whether the consumer is one of a group whose coordinator may be another node."""
+        is_alone = self._consuming.leads and not self._consuming.leaders
+        return self._consuming.ordering == Ordering.PARTITION and not is_alone
+
+    async def _ask_membership(self) -> None:
+        request = Heartbeat(subscription=self.terms.subscription, consumer=self.terms.consumer)
+        try:
+            _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        except QuiverError:
+            return
+        partitions = expect(GroupMembership, reply).partitions
+        if partitions != self._partitions:
+            self._partitions = partitions
+            for stream in self._streams.values():
+                stream.progress(partitions=partitions)
 
     async def _beat(self) -> None:
-        await self._client.heartbeat(self._subscription, self._consumer)
+        """Say that the consumer is there, and what it works on."""
+        while True:
+            await self._clock.sleep(self._consuming.visibility_ms / 3000)
+            self._hold_on()
 
-    async def _keep_alive(self) -> None:
-        now = self._clock.monotonic()
-        self._in_hand = {at: one for at, one in self._in_hand.items() if one[1] > now}
-        messages = [message for message, _ in self._in_hand.values()]
-        if messages:
-            await self._client.extend(self._subscription, messages, self._visibility_s)
+    def _hold_on(self) -> None:
+        held = _settlements(self._in_hand)
+        self._lease_streams = {
+            lease: stream for lease, stream in self._lease_streams.items() if lease in self._in_hand
+        }
+        for stream in self._streams.values():
+            if stream.is_open:
+                stream.progress(held=held)
+
+    # ------------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Store what was settled and return everything else. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in (self._busy_check, self._flush_timer):
+            if timer is not None:
+                timer.cancel()
+        self._busy_check = self._flush_timer = None
+        self._return_started()
+        try:
+            async with asyncio.timeout(self._cluster.timeout_s):
+                await self.flush()
+        except TimeoutError:
+            self._not_delivered(Unavailable("the nodes did not answer in time"))
+        finally:
+            await cancel_and_wait(self._following, self._heartbeats)
+            released = self._take_pushed()
+            for stream in list(self._streams.values()):
+                with contextlib.suppress(QuiverError):
+                    await stream.close(_settlements(released.get(stream, {})))
+            self._streams.clear()
+            await self._tasks.cancel()
+            self._changed.wake()
+
+
+def _leases_of(messages: Sequence[ReceivedMessage] | deque[ReceivedMessage]) -> Leases:
+    offsets: dict[bytes, list[int]] = {}
+    for message in messages:
+        offsets.setdefault(message.lease, []).append(message.offset)
+    return {lease: BitMap64(these) for lease, these in offsets.items()}
+
+
+def _settlements(leases: Leases) -> list[Settlement]:
+    return [Settlement(lease, offsets.serialize()) for lease, offsets in leases.items()]

@@ -10,12 +10,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from quiver.errors import QuiverError
 from quiver.model.batch import Bytes
 from quiver.protocol import AnyReply, AnyRequest
 
 Answer = tuple[AnyReply, memoryview]
 """A reply and its body, which is empty for most."""
 CALL_TIMEOUT_S = 30.0
+
+
+class StreamListener(Protocol):
+    """What gets the replies of a request that has many."""
+
+    def received(self, reply: AnyReply, body: memoryview) -> None: ...
+
+    def ended(self, error: QuiverError) -> None:
+        """There are no more: the node or the connection ended the stream."""
 
 
 class Channel(Protocol):
@@ -40,6 +50,14 @@ class Channel(Protocol):
         The future has the answer; or the error that a ``Failed`` reply describes; or
         ``RequestTimeout``; or ``ConnectionLost`` if the conversation ends first.
         """
+
+    def open_stream(
+        self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
+    ) -> asyncio.Future[Answer]:
+        """``start`` a request that has many replies: the future has the first, the listener the rest."""
+
+    def close_stream(self, request_id: int) -> None:
+        """Listen no more. What comes is ignored."""
 
     async def call(
         self,

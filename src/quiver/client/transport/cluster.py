@@ -156,6 +156,10 @@ class Cluster:
         except TimeoutError:
             raise ConnectionLost("no node could be reached in time") from None
 
+    async def any_channel(self) -> tuple[str, Channel]:
+        """A channel to any node, and its address."""
+        return await self._channel(None, self.timeout_s)
+
     # ------------------------------------------------------------------ topics
 
     def known_layout(self, topic: str) -> TopicLayout | None:

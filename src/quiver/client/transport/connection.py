@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from quiver.aio import Signal, retrieve_exception
-from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer
+from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, StreamListener
 from quiver.errors import (
     ConnectionLost,
     MessageTooLarge,
@@ -77,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._sent: dict[int, _Call] = {}
         self._waiting: dict[int, _Call] = {}
+        self._streams: dict[int, StreamListener] = {}
         self._abandoned: dict[int, str] = {}
         """By request: the subscription whose messages an answer would still bring."""
         self._last_id = 0
@@ -129,6 +130,17 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(request, Receive):
             future.add_done_callback(partial(self._abandon_if_cancelled, request))
         return future
+
+    def open_stream(
+        self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
+    ) -> asyncio.Future[Answer]:
+        future = self.start(request, timeout_s=timeout_s)
+        if not future.done():
+            self._streams[request.id] = listener
+        return future
+
+    def close_stream(self, request_id: int) -> None:
+        self._streams.pop(request_id, None)
 
     async def call(
         self,
@@ -254,10 +266,18 @@ class Connection(asyncio.BufferedProtocol):
                 if reply.code == Unauthenticated.code:
                     raise Unauthenticated(reply.message)
                 raise ProtocolError(f"{self.address} closed the connection: {reply.message}")
-            self._return_unread(reply)
+            listener = self._streams.get(reply.id)
+            if listener is None:
+                self._return_unread(reply)
+            elif isinstance(reply, Failed):
+                del self._streams[reply.id]
+                listener.ended(error_from(reply.code, reply.message, reply.details))
+            else:
+                listener.received(reply, body)
             return
         if not call.future.done():
             if isinstance(reply, Failed):
+                self._streams.pop(reply.id, None)
                 call.future.set_exception(error_from(reply.code, reply.message, reply.details))
             else:
                 call.future.set_result((reply, body))
@@ -381,6 +401,9 @@ class Connection(asyncio.BufferedProtocol):
         for call in unanswered:
             if not call.future.done():
                 call.future.set_exception(error)
+        streams, self._streams = self._streams, {}
+        for listener in streams.values():
+            listener.ended(error)
         self._wake_drains()
 
 

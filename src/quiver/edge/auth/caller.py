@@ -86,6 +86,12 @@ class Caller:
             for portion in received.portions:
                 self._holds.leased.took(portion.lease, _count(portion.offsets), portion.deadline_us)
 
+    def started(self, settlements: Sequence[protocol.Settlement], deadline_us: int) -> None:
+        """The caller holds these now."""
+        if self._holds is not None:
+            for one in settlements:
+                self._holds.leased.took(one.lease, _count(one.offsets), deadline_us)
+
     def settled(self, settlements: Sequence[protocol.Settlement]) -> None:
         """The caller does not hold these any more."""
         if self._holds is not None:

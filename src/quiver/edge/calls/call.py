@@ -36,6 +36,8 @@ class Turn(Enum):
     """At the same time as all others."""
     PUBLISH = "publish"
     """Publishes are stored in order of arrival."""
+    EAGER = "eager"
+    """Carried out before the next request is read, as far as that needs no waiting."""
     AT_ONCE = "at once"
     """Answered before the next request is read. The handler never waits."""
 

@@ -13,7 +13,9 @@ from typing import Protocol
 from quiver import protocol
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
+from quiver.edge.messages.consumer_stream import ConsumerStreams
 from quiver.edge.services import NodeServices
+from quiver.errors import InvalidRequest
 from quiver.model.batch import Bytes
 
 Answer = tuple[protocol.AnyReply, Sequence[Bytes]]
@@ -40,6 +42,10 @@ class Context(Protocol):
 
     def abandon(self, request_id: int) -> None:
         """End another request of the same client, if it only waits."""
+
+    @property
+    def streams(self) -> ConsumerStreams:
+        """The client's consumer sessions."""
 
 
 class ReplyTurn:
@@ -81,6 +87,10 @@ class DirectContext:
 
     def abandon(self, request_id: int) -> None:
         """There is no other request."""
+
+    @property
+    def streams(self) -> ConsumerStreams:
+        raise InvalidRequest("a consumer session needs a connection of its own")
 
 
 def may_ask_others(context: Context) -> bool:

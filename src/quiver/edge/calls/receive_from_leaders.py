@@ -14,10 +14,10 @@ from quiver import protocol
 from quiver.aio import cancel_and_wait
 from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.client.transport.cluster import expect
+from quiver.edge.calls.consumers import AT_COORDINATOR, heartbeat
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out import Here, ask
 from quiver.edge.calls.fan_out_in_parts import at_lease_leaders
-from quiver.edge.calls.groups import AT_COORDINATOR, heartbeat
 from quiver.edge.calls.merge import first_received
 from quiver.edge.messages.receiving import Receiving
 from quiver.edge.messages.settling import return_unread

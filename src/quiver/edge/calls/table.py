@@ -8,8 +8,8 @@ from itertools import chain
 from quiver.edge.calls import (
     cluster,
     connection,
+    consumers,
     deliver,
-    groups,
     inspect,
     observe,
     peers,
@@ -40,7 +40,7 @@ CALLS = table_of(
         read.CALLS,
         subscriptions.CALLS,
         deliver.CALLS,
-        groups.CALLS,
+        consumers.CALLS,
         inspect.CALLS,
         tokens.CALLS,
         observe.CALLS,

@@ -27,7 +27,9 @@ class LeaseQuota:
         self._count = 0
 
     def took(self, lease: bytes, count: int, deadline_us: int) -> None:
-        self._leases[lease] = _Lease(count, deadline_us)
+        known = self._leases.setdefault(lease, _Lease(0, deadline_us))
+        known.count += count
+        known.deadline_us = max(known.deadline_us, deadline_us)
         self._count += count
         heapq.heappush(self._deadlines, (deadline_us, lease))
         if len(self._deadlines) > 2 * len(self._leases) + _SPARE:

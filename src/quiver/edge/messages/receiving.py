@@ -49,16 +49,7 @@ class Receiving:
         self.is_to_be_settled = settings.guarantee is not Guarantee.AT_MOST_ONCE
         if not portions and self._clock.monotonic() < self._deadline:
             return None
-        buffers = [
-            buffer
-            for portion in portions
-            for entry in portion.entries
-            for buffer in entry.buffers()
-        ]
-        return protocol.Received(
-            portions=[_info(subscription, one) for one in portions],
-            by_priority=settings.ordering is Ordering.NONE,
-        ), buffers
+        return received_of(subscription, portions)
 
     def requeue(self) -> None:
         """Return the messages of the last attempt, which nobody takes: they are ready again at once."""
@@ -75,6 +66,17 @@ class Receiving:
         while (received := await self.attempt()) is None:
             await self.wait()
         return received
+
+
+def received_of(subscription: Subscription, portions: Sequence[Portion]) -> Received:
+    """The reply with these portions, and its body."""
+    buffers = [
+        buffer for portion in portions for entry in portion.entries for buffer in entry.buffers()
+    ]
+    return protocol.Received(
+        portions=[_info(subscription, one) for one in portions],
+        by_priority=subscription.record.settings.ordering is Ordering.NONE,
+    ), buffers
 
 
 def _info(subscription: Subscription, portion: Portion) -> protocol.PortionInfo:

@@ -10,12 +10,13 @@ from pyroaring import BitMap64
 
 from quiver import protocol
 from quiver.broker.broker import Broker
-from quiver.broker.subscription.subscription import Settlement
+from quiver.broker.subscription.settlement import Settlement
 from quiver.errors import InvalidRequest
 
 SETTLEMENTS_MAX = 100_000
 
 Settling = protocol.Ack | protocol.Nack | protocol.Reject | protocol.Extend | protocol.Return
+Stored = asyncio.Future[None]
 Settle = Callable[[Broker, Any], Awaitable[protocol.Settled]]
 """Settles messages whose partitions this node leads; returns when that is durable."""
 
@@ -25,8 +26,8 @@ async def begin_ack(
 ) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
     """Acknowledge messages. Returns the reply, and the writes that must be durable before it is sent."""
     subscription = await broker.directory.get(request.subscription)
-    stale, stored = subscription.ack(_settlements(request.settlements))
-    return _settled(stale), stored
+    stale, stored = subscription.ack(settlements_of(request.settlements))
+    return settled_of(stale), stored
 
 
 async def ack(broker: Broker, request: protocol.Ack) -> protocol.Settled:
@@ -38,35 +39,37 @@ async def ack(broker: Broker, request: protocol.Ack) -> protocol.Settled:
 async def nack(broker: Broker, request: protocol.Nack) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
     delay_s = None if request.delay_ms is None else request.delay_ms / 1000
-    settlements = _settlements(request.settlements)
-    return _settled(await subscription.nack(settlements, delay_s=delay_s, error=request.error))
+    settlements = settlements_of(request.settlements)
+    return settled_of(await subscription.nack(settlements, delay_s=delay_s, error=request.error))
 
 
 async def reject(broker: Broker, request: protocol.Reject) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
-    settlements = _settlements(request.settlements)
-    return _settled(await subscription.reject(settlements, error=request.error))
+    settlements = settlements_of(request.settlements)
+    return settled_of(await subscription.reject(settlements, error=request.error))
 
 
 async def extend(broker: Broker, request: protocol.Extend) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
-    settlements = _settlements(request.settlements)
+    settlements = settlements_of(request.settlements)
     visibility_s = request.visibility_ms / 1000
-    return _settled(await subscription.extend(settlements, visibility_s=visibility_s))
+    return settled_of(await subscription.extend(settlements, visibility_s=visibility_s))
 
 
 async def return_unread(broker: Broker, request: protocol.Return) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
-    return _settled(await subscription.return_unread(_settlements(request.settlements)))
+    return settled_of(await subscription.return_unread(settlements_of(request.settlements)))
 
 
-def _settlements(settlements: Sequence[protocol.Settlement]) -> list[Settlement]:
+def settlements_of(settlements: Sequence[protocol.Settlement]) -> list[Settlement]:
+    """Settlements as the broker has them."""
     if len(settlements) > SETTLEMENTS_MAX:
         raise InvalidRequest(f"at most {SETTLEMENTS_MAX:,} settlements go into one request")
     return [Settlement(one.lease, _offsets(one.offsets)) for one in settlements]
 
 
-def _settled(stale: list[Settlement]) -> protocol.Settled:
+def settled_of(stale: list[Settlement]) -> protocol.Settled:
+    """The reply that says what could not be settled."""
     return protocol.Settled(
         stale=[protocol.Settlement(one.token, one.offsets.serialize()) for one in stale]
     )

@@ -19,7 +19,8 @@ from quiver.broker.delivery.machine.records import DeadLettered, DeadLetterPendi
 from quiver.broker.delivery.partition_delivery import Portion
 from quiver.broker.delivery.state_log import SNAPSHOT, DeliveryStateLog
 from quiver.broker.partition.partition import Partition
-from quiver.broker.subscription.subscription import Settlement, Subscription
+from quiver.broker.subscription.settlement import Settlement
+from quiver.broker.subscription.subscription import Subscription
 from quiver.errors import LogClosed, NotEnoughReplicas, QuiverError
 from quiver.log.settings import LogSettings
 from quiver.model.guard import check_batch

@@ -26,6 +26,8 @@ class Lease(msgspec.Struct, kw_only=True, eq=False):
     consumer: str
     granted: Microseconds
     deadline: Microseconds
+    is_session: bool = False
+    """Whether the consumer has a session, which keeps the lease alive."""
 
 
 class LeaseTable:
@@ -47,6 +49,10 @@ class LeaseTable:
 
     def of_consumer(self, consumer: str) -> list[Lease]:
         return [lease for lease in self if lease.consumer == consumer]
+
+    def of(self, lease_id: int) -> list[Lease]:
+        """The parts of one lease, each with its deadline."""
+        return list(self._parts.get(lease_id, ()))
 
     def holder(self, offset: int) -> Lease | None:
         return next((lease for lease in self if offset in lease.offsets), None)
@@ -93,6 +99,7 @@ class LeaseTable:
                     consumer=lease.consumer,
                     granted=lease.granted,
                     deadline=deadline,
+                    is_session=lease.is_session,
                 )
             )
         self._tidy(lease_id)

@@ -31,6 +31,8 @@ from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 _ERROR_LENGTH_MAX = 1000
 _EMPTY = BitMap64().serialize()
 _LAPSED = "its lease ended before it was settled"
+_SUSPECT_US = 10_000_000
+"""A suspect that a consumer has had for so long without ending is none any more."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -69,12 +71,16 @@ class DeliveryMachine:
         expired = self.state.take_expired(now)
         if expired:
             records += self.drop(expired)
-        lapsed: dict[int, BitMap64] = {}
+        lapsed: dict[tuple[int, bool], BitMap64] = {}
         for lease in self.state.leases.take_lapsed(now):
-            lapsed[lease.id] = lapsed.get(lease.id, BitMap64()) | lease.offsets
-        for lease_id, offsets in lapsed.items():
-            records += self._return_counted(lease_id, offsets, now, error=_LAPSED)
+            lapsed.setdefault((lease.id, lease.is_session), BitMap64()).update(lease.offsets)
+        for (lease_id, is_session), offsets in lapsed.items():
+            records += self._return_counted(
+                lease_id, offsets, now, error=_LAPSED, is_suspect=is_session
+            )
         self.state.end_delays(now)
+        if self.state.suspects and now >= self.state.suspect_cleared_at:
+            self.state.suspects -= self.state.leases.held | self.state.reserved.held
         return records
 
     # ------------------------------------------------------------------ consumers
@@ -109,17 +115,112 @@ class DeliveryMachine:
             return taken, [*records, self._done(Finished(data, lease_id), offsets)]
         return taken, [*records, leased]
 
-    def _next(self, limit: int, now: Microseconds, among: BitMap64 | None) -> BitMap64:
+    def _next(self, limit: int, now: Microseconds, among: BitMap64 | None = None) -> BitMap64:
         """Take out of the ready ones what is to be delivered next."""
+        state = self.state
         if among is not None:
-            chosen = lowest(self.state.ready.among(among), limit)
-            self.state.ready.discard(chosen)
-            return chosen
-        if self.state.settings.ordering is not Ordering.PARTITION:
-            return self.state.ready.take(limit, now)
-        chosen = self.view.in_turn(limit)
-        self.state.ready.discard(chosen)
-        return chosen
+            chosen = lowest(state.ready.among(among), limit)
+            state.ready.discard(chosen)
+        elif state.settings.ordering is not Ordering.PARTITION:
+            chosen = state.ready.take(limit, now)
+        else:
+            chosen = self.view.in_turn(limit)
+            state.ready.discard(chosen)
+        return self._without_company(chosen, now) if state.suspects.intersect(chosen) else chosen
+
+    def _without_company(self, chosen: BitMap64, now: Microseconds) -> BitMap64:
+        """Of what was chosen, a suspect alone, or what is no suspect while another one is out.
+
+        So when a suspect ends its consumer again, it takes no other suspect along.
+        """
+        suspects = chosen & self.state.suspects
+        first = suspects.min()
+        if self.state.settings.ordering is Ordering.PARTITION and chosen.min() < first:
+            alone = lowest(chosen, len(chosen), first)
+        elif self.state.suspect_is_out:
+            alone = chosen - suspects
+        else:
+            alone = BitMap64([first])
+            self.state.suspect_cleared_at = Microseconds(now + _SUSPECT_US)
+        self.state.ready.add(chosen - alone)
+        return alone
+
+    # ------------------------------------------------------------------ consumers with a session
+
+    def reserve(
+        self, now: Microseconds, *, limit: int, lease_id: int, consumer: str
+    ) -> tuple[Taken | None, list[AnyRecord]]:
+        """Choose up to ``limit`` messages to push to a consumer, after what is due was done.
+
+        They are delivered, and their lease begins, when the consumer starts them.
+        """
+        assert lease_id != NO_LEASE
+        assert self.state.keys_from is None, "keys are learned first"
+        records = self.tick(now)
+        offsets = self._next(limit, now)
+        if not offsets:
+            return None, records
+        self.state.reserve(lease_id, consumer, offsets)
+        before = self.state.attempts.split(offsets)
+        deliveries = {count + 1: part for count, part in before.items()}
+        return Taken(lease_id, offsets, deliveries, Microseconds(0)), records
+
+    def start(
+        self,
+        lease_id: int,
+        offsets: BitMap64,
+        now: Microseconds,
+        *,
+        consumer: str,
+        visibility_us: int,
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """A program gets these: each is a delivery, and is leased from now on; which they were."""
+        reserved = self.state.reserved.valid(lease_id, offsets)
+        if not reserved:
+            return reserved, []
+        data, deadline = reserved.serialize(), Microseconds(now + visibility_us)
+        record = Leased(data, lease_id, consumer, now, deadline, is_session=True)
+        leased = self._done(record, reserved)
+        if self.state.settings.guarantee is Guarantee.AT_MOST_ONCE:
+            return reserved, [self._done(Finished(data, lease_id), reserved)]
+        return reserved, [leased]
+
+    def unreserve(self, lease_id: int, offsets: BitMap64) -> list[AnyRecord]:
+        """The consumer has not started these and will not: they are ready again."""
+        back = self.state.reserved.valid(lease_id, offsets)
+        expired = back & self.state.expired_in_lease
+        records: list[AnyRecord] = []
+        if expired:
+            records.append(self._done(Finished(expired.serialize())))
+        self.state.unreserve(lease_id, back - expired)
+        return records
+
+    def end_session(
+        self, lease_id: int, now: Microseconds, *, is_silent: bool, reason: str
+    ) -> list[AnyRecord]:
+        """The consumer is gone. What it had started counts, with the reason; the rest does not.
+
+        Both are ready again at once. ``is_silent``: it ended without a word.
+        """
+        records = self.unreserve(lease_id, self.state.reserved.of(lease_id))
+        for lease in self.state.leases.of(lease_id):
+            records += self._return_counted(
+                lease_id, lease.offsets.copy(), now, 0, reason, is_suspect=is_silent
+            )
+        return records
+
+    def cut_sessions(self, deadline: Microseconds) -> list[AnyRecord]:
+        """The node that had the sessions is gone: leases end soon, unless a consumer comes back."""
+        held: dict[int, BitMap64] = {}
+        for lease in self.state.leases:
+            if lease.is_session and lease.deadline > deadline:
+                held[lease.id] = held.get(lease.id, BitMap64()) | lease.offsets
+        return [
+            self._done(Extended(offsets.serialize(), lease_id, deadline))
+            for lease_id, offsets in held.items()
+        ]
+
+    # ------------------------------------------------------------------ settling
 
     def ack(self, lease_id: int, offsets: BitMap64) -> tuple[BitMap64, list[AnyRecord]]:
         """Finish messages; which of them the lease held, now or when they were finished before."""
@@ -173,6 +274,8 @@ class DeliveryMachine:
     def release(self, consumer: str, now: Microseconds) -> list[AnyRecord]:
         """A consumer has left: what it holds goes back at once, and does not count as tried."""
         records: list[AnyRecord] = []
+        for lease_id, offsets in self.state.reserved.of_consumer(consumer).items():
+            records += self.unreserve(lease_id, offsets)
         for lease in self.state.leases.of_consumer(consumer):
             records += self.requeue(lease.id, lease.offsets.copy(), now)
         return records
@@ -192,6 +295,8 @@ class DeliveryMachine:
     def give_up(self, offsets: BitMap64) -> list[AnyRecord]:
         """Finish messages that can no longer be read, whoever has them."""
         records = self.drop(offsets)
+        if reserved := self.state.reserved.held & offsets:
+            records.append(self._done(Finished(reserved.serialize())))
         for lease in self.state.leases.overlapping(offsets):
             part = lease.offsets & offsets
             records.append(self._done(Finished(part.serialize(), lease.id)))
@@ -207,6 +312,8 @@ class DeliveryMachine:
         now: Microseconds,
         delay_us: int | None = None,
         error: str | None = None,
+        *,
+        is_suspect: bool = False,
     ) -> list[AnyRecord]:
         records, rest = self._finish_expired(lease_id, offsets)
         most = self.state.settings.max_deliveries
@@ -219,7 +326,8 @@ class DeliveryMachine:
                 longest_us = self.state.settings.backoff.delay_us(count)
                 rest_us = jittered_us(longest_us, lease_id, part.min())
             due = Microseconds(now + rest_us)
-            records.append(self._done(Returned(part.serialize(), lease_id, due)))
+            record = Returned(part.serialize(), lease_id, due, is_suspect=is_suspect)
+            records.append(self._done(record))
         return records
 
     def _dead_letter(self, lease_id: int, offsets: BitMap64, error: str | None) -> AnyRecord:

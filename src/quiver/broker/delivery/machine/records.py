@@ -31,6 +31,8 @@ class Leased(Record, frozen=True, array_like=True, tag="l"):
     consumer: str
     granted: Microseconds
     deadline: Microseconds
+    is_session: bool = False
+    """Whether the consumer has a session, which keeps the lease alive."""
 
 
 class Extended(Record, frozen=True, array_like=True, tag="e"):
@@ -53,6 +55,8 @@ class Returned(Record, frozen=True, array_like=True, tag="r"):
     due: Microseconds
     counted: bool = True
     """Whether the delivery counts as an attempt."""
+    is_suspect: bool = False
+    """Whether the consumer ended without a word while it had these: they may be the reason."""
 
 
 class DeadLetterPending(Record, frozen=True, array_like=True, tag="c"):

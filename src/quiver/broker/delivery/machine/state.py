@@ -1,7 +1,8 @@
 """What is known of the messages of one subscription in one partition, and how records change it.
 
-Every message is in exactly one place: ready, waiting for its key, delayed, leased, dead-letter
-pending (on its way to the dead-letter topic), or finished, which is being in none of the others.
+Every message is in exactly one place: ready, waiting for its key, delayed, reserved, leased, dead-letter
+pending (on its way to the dead-letter topic), or finished, which is being in none of the others. To
+the state log, and so after a restart, a reserved message is a ready one.
 ``apply`` is the same fold for a live change and for one read back after a restart. The view and the
 machine of the same package read the parts of the state; nobody else does.
 """
@@ -30,6 +31,7 @@ from quiver.broker.delivery.machine.records import (
     Returned,
     Sought,
 )
+from quiver.broker.delivery.machine.reservations import Reservations
 from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
 from quiver.broker.delivery.machine.timed import TimedOffsets
 from quiver.model.ids import Microseconds, Offset
@@ -65,7 +67,12 @@ class DeliveryState:
         self.delayed = TimedOffsets()
         self.expiring = TimedOffsets()
         self.expired_in_lease = BitMap64()
+        self.reserved = Reservations()
         self.leases = LeaseTable()
+        self.suspects = BitMap64()
+        """What a consumer had when it ended without a word. Each is delivered alone."""
+        self.suspect_cleared_at = Microseconds(0)
+        """When the one that was taken last is no suspect any more, if its consumer is still there."""
         self.attempts = Attempts()
         self.errors: dict[int, str] = {}
         self.dead_letter_pending = BitMap64()
@@ -82,7 +89,13 @@ class DeliveryState:
     @property
     def floor(self) -> Offset:
         """Everything below is finished."""
-        sets = (self.delayed.members, self.leases.held, self.dead_letter_pending, self.waiting)
+        sets = (
+            self.delayed.members,
+            self.reserved.held,
+            self.leases.held,
+            self.dead_letter_pending,
+            self.waiting,
+        )
         firsts = [offsets.min() for offsets in sets if offsets]
         ready = self.ready.first
         return Offset(min([*firsts, self.observed_to] + ([] if ready is None else [ready])))
@@ -96,6 +109,13 @@ class DeliveryState:
     def published(self) -> PublishTimes:
         """When messages were published, for as long as they are not finished."""
         return self.ready.published
+
+    @property
+    def suspect_is_out(self) -> bool:
+        """Whether a suspect is with a consumer: then no other one is delivered."""
+        return self.suspects.intersect(self.leases.held) or self.suspects.intersect(
+            self.reserved.held
+        )
 
     @property
     def wants_keys(self) -> bool:
@@ -159,6 +179,7 @@ class DeliveryState:
         expired = self.expiring.take_due(now)
         if expired:
             self.expired_in_lease |= expired & self.leases.held
+            self.expired_in_lease |= expired & self.reserved.held
         return expired
 
     def end_delays(self, now: Microseconds) -> None:
@@ -173,7 +194,7 @@ class DeliveryState:
         return DeliverySnapshot(
             start=self.start,
             observed_to=self.observed_to,
-            ready=self.ready.offsets | self.waiting,
+            ready=BitMap64.union(self.ready.offsets, self.waiting, self.reserved.held),
             under_way=_NONE.copy() if self.keys is None else self.keys.under_way.copy(),
             priorities=_copied(self.ready.priorities),
             published=self.published.moments(),
@@ -189,6 +210,7 @@ class DeliveryState:
             tenants={} if self.ready.tenants is None else _copied(self.ready.tenants.pending),
             first_delivered=self.times.first.moments(),
             last_delivered=self.times.last.moments(),
+            suspects=self.suspects.copy(),
         )
 
     def restore(self, snapshot: DeliverySnapshot) -> None:
@@ -212,6 +234,7 @@ class DeliveryState:
         self.dead_letter_pending = snapshot.dead_letter_pending.copy()
         self.errors = snapshot.errors.copy()
         self.dead = snapshot.dead.copy()
+        self.suspects = snapshot.suspects.copy()
         if self.keys is None:
             self.ready.add(snapshot.ready)
             return
@@ -270,6 +293,10 @@ class DeliveryState:
             case Returned():
                 granted = self.leases.granted(record.lease_id)
                 self.leases.release(record.lease_id, offsets)
+                if record.is_suspect:
+                    self.suspects |= offsets
+                elif record.counted:
+                    self.suspects -= offsets
                 if record.counted:
                     self.times.returned(offsets & self.attempts.once, granted)
                     self.delayed.add(offsets, record.due)
@@ -281,6 +308,7 @@ class DeliveryState:
                 self.leases.release(record.lease_id, offsets)
                 self.times.dead_letter_pending(offsets, offsets & self.attempts.once, granted)
                 self.expiring.discard(offsets)
+                self.suspects -= offsets
                 self.dead_letter_pending |= offsets
                 if record.error:
                     self.errors.update(dict.fromkeys(offsets, record.error))
@@ -288,8 +316,21 @@ class DeliveryState:
                 self._finish(offsets)
                 self.dead |= offsets
 
+    def reserve(self, lease_id: int, consumer: str, offsets: BitMap64) -> None:
+        """Keep ready messages for a consumer. This is no record: a restart makes them ready again."""
+        self.ready.discard(offsets)
+        if self.keys is not None:
+            self.ready.discard(self.keys.hold(offsets))
+        self.reserved.add(lease_id, consumer, offsets)
+
+    def unreserve(self, lease_id: int, offsets: BitMap64) -> None:
+        """They are ready again, as if they had never been reserved."""
+        self.reserved.release(lease_id, offsets)
+        self._line_up(offsets)
+
     def _lease(self, record: Leased, offsets: BitMap64) -> None:
         self._line_up(self.delayed.take_due(record.granted))
+        self.reserved.release(record.lease_id, offsets)
         self._withdraw(offsets)
         if self.keys is not None:
             self.ready.discard(self.keys.hold(offsets))
@@ -301,6 +342,7 @@ class DeliveryState:
                 consumer=record.consumer,
                 granted=record.granted,
                 deadline=record.deadline,
+                is_session=record.is_session,
             )
         )
 
@@ -316,12 +358,14 @@ class DeliveryState:
     def _withdraw(self, offsets: BitMap64) -> None:
         self.ready.discard(offsets)
         self.delayed.discard(offsets)
+        self.reserved.discard(offsets)
 
     def _finish(self, offsets: BitMap64) -> None:
         self._withdraw(offsets)
         self.ready.forget(offsets)
         self.expiring.discard(offsets)
         self.expired_in_lease -= offsets
+        self.suspects -= offsets
         self.attempts.forget(offsets)
         self.times.forget(offsets)
         if self.dead_letter_pending.intersect(offsets):

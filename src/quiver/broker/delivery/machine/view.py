@@ -67,7 +67,13 @@ class DeliveryView:
         """The first message that is not finished, nor waits for the time it was scheduled for."""
         state = self._state
         retried = state.attempts.among(state.delayed.members)
-        sets = (retried, state.leases.held, state.dead_letter_pending, state.waiting)
+        sets = (
+            retried,
+            state.reserved.held,
+            state.leases.held,
+            state.dead_letter_pending,
+            state.waiting,
+        )
         firsts = [offsets.min() for offsets in sets if offsets]
         if (ready := state.ready.first) is not None:
             firsts.append(ready)
@@ -76,7 +82,12 @@ class DeliveryView:
     def next_event(self) -> Microseconds | None:
         """When ``tick`` has something to do next."""
         state = self._state
-        times = (state.delayed.next_due, state.expiring.next_due, state.leases.next_deadline)
+        times = (
+            state.delayed.next_due,
+            state.expiring.next_due,
+            state.leases.next_deadline,
+            state.suspect_cleared_at if state.suspects and state.suspect_is_out else None,
+        )
         return min((time for time in times if time is not None), default=None)
 
     # ------------------------------------------------------------------ how many messages there are
@@ -85,7 +96,7 @@ class DeliveryView:
     def depth(self) -> Depth:
         state = self._state
         return Depth(
-            ready=len(state.ready) + len(state.waiting),
+            ready=len(state.ready) + len(state.waiting) + len(state.reserved.held),
             delayed=len(state.delayed),
             leased=len(state.leases.held),
             dead_letter_pending=len(state.dead_letter_pending),
@@ -105,6 +116,7 @@ class DeliveryView:
             state.ready.offsets,
             state.waiting,
             state.delayed.members,
+            state.reserved.held,
             state.leases.held,
             state.dead_letter_pending,
         )
@@ -114,9 +126,11 @@ class DeliveryView:
     def ready_count(self) -> int:
         """How many messages a ``take`` could have right now."""
         state = self._state
-        if state.settings.ordering is not Ordering.PARTITION:
-            return len(state.ready)
-        return len(self.in_turn(len(state.ready)))
+        if state.settings.ordering is Ordering.PARTITION:
+            return len(self.in_turn(len(state.ready)))
+        if state.suspects and state.suspect_is_out:
+            return len(state.ready) - len(state.ready.among(state.suspects))
+        return len(state.ready)
 
     @property
     def waiting_count(self) -> int:
@@ -128,15 +142,19 @@ class DeliveryView:
     def in_turn(self, limit: int) -> BitMap64:
         """In strict order: what comes next once nothing is under way, but for what is retried."""
         state = self._state
-        if state.leases.held or state.dead_letter_pending:
+        if state.reserved.held or state.leases.held or state.dead_letter_pending:
             return BitMap64()
         retried = state.attempts.among(state.delayed.members)
         return lowest(state.ready.offsets, limit, retried.min() if retried else None)
 
     def in_state(self, state: str) -> BitMap64:
-        """The messages that are ready (be it that they wait for others), delayed or leased."""
+        """The messages that are ready (be it that they wait for others), delayed or leased.
+
+        What was pushed to a consumer is ready until a program has it.
+        """
         if state == "ready":
-            return self._state.ready.offsets | self._state.waiting
+            ready = self._state.ready.offsets
+            return BitMap64.union(ready, self._state.waiting, self._state.reserved.held)
         if state == "delayed":
             return self._state.delayed.members.copy()
         return self._state.leases.held.copy()
@@ -170,9 +188,6 @@ class DeliveryView:
         """Who holds messages, as far as a look at so many leases shows."""
         return {lease.consumer for lease in islice(self._state.leases, _LEASES_LOOKED_AT)}
 
-    def has_leases(self, consumer: str) -> bool:
-        return any(True for _ in self._state.leases.of_consumer(consumer))
-
     # ------------------------------------------------------------------ one message
 
     def state_of(self, offset: Offset) -> str:
@@ -186,7 +201,12 @@ class DeliveryView:
             return "dead_letter_pending"
         if offset in state.dead:
             return "dead"
-        if offset in state.waiting or offset in state.ready or offset >= state.observed_to:
+        if (
+            offset in state.waiting
+            or offset in state.ready
+            or offset in state.reserved.held
+            or offset >= state.observed_to
+        ):
             return "ready"
         return "finished"
 

@@ -45,6 +45,7 @@ _SUBSCRIPTION = {
         "filter": None,
         "push": None,
         "on_disconnect": "return",
+        "max_processing": 1800.0,
     },
     "ready": 3,
     "delayed": 0,

@@ -1,0 +1,106 @@
+"""A consumer's session at one node: messages come in, and what the consumer does goes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from quiver.aio import retrieve_exception
+from quiver.client.transport.channel import Answer, Channel
+from quiver.client.transport.cluster import expect
+from quiver.errors import QuiverError
+from quiver.protocol import (
+    AnyReply,
+    AnyRequest,
+    Consume,
+    Consuming,
+    Progress,
+    Received,
+    Settled,
+    Settlement,
+)
+
+
+class StreamOwner(Protocol):
+    """The session that a stream is part of."""
+
+    def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None: ...
+
+    def told(self, stream: NodeStream, consuming: Consuming) -> None:
+        """Which nodes lead the partitions now."""
+
+    def lost(self, stream: NodeStream, error: QuiverError) -> None: ...
+
+
+class NodeStream:
+    """Open from ``open`` until ``lost`` is called, or ``close``."""
+
+    def __init__(self, owner: StreamOwner, address: str, channel: Channel) -> None:
+        self.address = address
+        self._owner = owner
+        self._channel = channel
+        self._id = 0
+        self._error: QuiverError | None = None
+        self.is_open = False
+
+    async def open(self, request: Consume) -> Consuming:
+        answer = self._channel.open_stream(request, self)
+        self._id = request.id
+        reply, _ = await answer
+        if self._error is not None:
+            raise self._error
+        self.is_open = True
+        return expect(Consuming, reply)
+
+    def received(self, reply: AnyReply, body: memoryview) -> None:
+        if isinstance(reply, Received):
+            self._owner.arrived(self, reply, body)
+        elif isinstance(reply, Consuming):
+            self._owner.told(self, reply)
+
+    def ended(self, error: QuiverError) -> None:
+        was_open, self.is_open = self.is_open, False
+        self._error = error
+        if was_open:
+            self._owner.lost(self, error)
+
+    def send(self, request: AnyRequest) -> asyncio.Future[Answer]:
+        """A request to the same node."""
+        return self._channel.start(request)
+
+    def progress(
+        self,
+        *,
+        started: Sequence[Settlement] = (),
+        held: Sequence[Settlement] = (),
+        released: Sequence[Settlement] = (),
+        window: int | None = None,
+        partitions: list[str] | None = None,
+        is_over: bool = False,
+    ) -> asyncio.Future[Answer]:
+        """Tell the node what the consumer does."""
+        answer = self._channel.start(
+            Progress(
+                session=self._id,
+                started=list(started),
+                held=list(held),
+                released=list(released),
+                window=window,
+                partitions=partitions,
+                is_over=is_over,
+            )
+        )
+        answer.add_done_callback(retrieve_exception)  # where it matters somebody waits for it
+        return answer
+
+    async def close(self, released: Sequence[Settlement]) -> None:
+        """End the session at this node, and return what was not started."""
+        if self.is_open:
+            self.is_open = False
+            await self.progress(released=released, is_over=True)
+        self._channel.close_stream(self._id)
+
+
+def stale_of(answer: Answer) -> list[Settlement]:
+    return expect(Settled, answer[0]).stale

@@ -1,0 +1,82 @@
+"""Settlements that a program made and that were not sent yet, collected to be sent together.
+
+``add`` may be called from any thread. Everything else happens in the session's event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+from pyroaring import BitMap64
+
+from quiver.protocol import Ack, AnyRequest, Extend, Nack, Reject, Return, Settlement
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What is done with messages: ``ack``, ``nack``, ``reject`` or ``extend``, and with what options."""
+
+    name: str
+    delay_ms: int | None = None
+    error: str | None = None
+    visibility_ms: int | None = None
+
+    def request(self, subscription: str, settlements: list[Settlement]) -> AnyRequest:
+        """The request that does it."""
+        if self.name == "nack":
+            return Nack(
+                subscription=subscription,
+                settlements=settlements,
+                delay_ms=self.delay_ms,
+                error=self.error,
+            )
+        if self.name == "reject":
+            return Reject(subscription=subscription, settlements=settlements, error=self.error)
+        if self.name == "extend":
+            return Extend(
+                subscription=subscription,
+                settlements=settlements,
+                visibility_ms=self.visibility_ms or 0,
+            )
+        kind = Return if self.name == "return" else Ack
+        return kind(subscription=subscription, settlements=settlements)
+
+
+ACK, RETURN = Kind("ack"), Kind("return")
+Leases = dict[bytes, BitMap64]
+
+
+class SettlementBuffer:
+    """``wake`` is called once for all that are added until ``take``."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._added: deque[tuple[Kind, bytes, int]] = deque()
+        self._is_awake = False
+
+    def __len__(self) -> int:
+        return len(self._added)
+
+    def add(self, kind: Kind, lease: bytes, offset: int) -> None:
+        self._added.append((kind, lease, offset))
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake()
+
+    def take(self) -> dict[Kind, Leases]:
+        """Everything that was added, by what is to be done with it."""
+        self._is_awake = False
+        offsets: dict[tuple[Kind, bytes], list[int]] = {}
+        added = self._added
+        while added:
+            kind, lease, offset = added.popleft()
+            known = offsets.get((kind, lease))
+            if known is None:
+                offsets[kind, lease] = [offset]
+            else:
+                known.append(offset)
+        found: dict[Kind, Leases] = {}
+        for (kind, lease), these in offsets.items():
+            found.setdefault(kind, {})[lease] = BitMap64(these)
+        return found
