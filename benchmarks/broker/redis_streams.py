@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.harness.child import running
+from benchmarks.harness.ports import free_ports
 
 _SECONDS_MAX = 10.0
 _ADDING_S_MAX = 2.0
@@ -19,8 +19,9 @@ _PIPELINE = 1_000
 
 
 class RedisStreams:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, port: int) -> None:
         self._connection = connection
+        self.port = port
 
     def add(self, payload: bytes, count: int) -> float:
         """Add up to ``count`` messages to an empty stream, in pipelines; how many in a second."""
@@ -45,9 +46,7 @@ def redis_streams(folder: str, appendfsync: str) -> Iterator[RedisStreams]:
     """A server of its own on a free port, with an append-only file that is synced as told."""
     import redis
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     data = os.path.abspath(f"{folder}/redis-{appendfsync}")
     os.mkdir(data)
     settings = {
@@ -69,7 +68,7 @@ def redis_streams(folder: str, appendfsync: str) -> Iterator[RedisStreams]:
             assert process.poll() is None, f"redis-server ended: {process.returncode}"
             assert time.monotonic() < deadline, "redis-server does not answer"
             time.sleep(0.02)
-        yield RedisStreams(connection)
+        yield RedisStreams(connection, port)
 
 
 def _answers(connection: Any, refusal: type[Exception]) -> bool:

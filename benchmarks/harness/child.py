@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -93,9 +93,12 @@ def started(command: Sequence[str], ready_file: str) -> Iterator[Child]:
 
 
 @contextmanager
-def running(command: Sequence[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str], log: str, variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with the block, and also if this process dies."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("QUIVER_")}
+    environment |= variables or {}
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -41,3 +41,9 @@ def compare(rounds: int, subject: Callable[[], float], yardstick: Callable[[], f
 def median_of(rounds: int, measure: Callable[[], float]) -> float:
     assert rounds > 0
     return statistics.median(measure() for _ in range(rounds))
+
+
+def in_turn(contestants: Iterable[str], turn: int) -> list[str]:
+    """The contestants in their order, in every other round from the last to the first."""
+    ordered = list(contestants)
+    return ordered[::-1] if turn % 2 else ordered
