@@ -58,13 +58,13 @@ deploy: setup
 pages: setup
 	$(BIN)/python -m pages
 
-# Redis, to compare with. Where it cannot be installed, its rows are left out.
+# Redis and RabbitMQ, to compare with. Where one cannot be installed, its rows are left out.
 bench-tools: setup
-	@$(BIN)/python -c 'import redis' 2>/dev/null || timeout 120 $(BIN)/python -m pip install \
+	@$(BIN)/python -c 'import pika, redis' 2>/dev/null || timeout 120 $(BIN)/python -m pip install \
 		--quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' >/dev/null 2>&1 || true
-	@command -v redis-server >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 120 apt-get \
-		install -y --no-install-recommends redis-server; } >/dev/null 2>&1; } || true
+	@command -v redis-server >/dev/null && command -v rabbitmq-server >/dev/null \
+		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& benchmarks/install-peers.sh >/dev/null 2>&1; } || true
 
 # Java, for Spark. Where it is missing and cannot be installed, what needs it fails and says so.
 java:
