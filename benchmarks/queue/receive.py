@@ -11,10 +11,11 @@ import uvloop
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.child import Child, served
+from benchmarks.harness.deadline import deadline
 from benchmarks.harness.raw_client import publish_pipelined
 from benchmarks.harness.row import Row, at_least
 from benchmarks.log.subject import ready_batch
-from quiver import AsyncClient
+from quiver import AsyncClient, Client
 
 _BATCH = 500
 _CONSUMERS = 4
@@ -49,8 +50,8 @@ async def _take_one(client: AsyncClient, subscription: str) -> int:
 def receive_and_ack(bench: Bench) -> list[Row]:
     count = bench.pick(200_000, 2_000)
     ways: dict[str, tuple[Take, float]] = {
-        "Arrow batches": (_take_batch, 400_000),
-        "message objects": (_take_messages, 200_000),
+        "Arrow batches": (_take_batch, 550_000),
+        "message objects": (_take_messages, 300_000),
     }
     rates: dict[str, list[float]] = {way: [] for way in ways}
     with bench.folder() as folder, served(folder) as node:
@@ -70,6 +71,27 @@ def receive_and_ack(bench: Bench) -> list[Row]:
             note=f"durable acks; {_CONSUMERS} consumers in one process, a queue of one partition",
         )
         for way, (_, target) in ways.items()
+    ]
+
+
+def receive_with_one_client(bench: Bench) -> list[Row]:
+    count = bench.pick(100_000, 2_000)
+    rates = []
+    with bench.folder() as folder, served(folder) as node:
+        _warm_up(node)
+        for turn in range(bench.pick(3, 1)):
+            queue = f"queue-{turn}"
+            uvloop.run(_create(node, queue, []))
+            _fill(node, queue, count)
+            rates.append(_blocking_rate(node, queue, count))
+    return [
+        Row(
+            name=f"receive and ack {_BATCH} x 1 KB as message objects, one blocking client",
+            value=statistics.median(rates),
+            unit="msg/s",
+            target=at_least(300_000),
+            note="durable acks; each receive waits for the ack before it; a queue of one partition",
+        )
     ]
 
 
@@ -95,22 +117,28 @@ def receive_one_at_a_time(bench: Bench) -> list[Row]:
 
 def fan_out(bench: Bench) -> list[Row]:
     count = bench.pick(100_000, 2_000)
-    rates = []
+    ways: dict[str, tuple[Take, float]] = {
+        "Arrow batches": (_take_batch, 500_000),
+        "message objects": (_take_messages, 400_000),
+    }
+    rates: dict[str, list[float]] = {way: [] for way in ways}
     with bench.folder() as folder, served(folder) as node:
         for turn in range(bench.pick(3, 1)):
-            topic = f"topic-{turn}"
-            names = [f"{topic}-{place}" for place in range(_SUBSCRIPTIONS)]
-            uvloop.run(_create(node, topic, names))
-            _fill(node, topic, count)
-            rates.append(_rate(node, _take_batch, names, _SUBSCRIPTIONS * count))
+            for place, (way, (take, _)) in enumerate(ways.items()):
+                topic = f"topic-{turn}-{place}"
+                names = [f"{topic}-{number}" for number in range(_SUBSCRIPTIONS)]
+                uvloop.run(_create(node, topic, names))
+                _fill(node, topic, count)
+                rates[way].append(_rate(node, take, names, _SUBSCRIPTIONS * count))
     return [
         Row(
-            name=f"fan-out of 1 KB to {_SUBSCRIPTIONS} subscriptions, deliveries in all",
-            value=statistics.median(rates),
+            name=f"fan-out of 1 KB to {_SUBSCRIPTIONS} subscriptions as {way}, deliveries in all",
+            value=statistics.median(rates[way]),
             unit="msg/s",
-            target=at_least(500_000),
-            note=f"received and acked {_BATCH} at a time as Arrow batches; one process",
+            target=at_least(target),
+            note=f"received and acked {_BATCH} at a time; one process",
         )
+        for way, (_, target) in ways.items()
     ]
 
 
@@ -159,3 +187,15 @@ def _rate(node: Child, take: Take, subscriptions: list[str], expected: int) -> f
         return expected / seconds
 
     return uvloop.run(run())
+
+
+def _blocking_rate(node: Child, queue: str, expected: int) -> float:
+    """Messages in a second, one receive and one ack after the other."""
+    with Client(node.url) as client, deadline(_SECONDS_MAX):
+        client.list_topics()
+        began, left = time.perf_counter(), expected
+        while left > 0:
+            messages = client.receive(queue, _BATCH)
+            client.ack(queue, messages)
+            left -= len(messages)
+        return expected / (time.perf_counter() - began)
