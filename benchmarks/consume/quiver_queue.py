@@ -61,7 +61,7 @@ class AsyncQuiverQueue(QuiverQueue, frozen=True):
         async with AsyncClient(self.node.url) as client:
             async for message in client.consume(self.name):
                 last = handle(message.payload)
-                await message.ack()
+                message.ack()
                 if last:
                     break
 

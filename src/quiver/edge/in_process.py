@@ -64,6 +64,11 @@ class InProcessChannel:
         request.id = next(self._ids)
         return self._begin(request, body, timeout_s)
 
+    def tell(self, request: AnyRequest) -> None:
+        request.id = next(self._ids)
+        if self.is_open:
+            self._session.receive(request, memoryview(b""))
+
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
     ) -> asyncio.Future[Answer]:
@@ -187,6 +192,10 @@ class PassingOn:
         except QuiverError as error:
             return failed_future(error)
         return self._channel.start(request, body, timeout_s)
+
+    def tell(self, request: AnyRequest) -> None:
+        self._caller.admit(request, CALLS[type(request)], 0)
+        self._channel.tell(request)
 
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S

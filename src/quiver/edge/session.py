@@ -56,6 +56,8 @@ class _Waiting(msgspec.Struct, eq=False):
     deadline: float
     size: int
     task: asyncio.Task[None] | None = None
+    is_quiet: bool = False
+    """Whether the client wants no answer."""
     is_under_way: bool = False
     """Whether a shutdown sees it to its end; what only waits for something is told at once."""
 
@@ -175,6 +177,7 @@ class Session:
             self._answer(waiting, *_finished(call.handler(waiting, request, body)))
         elif call.turn is Turn.EAGER:
             waiting.is_under_way = True
+            waiting.is_quiet = isinstance(request, protocol.Progress) and not request.answer
             run_eagerly(self._carry_out(waiting, call, request, body), self._tasks.start)
         else:
             waiting.is_under_way = not call.only_waits
@@ -268,6 +271,8 @@ class Session:
             return
         del self._unanswered[waiting.id]
         self._unanswered_bytes -= waiting.size
+        if waiting.is_quiet:
+            return
         reply.id = waiting.id
         if body:
             self.caller.sent(sum(map(len, body)))

@@ -144,6 +144,8 @@ class Progress(Request, tag="progress"):
     partitions: list[str] | None = None
     is_over: bool = False
     """Whether the consumer closes the session."""
+    answer: bool = True
+    """Whether the consumer waits for the answer."""
 
 
 class Settled(Reply, tag="settled"):

@@ -56,7 +56,7 @@ _SNAPSHOT_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
 _CATCH_UP_BYTES = 1 << 20
 """So little that it is still at hand when the messages are delivered."""
-_LEISURE_S = 0.005
+_LEISURE_S = 0.02
 """How long records that nobody waits for may wait for others, to share their sync."""
 _LOOK_AHEAD = 1_000_000
 """How many pending messages a subscription looks at in advance, as they are published."""

@@ -69,7 +69,15 @@ class NodeStream:
         """A request to the same node."""
         return self._channel.start(request)
 
-    def progress(
+    def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Answer]:
+        """A program is about to get these; the answer says which of them it may not have."""
+        answer = self._channel.start(
+            Progress(session=self._id, started=list(started), window=window)
+        )
+        answer.add_done_callback(retrieve_exception)  # where it matters somebody waits for it
+        return answer
+
+    def tell(
         self,
         *,
         started: Sequence[Settlement] = (),
@@ -77,10 +85,9 @@ class NodeStream:
         released: Sequence[Settlement] = (),
         window: int | None = None,
         partitions: list[str] | None = None,
-        is_over: bool = False,
-    ) -> asyncio.Future[Answer]:
+    ) -> None:
         """Tell the node what the consumer does."""
-        answer = self._channel.start(
+        self._channel.tell(
             Progress(
                 session=self._id,
                 started=list(started),
@@ -88,17 +95,22 @@ class NodeStream:
                 released=list(released),
                 window=window,
                 partitions=partitions,
-                is_over=is_over,
+                answer=False,
             )
         )
-        answer.add_done_callback(retrieve_exception)  # where it matters somebody waits for it
-        return answer
+
+    def beat(self, held: Sequence[Settlement]) -> None:
+        """Say that the consumer is there. That the node answers says that it is, too."""
+        answer = self._channel.start(Progress(session=self._id, held=list(held)))
+        answer.add_done_callback(retrieve_exception)
 
     async def close(self, released: Sequence[Settlement]) -> None:
         """End the session at this node, and return what was not started."""
         if self.is_open:
             self.is_open = False
-            await self.progress(released=released, is_over=True)
+            await self._channel.call(
+                Progress(session=self._id, released=list(released), is_over=True)
+            )
         self._channel.close_stream(self._id)
 
 

@@ -43,7 +43,7 @@ from quiver.protocol import (
     Settlement,
 )
 
-_FLUSH_S = 0.002
+_FLUSH_S = 0.005
 """How long a settlement waits for others."""
 _BUSY_S = 0.1
 """A program that has been busy for so long returns what waits for it: others may be idle."""
@@ -173,7 +173,8 @@ class ConsumerSession:
                 await self._confirmations.wait()
             elif not await self._start_some():
                 self._set_window(self._pace.window)
-                self._flush()
+                if self._consuming.ordering != Ordering.NONE:
+                    self._flush()  # the next may wait for these
                 await self._changed.wait()
 
     def _measure(self) -> None:
@@ -199,15 +200,19 @@ class ConsumerSession:
         if not chosen:
             return False
         window = self._next_window()
+        started = [message for messages in chosen.values() for message in messages]
         answers = []
+        waits = self._consuming.guarantee != Guarantee.AT_LEAST_ONCE
         for stream, messages in chosen.items():
             leases = _leases_of(messages)
             for lease, offsets in leases.items():
                 self._in_hand.setdefault(lease, BitMap64()).update(offsets)
                 self._lease_streams[lease] = stream
-            answers.append(stream.progress(started=_settlements(leases), window=window))
-        started = [message for messages in chosen.values() for message in messages]
-        if self._consuming.guarantee != Guarantee.AT_LEAST_ONCE:
+            if waits:
+                answers.append(stream.start(_settlements(leases), window))
+            else:
+                stream.tell(started=_settlements(leases), window=window)
+        if waits:
             started = await self._allowed(started, answers)
         else:
             for _ in range(2):
@@ -250,7 +255,7 @@ class ConsumerSession:
         if window != self._window:
             self._window = window
             for stream in self._streams.values():
-                stream.progress(window=window)
+                stream.tell(window=window)
 
     def _check_busy(self) -> None:
         """Return what waits for a program that has been busy for long: others may be idle."""
@@ -267,7 +272,7 @@ class ConsumerSession:
             self._window = 0
             for stream in self._streams.values():
                 leases = released.get(stream, {})
-                stream.progress(released=_settlements(leases), window=0)
+                stream.tell(released=_settlements(leases), window=0)
 
     def _return_started(self) -> None:
         """Return what was started and not taken, as if it had not been."""
@@ -444,7 +449,7 @@ class ConsumerSession:
         self._pushed.append(_Pushed(stream, deque(messages)))
         if self._is_closed or self._window == 0:
             released = self._take_pushed()
-            stream.progress(released=_settlements(released.get(stream, {})))
+            stream.tell(released=_settlements(released.get(stream, {})))
         else:
             self._changed.wake()
 
@@ -538,7 +543,7 @@ class ConsumerSession:
         if partitions != self._partitions:
             self._partitions = partitions
             for stream in self._streams.values():
-                stream.progress(partitions=partitions)
+                stream.tell(partitions=partitions)
 
     async def _beat(self) -> None:
         """Say that the consumer is there, and what it works on."""
@@ -553,7 +558,7 @@ class ConsumerSession:
         }
         for stream in self._streams.values():
             if stream.is_open:
-                stream.progress(held=held)
+                stream.beat(held)
 
     # ------------------------------------------------------------------ the end
 

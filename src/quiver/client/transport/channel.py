@@ -51,6 +51,9 @@ class Channel(Protocol):
         ``RequestTimeout``; or ``ConnectionLost`` if the conversation ends first.
         """
 
+    def tell(self, request: AnyRequest) -> None:
+        """Send a request that gets no answer. It is lost with the connection."""
+
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
     ) -> asyncio.Future[Answer]:

@@ -131,6 +131,11 @@ class Connection(asyncio.BufferedProtocol):
             future.add_done_callback(partial(self._abandon_if_cancelled, request))
         return future
 
+    def tell(self, request: AnyRequest) -> None:
+        if self._failure is None:
+            request.id = self._last_id = self._last_id + 1
+            self._send(frame(encode(request)))
+
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
     ) -> asyncio.Future[Answer]:
