@@ -147,7 +147,7 @@ async def test_whoever_waits_is_alive(tmp_path: Path) -> None:
 async def test_progress_and_order_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
-        await group(q, 1, visibility=5)
+        await group(q, 1, visibility=5, backoff={"min": 0})
         await fill(q, 4, 1)
         await q.ack("g", await q.receive("g", 1, consumer="ann"))
         await q.receive("g", 1, consumer="ann")
