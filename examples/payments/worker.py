@@ -51,7 +51,7 @@ def main(url: str, path: str) -> None:
             # Here it can: the booking and the memory of the message are one transaction.
             work.begin().execute("INSERT INTO bookings VALUES (?, ?)", (payment["id"], euro))
 
-        for message in q.consume("payments", prefetch=10):
+        for message in q.consume("payments"):
             try:
                 pay(message)
             except Exception as error:
