@@ -64,15 +64,22 @@ class SessionDelivery:
     def _guarantee(self) -> Guarantee:
         return self._machine.state.settings.guarantee
 
-    async def reserve(self, limit: int, bytes_max: int, consumer: str) -> Reserved | None:
+    async def reserve(
+        self, limit: int, bytes_max: int, consumer: str, has_suspect: Callable[[], bool]
+    ) -> Reserved | None:
         """Choose up to ``limit`` messages to push to a consumer, and read them.
 
-        Waits for nothing if the messages are in memory.
+        Waits for nothing if the messages are in memory. ``has_suspect``: whether the consumer has
+        one already, of whichever partition.
         """
         if not await self._partition.prepare(limit):
             return None
         taken, records = self._machine.reserve(
-            self._clock.time_us(), limit=limit, lease_id=next(self._lease_ids), consumer=consumer
+            self._clock.time_us(),
+            limit=limit,
+            lease_id=next(self._lease_ids),
+            consumer=consumer,
+            may_be_suspect=not (self.view.has_suspects and has_suspect()),
         )
         self._commit(records, at_leisure=True)
         if taken is None:

@@ -222,7 +222,9 @@ class ConsumerSessions:
             order.rotate(-1)
             if not may_take(delivery):
                 continue
-            reserved = await delivery.sessions.reserve(limit, bytes_max, consumer.name)
+            reserved = await delivery.sessions.reserve(
+                limit, bytes_max, consumer.name, lambda: self._has_suspect(consumer)
+            )
             if reserved is None:
                 continue
             taken, entries, size = reserved
@@ -239,3 +241,6 @@ class ConsumerSessions:
             if limit <= 0 or bytes_max <= 0:
                 break
         return portions
+
+    def _has_suspect(self, consumer: Consumer) -> bool:
+        return any(delivery.sessions.view.has_suspect(consumer.name) for delivery in self._order)

@@ -79,8 +79,8 @@ class DeliveryMachine:
                 lease_id, offsets, now, error=_LAPSED, is_suspect=is_session
             )
         self.state.end_delays(now)
-        if self.state.suspects and now >= self.state.suspect_cleared_at:
-            self.state.suspects -= self.state.leases.held | self.state.reserved.held
+        if self.state.suspects and now >= self.state.suspects_cleared_at:
+            self.state.clear_suspects(now, _SUSPECT_US)
         return records
 
     # ------------------------------------------------------------------ consumers
@@ -102,7 +102,7 @@ class DeliveryMachine:
         assert lease_id != NO_LEASE
         assert self.state.keys_from is None, "keys are learned first"
         records = self.tick(now)
-        offsets = self._next(limit, now, among)
+        offsets = self._among(among, limit) if among is not None else self._next(limit, now)
         if not offsets:
             return None, records
         if visibility_us is None:
@@ -115,49 +115,61 @@ class DeliveryMachine:
             return taken, [*records, self._done(Finished(data, lease_id), offsets)]
         return taken, [*records, leased]
 
-    def _next(self, limit: int, now: Microseconds, among: BitMap64 | None = None) -> BitMap64:
+    def _among(self, among: BitMap64, limit: int) -> BitMap64:
+        chosen = lowest(self.state.ready.among(among), limit)
+        self.state.ready.discard(chosen)
+        return chosen
+
+    def _next(self, limit: int, now: Microseconds, *, may_be_suspect: bool = True) -> BitMap64:
         """Take out of the ready ones what is to be delivered next."""
         state = self.state
-        if among is not None:
-            chosen = lowest(state.ready.among(among), limit)
-            state.ready.discard(chosen)
-        elif state.settings.ordering is not Ordering.PARTITION:
+        if state.settings.ordering is not Ordering.PARTITION:
             chosen = state.ready.take(limit, now)
         else:
             chosen = self.view.in_turn(limit)
             state.ready.discard(chosen)
-        return self._without_company(chosen, now) if state.suspects.intersect(chosen) else chosen
+        if not state.suspects.intersect(chosen):
+            return chosen
+        alone = self._without_company(chosen, may_be_suspect)
+        state.ready.add(chosen - alone)
+        if alone or may_be_suspect or state.settings.ordering is Ordering.PARTITION:
+            return alone
+        return self._among(state.ready.offsets - state.suspects, limit)
 
-    def _without_company(self, chosen: BitMap64, now: Microseconds) -> BitMap64:
-        """Of what was chosen, a suspect alone, or what is no suspect while another one is out.
+    def _without_company(self, chosen: BitMap64, may_be_suspect: bool) -> BitMap64:
+        """Of what was chosen, a suspect alone; or what is none, if the consumer has a suspect.
 
         So when a suspect ends its consumer again, it takes no other suspect along.
         """
         suspects = chosen & self.state.suspects
         first = suspects.min()
-        if self.state.settings.ordering is Ordering.PARTITION and chosen.min() < first:
-            alone = lowest(chosen, len(chosen), first)
-        elif self.state.suspect_is_out:
-            alone = chosen - suspects
-        else:
-            alone = BitMap64([first])
-            self.state.suspect_cleared_at = Microseconds(now + _SUSPECT_US)
-        self.state.ready.add(chosen - alone)
-        return alone
+        is_ordered = self.state.settings.ordering is Ordering.PARTITION
+        if is_ordered and chosen.min() < first:
+            return lowest(chosen, len(chosen), first)
+        if may_be_suspect:
+            return BitMap64([first])
+        return BitMap64() if is_ordered else chosen - suspects
 
     # ------------------------------------------------------------------ consumers with a session
 
     def reserve(
-        self, now: Microseconds, *, limit: int, lease_id: int, consumer: str
+        self,
+        now: Microseconds,
+        *,
+        limit: int,
+        lease_id: int,
+        consumer: str,
+        may_be_suspect: bool = True,
     ) -> tuple[Taken | None, list[AnyRecord]]:
         """Choose up to ``limit`` messages to push to a consumer, after what is due was done.
 
-        They are delivered, and their lease begins, when the consumer starts them.
+        They are delivered, and their lease begins, when the consumer starts them. A consumer that
+        has a suspect, of whichever partition, gets no other one.
         """
         assert lease_id != NO_LEASE
         assert self.state.keys_from is None, "keys are learned first"
         records = self.tick(now)
-        offsets = self._next(limit, now)
+        offsets = self._next(limit, now, may_be_suspect=may_be_suspect)
         if not offsets:
             return None, records
         self.state.reserve(lease_id, consumer, offsets)

@@ -31,3 +31,12 @@ class SessionView:
     def has_suspects(self) -> bool:
         """Whether a consumer ended without a word while it had messages that are still pending."""
         return bool(self._state.suspects)
+
+    def has_suspect(self, consumer: str) -> bool:
+        """Whether the consumer has a message that another one had when it ended without a word."""
+        suspects = self._state.suspects
+        if not suspects:
+            return False
+        reserved = self._state.reserved.of_consumer(consumer).values()
+        leased = [lease.offsets for lease in self._state.leases.of_consumer(consumer)]
+        return any(suspects.intersect(offsets) for offsets in (*reserved, *leased))

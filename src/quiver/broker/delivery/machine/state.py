@@ -71,8 +71,8 @@ class DeliveryState:
         self.leases = LeaseTable()
         self.suspects = BitMap64()
         """What a consumer had when it ended without a word. Each is delivered alone."""
-        self.suspect_cleared_at = Microseconds(0)
-        """When the one that was taken last is no suspect any more, if its consumer is still there."""
+        self.suspects_cleared_at = Microseconds(0)
+        """When the next of them is none any more, if its consumer is still there."""
         self.attempts = Attempts()
         self.errors: dict[int, str] = {}
         self.dead_letter_pending = BitMap64()
@@ -109,13 +109,6 @@ class DeliveryState:
     def published(self) -> PublishTimes:
         """When messages were published, for as long as they are not finished."""
         return self.ready.published
-
-    @property
-    def suspect_is_out(self) -> bool:
-        """Whether a suspect is with a consumer: then no other one is delivered."""
-        return self.suspects.intersect(self.leases.held) or self.suspects.intersect(
-            self.reserved.held
-        )
 
     @property
     def wants_keys(self) -> bool:
@@ -185,6 +178,17 @@ class DeliveryState:
     def end_delays(self, now: Microseconds) -> None:
         """Delayed messages whose time has come could be delivered from now on."""
         self._line_up(self.delayed.take_due(now))
+
+    def clear_suspects(self, now: Microseconds, after_us: int) -> None:
+        """What a consumer has had for so long without ending is no suspect any more."""
+        self.suspects_cleared_at = Microseconds(now + after_us)
+        for lease in list(self.leases) if self.suspects.intersect(self.leases.held) else ():
+            if self.suspects.intersect(lease.offsets):
+                due = Microseconds(lease.granted + after_us)
+                if due <= now:
+                    self.suspects -= lease.offsets
+                else:
+                    self.suspects_cleared_at = min(self.suspects_cleared_at, due)
 
     # ------------------------------------------------------------------ over a restart
 

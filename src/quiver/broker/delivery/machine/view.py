@@ -86,7 +86,7 @@ class DeliveryView:
             state.delayed.next_due,
             state.expiring.next_due,
             state.leases.next_deadline,
-            state.suspect_cleared_at if state.suspects and state.suspect_is_out else None,
+            state.suspects_cleared_at if state.suspects.intersect(state.leases.held) else None,
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -128,8 +128,6 @@ class DeliveryView:
         state = self._state
         if state.settings.ordering is Ordering.PARTITION:
             return len(self.in_turn(len(state.ready)))
-        if state.suspects and state.suspect_is_out:
-            return len(state.ready) - len(state.ready.among(state.suspects))
         return len(state.ready)
 
     @property
