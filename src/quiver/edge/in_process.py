@@ -7,6 +7,7 @@ edge and the embedded broker are clients like any other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from itertools import count
 from weakref import WeakSet
@@ -194,8 +195,9 @@ class PassingOn:
         return self._channel.start(request, body, timeout_s)
 
     def tell(self, request: AnyRequest) -> None:
-        self._caller.admit(request, CALLS[type(request)], 0)
-        self._channel.tell(request)
+        with contextlib.suppress(QuiverError):  # nobody waits for an answer
+            self._caller.admit(request, CALLS[type(request)], 0)
+            self._channel.tell(request)
 
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S

@@ -22,6 +22,8 @@ from quiver.model.subscription import SubscriptionSettings
 
 WINDOW_MAX = 10_000
 BYTES_MAX = 16 << 20
+VISIBILITY_US_MIN = 1_000_000
+"""A consumer is trusted for at least so long: it has to say something in that time."""
 IN_HAND_MAX = 100_000
 """How many messages a consumer may have started and not settled before it gets no more."""
 UNSETTLED = "the consumer ended without settling it"
@@ -53,6 +55,10 @@ class ConsumerTerms(msgspec.Struct, kw_only=True):
 
 class Connection(Protocol):
     """Where a consumer's messages go."""
+
+    @property
+    def client(self) -> object:
+        """Whose connection it is: consumers of one client end together."""
 
     def room(self, wanted: int) -> int:
         """How many of so many messages the consumer may hold besides those that it has."""
@@ -119,7 +125,7 @@ class Consumer:
     def visibility_us(self) -> int:
         """How long the consumer may be silent before its messages go to others."""
         given = self._visibility_us
-        return self.settings.visibility_us if given is None else given
+        return max(VISIBILITY_US_MIN, self.settings.visibility_us if given is None else given)
 
     @property
     def is_silent(self) -> bool:

@@ -243,4 +243,8 @@ class ConsumerSessions:
         return portions
 
     def _has_suspect(self, consumer: Consumer) -> bool:
-        return any(delivery.sessions.view.has_suspect(consumer.name) for delivery in self._order)
+        """Whether the consumer has a suspect, or another one that would end with it."""
+        client = consumer.connection.client
+        names = {one.name for one in self._consumers if one.connection.client is client}
+        views = [delivery.sessions.view for delivery in self._order]
+        return any(view.has_suspect(name) for view in views if view.has_suspects for name in names)

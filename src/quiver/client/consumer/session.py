@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from pyroaring import BitMap64
 
-from quiver.aio import Signal, TaskSet, cancel_and_wait
+from quiver.aio import Signal, TaskSet, cancel_and_wait, report_unexpected
 from quiver.client.consumer.node_stream import NodeStream, stale_of
 from quiver.client.consumer.pace import HandlerPace
 from quiver.client.consumer.received import ReceivedMessage, messages_in
@@ -40,6 +40,7 @@ from quiver.protocol import (
     GroupMembership,
     Heartbeat,
     Received,
+    Return,
     Settlement,
 )
 
@@ -51,6 +52,7 @@ _UNCONFIRMED_MAX = 100_000
 """How many settlements may be on their way before no more messages are started."""
 _MEMBERSHIP_S = 1.0
 """How often, in a cluster, the member of a group asks which partitions it reads."""
+_BEAT_S_MIN = 0.1
 _STALE_LOG_S = 10.0
 _BACKOFF = RetryBackoff()
 
@@ -141,9 +143,17 @@ class ConsumerSession:
 
     async def open(self) -> None:
         """Connect. Raises what keeps the consumer from being one, such as ``SubscriptionNotFound``."""
-        address, channel = await self._cluster.any_channel()
-        await self._open_stream(address, channel)
-        assert self._following is None
+        deadline = self._clock.monotonic() + self._cluster.timeout_s
+        failures = 0
+        while not self._streams:
+            try:
+                await self._open_stream(*await self._cluster.any_channel())
+            except QuiverError as error:
+                failures += 1
+                is_late = self._clock.monotonic() >= deadline
+                if not error.retryable or is_late or not self._cluster.pool.has_connected:
+                    raise
+                await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
         self._following = asyncio.create_task(self._follow())
         self._heartbeats = asyncio.create_task(self._beat())
 
@@ -199,30 +209,41 @@ class ConsumerSession:
             left = 0 if message.deliveries > 1 else left - 1
         if not chosen:
             return False
-        window = self._next_window()
         started = [message for messages in chosen.values() for message in messages]
-        answers = []
-        waits = self._consuming.guarantee != Guarantee.AT_LEAST_ONCE
-        for stream, messages in chosen.items():
-            leases = _leases_of(messages)
-            for lease, offsets in leases.items():
-                self._in_hand.setdefault(lease, BitMap64()).update(offsets)
-                self._lease_streams[lease] = stream
-            if waits:
-                answers.append(stream.start(_settlements(leases), window))
-            else:
-                stream.tell(started=_settlements(leases), window=window)
-        if waits:
-            started = await self._allowed(started, answers)
-        else:
-            for _ in range(2):
-                await asyncio.sleep(0)  # it is written to the socket before the program has them
+        try:
+            started = await self._start(chosen, started)
+        except BaseException:
+            self._return(started)  # whoever waited for them is gone
+            raise
         self._started.extend(started)
         self._handed = (len(started), self._clock.monotonic())
         self._is_busy = True
         if self._busy_check is None and self._pace.is_adaptive:
             self._busy_check = asyncio.get_running_loop().call_later(_BUSY_S, self._check_busy)
         return True
+
+    async def _start(
+        self, chosen: dict[NodeStream, list[ReceivedMessage]], messages: list[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """Tell the nodes that the program gets these; those that it may have."""
+        window = self._next_window()
+        guarantee = self._consuming.guarantee
+        answers = []
+        for stream, part in chosen.items():
+            leases = _leases_of(part)
+            for lease, offsets in leases.items():
+                self._lease_streams[lease] = stream
+                if guarantee != Guarantee.AT_MOST_ONCE:
+                    self._in_hand.setdefault(lease, BitMap64()).update(offsets)
+            if guarantee == Guarantee.AT_LEAST_ONCE:
+                stream.tell(started=_settlements(leases), window=window)
+            else:
+                answers.append(stream.start(_settlements(leases), window))
+        if answers:
+            return await self._allowed(messages, answers)
+        for _ in range(2):
+            await asyncio.sleep(0)  # it is written to the socket before the program has them
+        return messages
 
     async def _allowed(
         self, messages: list[ReceivedMessage], answers: Sequence[asyncio.Future[Answer]]
@@ -234,8 +255,7 @@ class ConsumerSession:
                 for one in stale_of(await answer):
                     lost[one.lease] = BitMap64.deserialize(one.offsets)
         except QuiverError:
-            # Whether they were started is not known, so nobody may work on them.
-            self._forget(_leases_of(messages))
+            self._return(messages)  # whether they were started is not known
             return []
         if not lost:
             return messages
@@ -282,9 +302,13 @@ class ConsumerSession:
                 back.append(self._started.pop())
         if back:
             self._handed = (max(1, self._handed[0] - len(back)), self._handed[1])
-            leases = _leases_of(back)
-            self._forget(leases)
-            self._send(leases, RETURN)
+            self._return(back)
+
+    def _return(self, messages: Sequence[ReceivedMessage]) -> None:
+        """The program has not got these: they are ready again, and no delivery counts."""
+        leases = _leases_of(messages)
+        self._forget(leases)
+        self._send(leases, RETURN)
 
     def _take_pushed(self) -> dict[NodeStream, Leases]:
         """What waits for the program, which will not get it."""
@@ -387,14 +411,14 @@ class ConsumerSession:
         if error is not None:
             self._not_delivered(error)
         else:
-            self._note_stale(stale_of(done.result()))
+            self._note_stale(request, stale_of(done.result()))
         self._count_confirmed(number)
 
     async def _send_anywhere(self, number: int, request: AnyRequest) -> None:
         """The connection is gone: any node passes settlements on to where they belong."""
         try:
             _, answer = await self._cluster.call(request, repeatable=True)
-            self._note_stale(stale_of(answer))
+            self._note_stale(request, stale_of(answer))
         except QuiverError as error:
             self._not_delivered(error)
         finally:
@@ -413,9 +437,9 @@ class ConsumerSession:
             error=str(error),
         )
 
-    def _note_stale(self, stale: list[Settlement]) -> None:
+    def _note_stale(self, request: AnyRequest, stale: list[Settlement]) -> None:
         """Settlements came too late: the messages are with other consumers, or were."""
-        if not stale:
+        if not stale or isinstance(request, Return):
             return
         late = [(one.lease, at) for one in stale for at in BitMap64.deserialize(one.offsets)]
         self._watched.update(dict.fromkeys(self._watched.keys() & late, True))
@@ -430,7 +454,10 @@ class ConsumerSession:
                 messages=self.stale_count,
             )
         if self.terms.on_stale is not None:
-            self.terms.on_stale(receipts)
+            try:
+                self.terms.on_stale(receipts)
+            except Exception as error:
+                report_unexpected("on_stale failed", error)
 
     def _forget(self, leases: Leases) -> None:
         """These are not in hand any more."""
@@ -516,7 +543,11 @@ class ConsumerSession:
             address, channel = await self._cluster.any_channel()
             await self._open_stream(address, channel)
         for address in (self._wanted or set()) - self._streams.keys():
-            await self._open_stream(address, await self._cluster.pool.channel(address))
+            try:
+                await self._open_stream(address, await self._cluster.pool.channel(address))
+            except QuiverError as error:
+                # It may not have heard of the subscription yet. If that is gone, others say so.
+                raise Unavailable(error.message) from error
 
     async def _close_unwanted(self) -> None:
         for address in self._streams.keys() - (self._wanted or self._streams.keys()):
@@ -548,7 +579,7 @@ class ConsumerSession:
     async def _beat(self) -> None:
         """Say that the consumer is there, and what it works on."""
         while True:
-            await self._clock.sleep(self._consuming.visibility_ms / 3000)
+            await self._clock.sleep(max(_BEAT_S_MIN, self._consuming.visibility_ms / 3000))
             self._hold_on()
 
     def _hold_on(self) -> None:

@@ -33,8 +33,7 @@ class ConsumerStream:
         services: NodeServices,
         caller: Caller,
         request: protocol.Consume,
-        send: Send,
-        on_end: Callable[[int], object],
+        streams: ConsumerStreams,
     ) -> None:
         if request.window < 0 or request.bytes_max < 1:
             raise InvalidRequest("a window is 0 or more messages, and 1 or more bytes")
@@ -42,8 +41,8 @@ class ConsumerStream:
         self._services = services
         self._caller = caller
         self._name = request.subscription
-        self._send = send
-        self._on_end = on_end
+        self._streams = streams
+        self._send = streams.send
         self._terms = ConsumerTerms(
             name=request.consumer[:CONSUMER_MAX],
             window=0,
@@ -72,18 +71,22 @@ class ConsumerStream:
     def _terms_now(self, subscription: Subscription) -> protocol.Consuming:
         settings, broker = subscription.record.settings, self._services.broker
         leaders = broker.leaders.leaders(self._name)
-        visibility_us = self._terms.visibility_us or settings.visibility_us
+        assert self._consumer is not None
         return protocol.Consuming(
             id=self.id,
             leaders=sorted(address for address in leaders if address is not None),
             leads=None in leaders,
             ordering=settings.ordering,
             guarantee=settings.guarantee,
-            visibility_ms=visibility_us // 1000,
+            visibility_ms=self._consumer.visibility_us // 1000,
             session_timeout_ms=settings.session_timeout_us // 1000,
         )
 
     # ------------------------------------------------------------------ from the subscription
+
+    @property
+    def client(self) -> object:
+        return self._streams
 
     def room(self, wanted: int) -> int:
         try:
@@ -100,7 +103,7 @@ class ConsumerStream:
 
     def ended(self, error: QuiverError) -> None:
         self._consumer = None
-        self._on_end(self.id)
+        self._streams.forget(self.id)
         self._send(protocol.failure(self.id, error), ())
 
     # ------------------------------------------------------------------ from the client
@@ -150,7 +153,7 @@ class ConsumerStream:
         """The session is over. May be called twice."""
         subscription, consumer = self._subscription, self._consumer
         self._consumer = None
-        self._on_end(self.id)
+        self._streams.forget(self.id)
         if subscription is not None and consumer is not None:
             subscription.sessions.close(consumer, how)
 
@@ -160,7 +163,7 @@ class ConsumerStreams:
 
     def __init__(self, services: NodeServices, send: Send) -> None:
         self._services = services
-        self._send = send
+        self.send = send
         self._streams: dict[int, ConsumerStream] = {}
 
     def __len__(self) -> int:
@@ -171,11 +174,12 @@ class ConsumerStreams:
             raise InvalidRequest(
                 f"one connection may have {SESSIONS_MAX:,} consumer sessions at most"
             )
-        stream = ConsumerStream(
-            self._services, caller, request, self._send, lambda id: self._streams.pop(id, None)
-        )
+        stream = ConsumerStream(self._services, caller, request, self)
         self._streams[stream.id] = stream
         return stream
+
+    def forget(self, session: int) -> None:
+        self._streams.pop(session, None)
 
     def get(self, session: int) -> ConsumerStream:
         stream = self._streams.get(session)
@@ -197,7 +201,7 @@ class ConsumerStreams:
         """The node ends them. What the consumers work on stays with them."""
         for stream in list(self._streams.values()):
             stream.close(SessionEnd.NODE)
-            self._send(protocol.failure(stream.id, error), ())
+            self.send(protocol.failure(stream.id, error), ())
 
     def close(self) -> None:
         """The client is gone, without a word."""
