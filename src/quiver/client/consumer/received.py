@@ -8,7 +8,7 @@ A ``ReceivedMessage`` is a message under a lease. Whoever received it settles it
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, repeat
@@ -109,11 +109,23 @@ def settlements(what: Any) -> list[Settlement]:
         if given and all(isinstance(one, str) for one in given):
             leases = leases_in(given)
         else:
-            for message in given:
-                if not isinstance(message, ReceivedMessage):
-                    raise InvalidRequest("give received messages, receipts or a received batch")
-                leases.setdefault(message.lease, BitMap64()).add(message.offset)
+            leases = leases_of(given)
     return [Settlement(lease, offsets.serialize()) for lease, offsets in leases.items()]
+
+
+def leases_of(messages: Iterable[Any]) -> dict[bytes, BitMap64]:
+    """The offsets of received messages, by lease."""
+    offsets: dict[bytes, list[int]] = {}
+    try:
+        for message in messages:
+            lease = message.lease
+            if lease in offsets:
+                offsets[lease].append(message.offset)
+            else:
+                offsets[lease] = [message.offset]
+    except AttributeError:
+        raise InvalidRequest("give received messages, receipts or a received batch") from None
+    return {lease: BitMap64(these) for lease, these in offsets.items()}
 
 
 def messages_in(

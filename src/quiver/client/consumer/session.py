@@ -24,7 +24,7 @@ from pyroaring import BitMap64
 from quiver.aio import Signal, TaskSet, cancel_and_wait, report_unexpected
 from quiver.client.consumer.node_stream import NodeStream, stale_of
 from quiver.client.consumer.pace import HandlerPace
-from quiver.client.consumer.received import ReceivedMessage, messages_in
+from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
 from quiver.client.consumer.settlement_buffer import RETURN, Kind, Leases, SettlementBuffer
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer
@@ -230,7 +230,7 @@ class ConsumerSession:
         guarantee = self._consuming.guarantee
         answers = []
         for stream, part in chosen.items():
-            leases = _leases_of(part)
+            leases = leases_of(part)
             for lease, offsets in leases.items():
                 self._lease_streams[lease] = stream
                 if guarantee != Guarantee.AT_MOST_ONCE:
@@ -306,7 +306,7 @@ class ConsumerSession:
 
     def _return(self, messages: Sequence[ReceivedMessage]) -> None:
         """The program has not got these: they are ready again, and no delivery counts."""
-        leases = _leases_of(messages)
+        leases = leases_of(messages)
         self._forget(leases)
         self._send(leases, RETURN)
 
@@ -315,7 +315,7 @@ class ConsumerSession:
         found: dict[NodeStream, Leases] = {}
         while self._pushed:
             pushed = self._pushed.popleft()
-            for lease, offsets in _leases_of(pushed.messages).items():
+            for lease, offsets in leases_of(pushed.messages).items():
                 found.setdefault(pushed.stream, {}).setdefault(lease, BitMap64()).update(offsets)
         return found
 
@@ -555,7 +555,7 @@ class ConsumerSession:
             released = [one for one in self._pushed if one.stream is stream]
             self._pushed = deque(one for one in self._pushed if one.stream is not stream)
             with contextlib.suppress(QuiverError):
-                leases = [_settlements(_leases_of(one.messages)) for one in released]
+                leases = [_settlements(leases_of(one.messages)) for one in released]
                 await stream.close([one for part in leases for one in part])
 
     @property
@@ -617,13 +617,6 @@ class ConsumerSession:
             self._streams.clear()
             await self._tasks.cancel()
             self._changed.wake()
-
-
-def _leases_of(messages: Sequence[ReceivedMessage] | deque[ReceivedMessage]) -> Leases:
-    offsets: dict[bytes, list[int]] = {}
-    for message in messages:
-        offsets.setdefault(message.lease, []).append(message.offset)
-    return {lease: BitMap64(these) for lease, these in offsets.items()}
 
 
 def _settlements(leases: Leases) -> list[Settlement]:
