@@ -183,16 +183,15 @@ class ConsumerSessions:
 
     async def _push_round(self) -> bool:
         """Give every consumer with room its share; whether anybody got something."""
-        if not self._consumers:
+        waiting = self._waiting_count() if self._consumers else 0
+        if not waiting:
             return False
-        takers = [consumer for consumer in self._consumers if consumer.room]
-        waiting = self._waiting_count()
-        if not takers or not waiting:
-            return False
-        share = max(1, min(_PUSH_MAX, -(-waiting // len(takers))))
+        share = min(_PUSH_MAX, -(-waiting // len(self._consumers)))
         pushed = False
-        for consumer in takers:
-            portions = await self._reserve(consumer, min(share, consumer.room))
+        for consumer in list(self._consumers):
+            if not (room := consumer.room):
+                continue
+            portions = await self._reserve(consumer, min(share, room))
             if portions and consumer in self._consumers:
                 pushed = True
                 del self._consumers[consumer]

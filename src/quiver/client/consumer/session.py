@@ -53,6 +53,8 @@ _UNCONFIRMED_MAX = 100_000
 _MEMBERSHIP_S = 1.0
 """How often, in a cluster, the member of a group asks which partitions it reads."""
 _BEAT_S_MIN = 0.1
+_ANSWERED = 3
+"""Of the heartbeats of an idle consumer, every such one asks the node whether it is there."""
 _STALE_LOG_S = 10.0
 _BACKOFF = RetryBackoff()
 
@@ -578,18 +580,21 @@ class ConsumerSession:
 
     async def _beat(self) -> None:
         """Say that the consumer is there, and what it works on."""
-        while True:
+        for number in count(1):
             await self._clock.sleep(max(_BEAT_S_MIN, self._consuming.visibility_ms / 3000))
-            self._hold_on()
+            self._hold_on(is_quiet=not self._in_hand and number % _ANSWERED != 0)
 
-    def _hold_on(self) -> None:
+    def _hold_on(self, *, is_quiet: bool = False) -> None:
         held = _settlements(self._in_hand)
         self._lease_streams = {
             lease: stream for lease, stream in self._lease_streams.items() if lease in self._in_hand
         }
         for stream in self._streams.values():
             if stream.is_open:
-                stream.beat(held)
+                if is_quiet:
+                    stream.tell()
+                else:
+                    stream.beat(held)
 
     # ------------------------------------------------------------------ the end
 

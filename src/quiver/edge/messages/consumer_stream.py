@@ -130,7 +130,8 @@ class ConsumerStream:
         if subscription.record.settings.guarantee is not Guarantee.AT_MOST_ONCE:
             deadline_us = self._services.clock.time_us() + consumer.visibility_us
             self._caller.started(request.started, deadline_us)
-        if request.released or consumer.room:
+        is_heartbeat = not request.started and not request.released and request.window is None
+        if not is_heartbeat or request.partitions is not None:
             subscription.sessions.push()
         return settled_of(lost), stored
 
