@@ -54,7 +54,7 @@ def work_until_empty(
 
 def check(q: quiver.Client, workers: list[Worker]) -> None:
     """One dead letter, that of the poison, and every good message handled."""
-    eventually(lambda: q.describe_subscription("jobs").dead == 1, "the dead letter is stored")
+    eventually(lambda: q.describe_subscription("jobs").dead == 1, "there is a dead letter")
     done = {one.payload for worker in workers for one in worker.listen(0.1) if one.word == "done"}
     assert dead_letters(q, "jobs") == [(POISON, UNSETTLED)]
     assert done == set(GOOD)

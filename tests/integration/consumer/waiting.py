@@ -44,11 +44,11 @@ def dead_letters(q: quiver.Client, queue: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
     def are_stored() -> bool:
-        found[:] = [
-            (row["payload"].decode(), row["last_error"])
-            for batch in q.read(f"{queue}.dlq")
-            for row in batch.to_pylist()
-        ]
+        try:
+            rows = [row for batch in q.read(f"{queue}.dlq") for row in batch.to_pylist()]
+        except quiver.TopicNotFound:
+            return False
+        found[:] = [(row["payload"].decode(), row["last_error"]) for row in rows]
         return len(found) == expected
 
     if expected:
