@@ -28,6 +28,9 @@ SESSIONS_MAX = 10_000
 _PUSH_MAX = 1000
 """Messages in one push: the consumer begins with the first while the next are on their way."""
 _PUSH_BYTES_MAX = 1 << 20
+_TICK_US = 1_000_000
+"""How often ``tick`` is called."""
+_PAUSE_S_MIN = 0.001
 
 logger = structlog.get_logger()
 
@@ -64,6 +67,8 @@ class ConsumerSessions:
         self._tasks = TaskSet()
         self._is_pushing = False
         self._push_again = False
+        self._waking: asyncio.Task[None] | None = None
+        self._waking_at = 0
 
     def __iter__(self) -> Iterator[Consumer]:
         return iter(list(self._consumers))
@@ -137,6 +142,8 @@ class ConsumerSessions:
         )
         if self._host.membership is not None and is_last and is_gone:
             self._host.membership.leave(consumer.name)
+        if self._waking is not None and not self._consumers:
+            self._waking.cancel()
         self._host.notify()
 
     def end_all(self, error: QuiverError) -> None:
@@ -156,6 +163,7 @@ class ConsumerSessions:
             else:
                 consumer.tidy()
                 consumer.connection.tick()
+        self._wake_when_due()
 
     # ------------------------------------------------------------------ pushing
 
@@ -174,6 +182,7 @@ class ConsumerSessions:
                 self._push_again = False
                 while await self._push_round():
                     pass
+            self._wake_when_due()
         except QuiverError as error:
             logger.warning("push failed", subscription=self._host.record.name, code=error.code)
         except Exception as error:
@@ -247,3 +256,27 @@ class ConsumerSessions:
         names = {one.name for one in self._consumers if one.connection.client is client}
         views = [delivery.sessions.view for delivery in self._order]
         return any(view.has_suspect(name) for view in views if view.has_suspects for name in names)
+
+    # ------------------------------------------------------------------ delays
+
+    def _wake_when_due(self) -> None:
+        """Push when the next delay ends, if that is before the next tick."""
+        now = self._clock.time_us()
+        moments = [box.view.next_delayed for box in self._order if self._consumers and box.is_open]
+        due = min((moment for moment in moments if moment is not None), default=None)
+        if due is None or due > now + _TICK_US:
+            return
+        if self._waking is not None and not self._waking.done():
+            if self._waking_at <= due:
+                return
+            self._waking.cancel()
+        self._waking_at = due
+        self._waking = self._tasks.start(self._wake_after((due - now) / 1e6))
+
+    async def _wake_after(self, seconds: float) -> None:
+        await self._clock.sleep(max(_PAUSE_S_MIN, seconds))
+        self._waking = None
+        for delivery in list(self._order):
+            if delivery.is_open:
+                delivery.tick()
+        self._host.notify()

@@ -90,6 +90,11 @@ class DeliveryView:
         )
         return min((time for time in times if time is not None), default=None)
 
+    @property
+    def next_delayed(self) -> Microseconds | None:
+        """When the next delay ends."""
+        return self._state.delayed.next_due
+
     # ------------------------------------------------------------------ how many messages there are
 
     @property
