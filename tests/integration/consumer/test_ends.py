@@ -9,7 +9,7 @@ import pytest
 
 import quiver
 from tests.integration.consumer.conftest import StartWorker
-from tests.integration.consumer.waiting import eventually, numbered, publish
+from tests.integration.consumer.waiting import eventually, numbered, publish, wait_until_empty
 from tests.integration.consumer.workers import Told, handle_each, handle_in_threads, hold_first
 
 pytestmark = pytest.mark.process
@@ -96,6 +96,7 @@ def test_a_worker_that_was_silent_for_too_long_goes_on_with_others(
     worker = start_worker(handle_each)
     publish(q, "jobs", ["before"])
     worker.said("done", 1)
+    wait_until_empty(q, "jobs")
     worker.signal(signal.SIGSTOP)
     eventually(lambda: not q.describe_subscription("jobs").consumers, "it is taken for dead")
     publish(q, "jobs", ["after"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 
 import quiver
+from quiver.errors import TopicNotFound
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 20.0
 
 
 def eventually(holds: Callable[[], object], what: str, within_s: float = SECONDS_MAX) -> float:
@@ -44,11 +46,9 @@ def dead_letters(q: quiver.Client, queue: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
     def are_stored() -> bool:
-        try:
+        with contextlib.suppress(TopicNotFound):
             rows = [row for batch in q.read(f"{queue}.dlq") for row in batch.to_pylist()]
-        except quiver.TopicNotFound:
-            return False
-        found[:] = [(row["payload"].decode(), row["last_error"]) for row in rows]
+            found[:] = [(row["payload"].decode(), row["last_error"]) for row in rows]
         return len(found) == expected
 
     if expected:

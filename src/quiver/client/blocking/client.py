@@ -143,7 +143,8 @@ class Client(Wrapper[AsyncClient]):
             consumer=consumer,
             on_stale=on_stale,
         ) as messages:
-            yield from messages
+            for message in messages:  # noqa: UP028 - it would close the consumer before it is left
+                yield message
 
     def consumer(
         self,

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from pyroaring import BitMap64
 
-from quiver.aio import Signal, TaskSet, cancel_and_wait, report_unexpected
+from quiver.aio import Signal, TaskSet, cancel_and_wait, finish, report_unexpected
 from quiver.client.consumer.node_stream import NodeStream, stale_of
 from quiver.client.consumer.pace import HandlerPace
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
@@ -118,6 +118,8 @@ class ConsumerSession:
         self._handed = (0, 0.0)
         """How many messages were started last, and when."""
         self._window = 0
+        self._asking = 0
+        """How many wait for a message."""
         self._is_busy = False
         self._busy_check: asyncio.TimerHandle | None = None
         self._buffer = SettlementBuffer(lambda: program.call_soon(self._flush_later))
@@ -128,6 +130,9 @@ class ConsumerSession:
         self._watched: dict[tuple[bytes, int], bool] = {}
         """Messages whose settlement somebody waits for, and whether it came too late."""
         self._changed = Signal(clock)
+        """There may be a message for the program, or there never will be."""
+        self._moved = Signal(clock)
+        """The streams may not be those that there should be."""
         self._confirmations = Signal(clock)
         self._tasks = TaskSet()
         self._failure: QuiverError | None = None
@@ -173,21 +178,29 @@ class ConsumerSession:
         """The next message, when there is one."""
         self._is_busy = False
         self._measure()
-        while True:
-            message = self.take()
-            if message is not None:
-                return message
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
-            if self._is_closed:
-                raise InvalidRequest("the consumer is closed")
-            if sum(self._unconfirmed.values()) >= _UNCONFIRMED_MAX:
-                await self._confirmations.wait()
-            elif not await self._start_some():
-                self._set_window(self._pace.window)
-                if self._consuming.ordering != Ordering.NONE:
-                    self._flush()  # the next may wait for these
-                await self._changed.wait()
+        self._asking += 1
+        try:
+            while (message := self.take()) is None:
+                await self._get_ready()
+        finally:
+            self._asking -= 1
+        if self._asking and self._started:
+            self._changed.wake()  # there is one for the next of those who wait
+        return message
+
+    async def _get_ready(self) -> None:
+        """Start messages, or wait for some."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._is_closed:
+            raise InvalidRequest("the consumer is closed")
+        if sum(self._unconfirmed.values()) >= _UNCONFIRMED_MAX:
+            await self._confirmations.wait()
+        elif not await self._start_some():
+            self._set_window(self._pace.window)
+            if self._consuming.ordering != Ordering.NONE:
+                self._flush()  # the next may wait for these
+            await self._changed.wait()
 
     def _measure(self) -> None:
         count, at = self._handed
@@ -198,7 +211,8 @@ class ConsumerSession:
     async def _start_some(self) -> bool:
         """Start the next messages; whether there were any."""
         chosen: dict[NodeStream, list[ReceivedMessage]] = {}
-        left = self._pace.started
+        is_final = self._consuming.guarantee == Guarantee.AT_MOST_ONCE
+        left = 1 if is_final else self._pace.started  # what is final cannot be returned
         while left and self._pushed:
             pushed = self._pushed[0]
             if not pushed.messages:
@@ -211,6 +225,12 @@ class ConsumerSession:
             left = 0 if message.deliveries > 1 else left - 1
         if not chosen:
             return False
+        # What is final waits for who asks next, if whoever asked for it is gone.
+        await (finish(self._hand_over(chosen)) if is_final else self._hand_over(chosen))
+        return True
+
+    async def _hand_over(self, chosen: dict[NodeStream, list[ReceivedMessage]]) -> None:
+        """Start these: the program may have them from now on."""
         started = [message for messages in chosen.values() for message in messages]
         try:
             started = await self._start(chosen, started)
@@ -222,13 +242,16 @@ class ConsumerSession:
         self._is_busy = True
         if self._busy_check is None and self._pace.is_adaptive:
             self._busy_check = asyncio.get_running_loop().call_later(_BUSY_S, self._check_busy)
-        return True
 
     async def _start(
         self, chosen: dict[NodeStream, list[ReceivedMessage]], messages: list[ReceivedMessage]
     ) -> list[ReceivedMessage]:
         """Tell the nodes that the program gets these; those that it may have."""
         window = self._next_window()
+        if window is not None:
+            for stream in self._streams.values():
+                if stream not in chosen:
+                    stream.tell(window=window)
         guarantee = self._consuming.guarantee
         answers = []
         for stream, part in chosen.items():
@@ -282,7 +305,7 @@ class ConsumerSession:
     def _check_busy(self) -> None:
         """Return what waits for a program that has been busy for long: others may be idle."""
         self._busy_check = None
-        if not self._is_busy or self._is_closed:
+        if not self._is_busy or self._asking or self._is_closed:
             return
         left_s = self._handed[1] + _BUSY_S - self._clock.monotonic()
         if left_s > 0:
@@ -298,6 +321,8 @@ class ConsumerSession:
 
     def _return_started(self) -> None:
         """Return what was started and not taken, as if it had not been."""
+        if self._consuming.guarantee == Guarantee.AT_MOST_ONCE:
+            return  # it is finished, and can go to nobody else
         back: list[ReceivedMessage] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -488,7 +513,7 @@ class ConsumerSession:
         self._wanted = others | {stream.address} if consuming.leads or not others else others
         if self._in_hand:
             self._hold_on()
-        self._changed.wake()
+        self._moved.wake()
 
     def lost(self, stream: NodeStream, error: QuiverError) -> None:
         """What waited for the program is with others now. What it works on is still its own."""
@@ -497,29 +522,34 @@ class ConsumerSession:
             del self._streams[stream.address]
         if not error.retryable:
             self._failure = error
-        self._changed.wake()
+            self._changed.wake()
+        self._moved.wake()
 
     async def _open_stream(self, address: str, channel: Any) -> None:
         stream = NodeStream(self, address, channel)
-        self._window = self._window or self._pace.window
+        if not self._is_busy:
+            self._window = self._window or self._pace.window
+        window = self._window
         consuming = await stream.open(
             Consume(
                 subscription=self.terms.subscription,
                 consumer=self.terms.consumer,
-                window=self._window,
+                window=window,
                 bytes_max=self.terms.bytes_max,
                 visibility_ms=self.terms.visibility_ms,
                 partitions=self._partitions,
             )
         )
         self._streams[address] = stream
+        if self._window != window:  # since it was asked for
+            stream.tell(window=self._window)
         self.told(stream, consuming)
 
     async def _follow(self) -> None:
         """Have a stream to each node that leads partitions, again after each failure."""
         failures = 0
         while not self._is_closed and self._failure is None:
-            changed = self._changed.next_wake()
+            moved = self._moved.next_wake()
             try:
                 await self._open_missing()
                 await self._close_unwanted()
@@ -530,26 +560,30 @@ class ConsumerSession:
                     self._changed.wake()
                     return
                 failures += 1
-                await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
+                if not moved.done():
+                    await self._moved.wait(_BACKOFF.pause_s(failures, self._chance))
                 continue
             if self._is_member_elsewhere:
                 await self._ask_membership()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(changed), _MEMBERSHIP_S)
+                    await asyncio.wait_for(asyncio.shield(moved), _MEMBERSHIP_S)
             else:
-                await changed
+                await moved
 
     async def _open_missing(self) -> None:
         if not self._streams:
             self._wanted = None
             address, channel = await self._cluster.any_channel()
             await self._open_stream(address, channel)
+        failed: QuiverError | None = None
         for address in (self._wanted or set()) - self._streams.keys():
             try:
                 await self._open_stream(address, await self._cluster.pool.channel(address))
-            except QuiverError as error:
-                # It may not have heard of the subscription yet. If that is gone, others say so.
-                raise Unavailable(error.message) from error
+            except QuiverError as error:  # the others may be there
+                failed = error
+        if failed is not None:
+            # It may not have heard of the subscription yet. If that is gone, others say so.
+            raise Unavailable(failed.message) from failed
 
     async def _close_unwanted(self) -> None:
         for address in self._streams.keys() - (self._wanted or self._streams.keys()):
