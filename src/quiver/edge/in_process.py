@@ -31,9 +31,16 @@ class InProcessChannel:
     """A ``Channel`` that hands requests to a session of a node in the same event loop.
 
     Without a principal they are a stranger's, who may do nothing on a node with authentication.
+    ``is_shared``: they come from many programs, which do not end together.
     """
 
-    def __init__(self, services: NodeServices, principal: Principal | None = None) -> None:
+    def __init__(
+        self,
+        services: NodeServices,
+        principal: Principal | None = None,
+        *,
+        is_shared: bool = False,
+    ) -> None:
         authority = services.authority
         caller = Caller(
             authority,
@@ -45,7 +52,9 @@ class InProcessChannel:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._streams: dict[int, StreamListener] = {}
         self._progress = asyncio.Event()
-        self._session = Session(services, self._receive, caller, self._progress.set)
+        self._session = Session(
+            services, self._receive, caller, self._progress.set, is_shared=is_shared
+        )
         self.is_open = True
 
     @property
@@ -246,7 +255,7 @@ class InProcessDialer:
             principal = self._principal or authority.stranger
             caller = Caller(authority, self._services.clock, principal, patience_s=_PATIENCE_S)
             return PassingOn(await peers.channel(address), caller)
-        channel = InProcessChannel(self._services, self._principal)
+        channel = InProcessChannel(self._services, self._principal, is_shared=True)
         self._channels.add(channel)
         return channel
 

@@ -93,6 +93,7 @@ class Session:
 
     ``caller`` is whose requests these are. Without one they are a stranger's, who may do nothing on
     a node with authentication. ``on_progress`` is called whenever there may be less to do.
+    ``is_shared``: many programs use it, each with consumer sessions of its own.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class Session:
         send: Send,
         caller: Caller | None = None,
         on_progress: Callable[[], object] = lambda: None,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self._services = services
         self._send = send
@@ -122,7 +125,7 @@ class Session:
             is_wanted=self._is_wanted,
             start=self._tasks.start,
         )
-        self._streams = ConsumerStreams(services, send)
+        self._streams = ConsumerStreams(services, send, is_shared=is_shared)
         self._draining = False
         self._is_resting = False
 

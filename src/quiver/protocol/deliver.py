@@ -144,6 +144,8 @@ class Progress(Request, tag="progress"):
     partitions: list[str] | None = None
     is_over: bool = False
     """Whether the consumer closes the session."""
+    is_silent: bool = False
+    """With ``is_over``: the program ended without a word. Who passes messages on to it says so."""
     answer: bool = True
     """Whether the consumer waits for the answer."""
 

@@ -173,7 +173,21 @@ async def test_what_a_consumer_held_goes_back_when_it_leaves(tmp_path: Path) -> 
             first, _ = await consumer.messages(2)
             await consumer.say(type="ack", receipts=[first["receipt_handle"]])
         [message] = await node.received(wait=20)
-        assert (message["body"], message["deliveries"]) == ("b", 2)
+        assert (message["body"], message.get("deliveries", 1)) == ("b", 1)
+
+
+@edge_test
+async def test_a_consumer_that_reconnects_again_and_again_loses_no_message(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(max_deliveries=5)
+        await publish(node, "patient")
+        for _ in range(6):
+            async with streaming(node) as consumer:
+                await consumer.say(type="credit", messages=1)
+                await consumer.messages(1)
+        [message] = await node.received(wait=20)
+        assert (message["body"], message.get("deliveries", 1)) == ("patient", 1)
+        assert await node.depth("emails", "dead") == 0
 
 
 @edge_test
@@ -189,6 +203,138 @@ async def test_what_a_consumer_held_stays_its_own_if_the_subscription_says_so(
         assert await node.received(wait=0.3) == []
         kept = await node.http.delete(f"/queues/emails/messages/{message['receipt_handle']}")
         assert kept.status_code == 204
+
+
+@edge_test
+async def test_a_socket_that_ends_without_a_word_counts_only_its_oldest_message(
+    tmp_path: Path,
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(max_deliveries=1)
+        await node.queue("emails.dlq")
+        await publish(node, "done", "in hand", "waiting", "waiting too")
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=3)
+            first, *_ = await consumer.messages(3)
+            await consumer.say(type="ack", receipts=[first["receipt_handle"]], ref=1)
+            assert (await consumer.told())["type"] == "settled"
+            consumer.socket.transport.abort()
+        await node.depth_becomes("emails.dlq", "ready", lambda depth: depth == 1)
+        [dead] = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert dead["body"] == "in hand"
+        assert dead["dead_letter"]["last_error"] == "the consumer ended without settling it"
+        rest = await node.received(wait=20)
+        assert [one["body"] for one in rest] == ["waiting", "waiting too"]
+        assert [one.get("deliveries", 1) for one in rest] == [1, 1]
+
+
+@pytest.mark.parametrize("protocol", [JSON, ARROW])
+@edge_test
+async def test_exactly_once_keeps_what_a_lost_socket_had_and_returns_what_a_closed_one_had(
+    tmp_path: Path, protocol: Subprotocol
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(guarantee="exactly-once")
+        await publish(node, "a")
+        async with streaming(node, protocol=protocol) as consumer:
+            await consumer.say(type="credit", messages=1)
+            await consumer.socket.recv()
+        [message] = await node.received(wait=20)
+        assert message.get("deliveries", 1) == 1
+        await publish(node, "b")
+        async with streaming(node, protocol=protocol) as consumer:
+            await consumer.say(type="credit", messages=1)
+            await consumer.socket.recv()
+            consumer.socket.transport.abort()
+        assert await node.received(wait=0.3) == []
+        assert await node.depth("emails", "leased") == 2
+
+
+@edge_test
+async def test_the_messages_of_a_live_socket_outlast_their_visibility(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(visibility=1)
+        await publish(node, "slow")
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=1)
+            [message] = await consumer.messages(1)
+            assert message["deadline"] > message["timestamp"]
+            assert await node.received(wait=3) == []
+            await consumer.say(type="ack", receipts=[message["receipt_handle"]], ref=1)
+            assert (await consumer.told())["type"] == "settled"
+
+
+@edge_test
+async def test_without_credit_nothing_is_kept_from_others(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=2)
+            await publish(node, *range(4))
+            mine = {message["body"] for message in await consumer.messages(2)}
+            theirs = {message["body"] for message in await node.received(wait=20)}
+            assert mine | theirs == {0, 1, 2, 3}
+            assert len(theirs) == 2
+
+
+@edge_test
+async def test_a_settlement_nobody_waits_for_is_told_only_if_it_came_too_late(
+    tmp_path: Path,
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await publish(node, 1, 2)
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=2)
+            one, two = (m["receipt_handle"] for m in await consumer.messages(2))
+            await consumer.say(type="reject", receipts=[one])
+            await consumer.say(type="ack", receipts=[one, two])
+            told = await consumer.told()
+            assert (told["type"], told.get("ref")) == ("problem", None)
+            assert told["problem"]["code"] == "stale_receipt"
+            assert told["problem"]["stale"] == [one]
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        assert await node.depth("emails", "ready") == 0
+
+
+@edge_test
+async def test_what_was_received_elsewhere_is_settled_on_the_socket_too(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await publish(node, 1, 2)
+        elsewhere, other = (m["receipt_handle"] for m in await node.received())
+        lease, _, offset = elsewhere.partition(".")
+        forged = f"{'B' if lease[0] == 'A' else 'A'}{lease[1:]}.{offset}"
+        async with streaming(node) as consumer:
+            await consumer.say(type="ack", receipts=[elsewhere], ref=1)
+            assert await consumer.told() == {"type": "settled", "settled": 1, "ref": 1}
+            await consumer.say(type="ack", receipts=[forged], ref=2)
+            assert (await consumer.told())["type"] == "problem"
+            await consumer.say(type="ack", receipts=[other])
+            await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+
+
+@edge_test
+async def test_many_messages_are_pushed_as_arrow_and_acknowledged_together(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(partitions=3)
+        await publish(node, *range(5000))
+        async with streaming(node, protocol=ARROW) as consumer:
+            found: list[bytes] = []
+            await consumer.say(type="credit", messages=700)
+            granted = 700
+            while len(found) < 5000:
+                frame = await consumer.socket.recv()
+                assert isinstance(frame, bytes)
+                table = pa.ipc.open_stream(frame).read_all()
+                found += table.column("payload").to_pylist()
+                assert len(found) <= granted
+                await consumer.socket.send(stream_of(table.select(["receipt"]).to_batches()[0]))
+                await consumer.say(type="credit", messages=table.num_rows)
+                granted += table.num_rows
+        assert sorted(map(int, found)) == list(range(5000))
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        assert await node.depth("emails", "ready") == 0
 
 
 @edge_test
@@ -242,6 +388,20 @@ async def test_a_stopping_node_says_that_it_goes_away(tmp_path: Path) -> None:
             stopping = asyncio.create_task(node.node.stop())
             assert await consumer.closed() == 1001
             await stopping
+
+
+@edge_test
+async def test_a_stopping_node_returns_what_its_sockets_hold_uncounted(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await publish(node, "kept")
+        async with streaming(node) as consumer:
+            await consumer.say(type="credit", messages=1)
+            await consumer.messages(1)
+            await node.node.stop()
+    async with http_node(tmp_path) as node:
+        [message] = await node.received()
+        assert (message["body"], message.get("deliveries", 1)) == ("kept", 1)
 
 
 @edge_test

@@ -43,8 +43,11 @@ class NodeStream:
         self._id = 0
         self._error: QuiverError | None = None
         self.is_open = False
+        self.window = 0
+        """What the node was told last."""
 
     async def open(self, request: Consume) -> Consuming:
+        self.window = request.window
         answer = self._channel.open_stream(request, self)
         self._id = request.id
         reply, _ = await answer
@@ -71,6 +74,7 @@ class NodeStream:
 
     def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Answer]:
         """A program is about to get these; the answer says which of them it may not have."""
+        self._note(window)
         answer = self._channel.start(
             Progress(session=self._id, started=list(started), window=window)
         )
@@ -87,6 +91,7 @@ class NodeStream:
         partitions: list[str] | None = None,
     ) -> None:
         """Tell the node what the consumer does."""
+        self._note(window)
         self._channel.tell(
             Progress(
                 session=self._id,
@@ -104,12 +109,21 @@ class NodeStream:
         answer = self._channel.start(Progress(session=self._id, held=list(held)))
         answer.add_done_callback(retrieve_exception)
 
-    async def close(self, released: Sequence[Settlement]) -> None:
-        """End the session at this node, and return what was not started."""
+    def _note(self, window: int | None) -> None:
+        if window is not None:
+            self.window = window
+
+    async def close(self, released: Sequence[Settlement], *, is_silent: bool = False) -> None:
+        """End the session at this node, and return what was not started.
+
+        ``is_silent``: the program ended without a word.
+        """
         if self.is_open:
             self.is_open = False
             await self._channel.call(
-                Progress(session=self._id, released=list(released), is_over=True)
+                Progress(
+                    session=self._id, released=list(released), is_over=True, is_silent=is_silent
+                )
             )
         self._channel.close_stream(self._id)
 

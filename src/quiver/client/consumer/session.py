@@ -24,6 +24,7 @@ from pyroaring import BitMap64
 from quiver.aio import Signal, TaskSet, cancel_and_wait, finish, report_unexpected
 from quiver.client.consumer.node_stream import NodeStream, stale_of
 from quiver.client.consumer.pace import HandlerPace
+from quiver.client.consumer.pushed import PushedBatch, PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
 from quiver.client.consumer.settlement_buffer import RETURN, Kind, Leases, SettlementBuffer
 from quiver.client.transport.backoff import RetryBackoff
@@ -48,7 +49,7 @@ _FLUSH_S = 0.005
 """How long a settlement waits for others."""
 _BUSY_S = 0.1
 """A program that has been busy for so long returns what waits for it: others may be idle."""
-_UNCONFIRMED_MAX = 100_000
+UNCONFIRMED_MAX = 100_000
 """How many settlements may be on their way before no more messages are started."""
 _MEMBERSHIP_S = 1.0
 """How often, in a cluster, the member of a group asks which partitions it reads."""
@@ -83,13 +84,6 @@ class Program(Protocol):
         """Run something in the session's event loop. Called from the program's thread."""
 
 
-class _Pushed(msgspec.Struct):
-    """Messages that wait for the program, of one push."""
-
-    stream: NodeStream
-    messages: deque[ReceivedMessage]
-
-
 class ConsumerSession:
     """``open`` it, ``close`` it whatever happens. ``settler`` settles the messages for the program."""
 
@@ -108,7 +102,7 @@ class ConsumerSession:
         """The nodes to have streams to; ``None``: any one."""
         self._consuming = Consuming()
         self._partitions: list[str] | None = None
-        self._pushed: deque[_Pushed] = deque()
+        self._pushed: deque[PushedMessages | PushedBatch] = deque()
         self._started: deque[ReceivedMessage] = deque()
         """Messages that the program may have. The program takes them from the left."""
         self._in_hand: Leases = {}
@@ -143,6 +137,8 @@ class ConsumerSession:
         self._following: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._is_silent = False
+        """Whether, at the end, the nodes are told that the program ended without a word."""
 
     @property
     def guarantee(self) -> str:
@@ -194,7 +190,7 @@ class ConsumerSession:
             raise self._failure.with_traceback(None)
         if self._is_closed:
             raise InvalidRequest("the consumer is closed")
-        if sum(self._unconfirmed.values()) >= _UNCONFIRMED_MAX:
+        if sum(self._unconfirmed.values()) >= UNCONFIRMED_MAX:
             await self._confirmations.wait()
         elif not await self._start_some():
             self._set_window(self._pace.window)
@@ -215,6 +211,7 @@ class ConsumerSession:
         left = 1 if is_final else self._pace.started  # what is final cannot be returned
         while left and self._pushed:
             pushed = self._pushed[0]
+            assert isinstance(pushed, PushedMessages)
             if not pushed.messages:
                 self._pushed.popleft()
                 continue
@@ -252,23 +249,27 @@ class ConsumerSession:
             for stream in self._streams.values():
                 if stream not in chosen:
                     stream.tell(window=window)
-        guarantee = self._consuming.guarantee
-        answers = []
-        for stream, part in chosen.items():
-            leases = leases_of(part)
-            for lease, offsets in leases.items():
-                self._lease_streams[lease] = stream
-                if guarantee != Guarantee.AT_MOST_ONCE:
-                    self._in_hand.setdefault(lease, BitMap64()).update(offsets)
-            if guarantee == Guarantee.AT_LEAST_ONCE:
-                stream.tell(started=_settlements(leases), window=window)
-            else:
-                answers.append(stream.start(_settlements(leases), window))
+        begun = [self._begin(stream, leases_of(part), window) for stream, part in chosen.items()]
+        answers = [answer for answer in begun if answer is not None]
         if answers:
             return await self._allowed(messages, answers)
         for _ in range(2):
             await asyncio.sleep(0)  # it is written to the socket before the program has them
         return messages
+
+    def _begin(
+        self, stream: NodeStream, leases: Leases, window: int | None
+    ) -> asyncio.Future[Answer] | None:
+        """Tell a node that the program gets these; the answer to wait for, if there is one."""
+        guarantee = self._consuming.guarantee
+        for lease, offsets in leases.items():
+            self._lease_streams[lease] = stream
+            if guarantee != Guarantee.AT_MOST_ONCE:
+                self._in_hand.setdefault(lease, BitMap64()).update(offsets)
+        if guarantee != Guarantee.AT_LEAST_ONCE:
+            return stream.start(settlements_of(leases), window)
+        stream.tell(started=settlements_of(leases), window=window)
+        return None
 
     async def _allowed(
         self, messages: list[ReceivedMessage], answers: Sequence[asyncio.Future[Answer]]
@@ -317,7 +318,7 @@ class ConsumerSession:
             self._window = 0
             for stream in self._streams.values():
                 leases = released.get(stream, {})
-                stream.tell(released=_settlements(leases), window=0)
+                stream.tell(released=settlements_of(leases), window=0)
 
     def _return_started(self) -> None:
         """Return what was started and not taken, as if it had not been."""
@@ -342,7 +343,7 @@ class ConsumerSession:
         found: dict[NodeStream, Leases] = {}
         while self._pushed:
             pushed = self._pushed.popleft()
-            for lease, offsets in leases_of(pushed.messages).items():
+            for lease, offsets in pushed.leases().items():
                 found.setdefault(pushed.stream, {}).setdefault(lease, BitMap64()).update(offsets)
         return found
 
@@ -386,7 +387,11 @@ class ConsumerSession:
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """These were settled in another way."""
-        leases = {one.lease: BitMap64.deserialize(one.offsets) for one in settlements}
+        leases = {
+            one.lease: BitMap64.deserialize(one.offsets)
+            for one in settlements
+            if one.lease in self._in_hand
+        }
         current = self._current
         if current is not None and current.offset in leases.get(current.lease, ()):
             self._current = None
@@ -418,7 +423,7 @@ class ConsumerSession:
                 stream = None
             by_stream.setdefault(stream, {})[lease] = offsets
         for stream, part in by_stream.items():
-            request = kind.request(self.terms.subscription, _settlements(part))
+            request = kind.request(self.terms.subscription, settlements_of(part))
             number = next(self._numbers)
             self._unconfirmed[number] = sum(map(len, part.values()))
             if stream is None:
@@ -436,7 +441,7 @@ class ConsumerSession:
             self._tasks.start(self._send_anywhere(number, request))
             return
         if error is not None:
-            self._not_delivered(error)
+            self._not_delivered(error, request)
         else:
             self._note_stale(request, stale_of(done.result()))
         self._count_confirmed(number)
@@ -447,7 +452,7 @@ class ConsumerSession:
             _, answer = await self._cluster.call(request, repeatable=True)
             self._note_stale(request, stale_of(answer))
         except QuiverError as error:
-            self._not_delivered(error)
+            self._not_delivered(error, request)
         finally:
             self._count_confirmed(number)
 
@@ -455,7 +460,7 @@ class ConsumerSession:
         self._unconfirmed.pop(number, None)
         self._confirmations.wake()
 
-    def _not_delivered(self, error: BaseException) -> None:
+    def _not_delivered(self, error: BaseException, request: AnyRequest | None = None) -> None:
         if isinstance(error, QuiverError):
             self._lost = error
         logger.warning(
@@ -500,10 +505,10 @@ class ConsumerSession:
 
     def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None:
         messages = messages_in(reply, body, self.terms.subscription, self._settler)
-        self._pushed.append(_Pushed(stream, deque(messages)))
+        self._pushed.append(PushedMessages(stream, messages))
         if self._is_closed or self._window == 0:
             released = self._take_pushed()
-            stream.tell(released=_settlements(released.get(stream, {})))
+            stream.tell(released=settlements_of(released.get(stream, {})))
         else:
             self._changed.wake()
 
@@ -591,7 +596,7 @@ class ConsumerSession:
             released = [one for one in self._pushed if one.stream is stream]
             self._pushed = deque(one for one in self._pushed if one.stream is not stream)
             with contextlib.suppress(QuiverError):
-                leases = [_settlements(leases_of(one.messages)) for one in released]
+                leases = [settlements_of(one.leases()) for one in released]
                 await stream.close([one for part in leases for one in part])
 
     @property
@@ -619,7 +624,7 @@ class ConsumerSession:
             self._hold_on(is_quiet=not self._in_hand and number % _ANSWERED != 0)
 
     def _hold_on(self, *, is_quiet: bool = False) -> None:
-        held = _settlements(self._in_hand)
+        held = settlements_of(self._in_hand)
         self._lease_streams = {
             lease: stream for lease, stream in self._lease_streams.items() if lease in self._in_hand
         }
@@ -652,11 +657,13 @@ class ConsumerSession:
             released = self._take_pushed()
             for stream in list(self._streams.values()):
                 with contextlib.suppress(QuiverError):
-                    await stream.close(_settlements(released.get(stream, {})))
+                    returned = settlements_of(released.get(stream, {}))
+                    await stream.close(returned, is_silent=self._is_silent)
             self._streams.clear()
             await self._tasks.cancel()
             self._changed.wake()
 
 
-def _settlements(leases: Leases) -> list[Settlement]:
+def settlements_of(leases: Leases) -> list[Settlement]:
+    """Messages as the wire has them."""
     return [Settlement(lease, offsets.serialize()) for lease, offsets in leases.items()]

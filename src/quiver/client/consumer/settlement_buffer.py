@@ -53,13 +53,21 @@ class SettlementBuffer:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._added: deque[tuple[Kind, bytes, int]] = deque()
+        self._added_sets: list[tuple[Kind, Leases]] = []
         self._is_awake = False
 
     def __len__(self) -> int:
-        return len(self._added)
+        return len(self._added) + len(self._added_sets)
 
     def add(self, kind: Kind, lease: bytes, offset: int) -> None:
         self._added.append((kind, lease, offset))
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake()
+
+    def add_all(self, kind: Kind, leases: Leases) -> None:
+        """Many messages at once. Only in the session's event loop."""
+        self._added_sets.append((kind, leases))
         if not self._is_awake:
             self._is_awake = True
             self._wake()
@@ -79,4 +87,9 @@ class SettlementBuffer:
         found: dict[Kind, Leases] = {}
         for (kind, lease), these in offsets.items():
             found.setdefault(kind, {})[lease] = BitMap64(these)
+        sets, self._added_sets = self._added_sets, []
+        for kind, leases in sets:
+            known_leases = found.setdefault(kind, {})
+            for lease, more in leases.items():
+                known_leases.setdefault(lease, BitMap64()).update(more)
         return found

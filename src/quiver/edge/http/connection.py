@@ -25,6 +25,8 @@ from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.errors import HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
 
 PIPELINE_MAX = 64
+NO_CLOSE_FRAME = 1006
+"""The code of a WebSocket whose other side ended without a close frame."""
 _VERSIONS = ("1.0", "1.1")
 
 
@@ -82,6 +84,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.stop()
+        if self.conn.close_rcvd is None:  # uvicorn does not tell this from a close frame
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": NO_CLOSE_FRAME})
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

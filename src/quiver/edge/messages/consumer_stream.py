@@ -12,6 +12,7 @@ from quiver.broker.delivery.partition_delivery import Portion
 from quiver.broker.subscription.consumer import Consumer, ConsumerTerms, SessionEnd
 from quiver.broker.subscription.subscription import Subscription
 from quiver.edge.auth.caller import Caller
+from quiver.edge.auth.principal import PEER
 from quiver.edge.messages.receiving import CONSUMER_MAX, received_of
 from quiver.edge.messages.settling import Stored, settled_of, settlements_of
 from quiver.edge.services import NodeServices
@@ -20,7 +21,7 @@ from quiver.model.batch import Bytes
 from quiver.model.subscription import Guarantee
 
 SESSIONS_MAX = 1000
-"""How many sessions one connection may have."""
+"""How many sessions one connection may have. One that many share has as many as there are clients."""
 
 Send = Callable[[protocol.AnyReply, Sequence[Bytes]], None]
 
@@ -86,7 +87,7 @@ class ConsumerStream:
 
     @property
     def client(self) -> object:
-        return self._streams
+        return self if self._streams.is_shared_by(self._caller) else self._streams
 
     def room(self, wanted: int) -> int:
         try:
@@ -123,7 +124,7 @@ class ConsumerStream:
         if request.partitions is not None:
             consumer.partitions = request.partitions
         if request.is_over:
-            self.close(SessionEnd.CLOSED)
+            self.close(SessionEnd.SILENT if request.is_silent else SessionEnd.CLOSED)
             return settled_of(lost), stored
         if request.window is not None:
             consumer.window = max(0, request.window)
@@ -162,18 +163,25 @@ class ConsumerStream:
 class ConsumerStreams:
     """The sessions of one client. ``send`` is called for each of them, with its id in the reply."""
 
-    def __init__(self, services: NodeServices, send: Send) -> None:
+    def __init__(self, services: NodeServices, send: Send, *, is_shared: bool = False) -> None:
         self._services = services
         self.send = send
+        self._is_shared = is_shared
         self._streams: dict[int, ConsumerStream] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
 
+    def is_shared_by(self, caller: Caller) -> bool:
+        """Whether the connection is one for many programs, which do not end together."""
+        return self._is_shared or caller.principal is PEER
+
     def new(self, caller: Caller, request: protocol.Consume) -> ConsumerStream:
-        if len(self._streams) >= SESSIONS_MAX:
+        is_shared = self.is_shared_by(caller)
+        sessions_max = self._services.limits.connections_max if is_shared else SESSIONS_MAX
+        if len(self._streams) >= sessions_max:
             raise InvalidRequest(
-                f"one connection may have {SESSIONS_MAX:,} consumer sessions at most"
+                f"one connection may have {sessions_max:,} consumer sessions at most"
             )
         stream = ConsumerStream(self._services, caller, request, self)
         self._streams[stream.id] = stream

@@ -75,13 +75,15 @@ async def release(client: AsyncClient, name: str, messages: Any) -> None:
             await client.give_back(name, messages)
 
 
-def delivered(messages: list[ReceivedMessage]) -> list[DeliveredMessage]:
-    """Messages as JSON."""
+def delivered(
+    messages: list[ReceivedMessage], deadline_us: int | None = None
+) -> list[DeliveredMessage]:
+    """Messages as JSON. ``deadline_us``: when their leases end, if the messages do not say."""
     ids = message_ids(messages)
-    return [_delivered(message, id) for message, id in zip(messages, ids, strict=True)]
+    return [_delivered(message, id, deadline_us) for message, id in zip(messages, ids, strict=True)]
 
 
-def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
+def _delivered(message: ReceivedMessage, id: str, deadline_us: int | None) -> DeliveredMessage:
     body: Any = as_json(message.payload)
     answer = DeliveredMessage(
         id=id,
@@ -93,7 +95,7 @@ def _delivered(message: ReceivedMessage, id: str) -> DeliveredMessage:
         partition=message.partition,
         offset=message.offset,
         timestamp=_moment(message.timestamp_us),
-        deadline=_moment(message.deadline_us),
+        deadline=_moment(message.deadline_us if deadline_us is None else deadline_us),
         dedup_id=message.dedup_id,
     )
     if body is None:

@@ -17,8 +17,8 @@ from quiver.edge.http.problems import Problem
 from quiver.edge.http.schemas.deliveries import DeliveredMessage
 from quiver.edge.http.schemas.settlements import RECEIPTS_MAX
 from quiver.edge.http.schemas.values import Receipt, Rest
-from quiver.edge.http.stream.credit import CREDIT_MAX
 
+CREDIT_MAX = 1_000_000
 JSON_PROTOCOL = "quiver.json.v1"
 ARROW_PROTOCOL = "quiver.arrow.v1"
 Reference = Annotated[int, Meta(ge=0, le=2**53)]

@@ -1,0 +1,233 @@
+"""A relay's credit, with nodes that only remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+from quiver.client.consumer.pushed import PushedBatch, PushedMessages
+from quiver.client.consumer.received import RECEIVED_SCHEMA, ReceivedMessage
+from quiver.client.consumer.relay import Relay, RelayEnd
+from quiver.client.consumer.session import SessionTerms
+from quiver.client.consumer.settlement_buffer import ACK, Kind, Leases
+from quiver.errors import QuiverError, StaleReceipt
+from quiver.model.clock import SystemClock
+from quiver.model.receipt import receipts
+from quiver.protocol import AnyRequest, Settled, Settlement
+from tests.aio import async_test, turns
+
+
+class FakeStream:
+    """A ``NodeStream`` whose node answers at once."""
+
+    def __init__(self, address: str, told: list[str]) -> None:
+        self.address = address
+        self.window = 0
+        self.is_open = True
+        self.started: list[int] = []
+        self.released: list[int] = []
+        self.requests: list[AnyRequest] = []
+        self.stale: list[Settlement] = []
+        self.ends: list[bool] = []
+        self._told = told
+
+    def tell(
+        self,
+        *,
+        started: Sequence[Settlement] = (),
+        released: Sequence[Settlement] = (),
+        window: int | None = None,
+    ) -> None:
+        self.started += offsets_in(started)
+        self.released += offsets_in(released)
+        if window is not None:
+            self.window = window
+            self._told.append(f"{self.address}={window}")
+
+    def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Any]:
+        self.tell(started=started, window=window)
+        return self._answer(Settled())
+
+    def send(self, request: AnyRequest) -> asyncio.Future[Any]:
+        self.requests.append(request)
+        return self._answer(Settled(stale=self.stale))
+
+    async def close(self, released: Sequence[Settlement], *, is_silent: bool = False) -> None:
+        self.ends.append(is_silent)
+
+    def _answer(self, reply: Settled) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result((reply, memoryview(b"")))
+        return answer
+
+
+class FakeCluster:
+    timeout_s = 5.0
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self._read_cluster: Any = FakeCluster()
+        self._clock = SystemClock()
+        self._sessions: set[Any] = set()
+
+
+class Fixture:
+    def __init__(self, *addresses: str, is_arrow: bool = False) -> None:
+        self.told: list[str] = []
+        self.problems: list[QuiverError] = []
+        self.relay = Relay(
+            FakeClient(),
+            SessionTerms(subscription="emails", consumer="me"),
+            is_arrow=is_arrow,
+            on_problem=self.problems.append,
+        )
+        self.streams: list[Any] = [FakeStream(address, self.told) for address in addresses]
+        self.relay._streams = {stream.address: stream for stream in self.streams}
+
+    def push(self, stream: int, *offsets: int) -> None:
+        """What a node does with what it has, as far as its window goes."""
+        lease = bytes([stream]) * 26
+        source = self.streams[stream]
+        if self.relay._is_arrow:
+            column = receipts(lease, pa.array(offsets, pa.int64()))
+            rows = [{"receipt": one.as_py(), "offset": 0} for one in column]
+            batch = pa.RecordBatch.from_pylist(rows, schema=RECEIVED_SCHEMA)
+            self.relay._pushed.append(PushedBatch(source, batch))
+        else:
+            made = [
+                ReceivedMessage("emails", 0, offset, 0, 1, b"", lease=lease) for offset in offsets
+            ]
+            self.relay._pushed.append(PushedMessages(source, made))
+        self.relay._trim()
+
+
+def offsets_in(settlements: Sequence[Settlement]) -> list[int]:
+    return [offset for one in settlements for offset in BitMap64.deserialize(one.offsets)]
+
+
+def of(stream: int, *offsets: int) -> Leases:
+    return {bytes([stream]) * 26: BitMap64(offsets)}
+
+
+@async_test
+async def test_credit_is_used_up_by_messages_that_are_taken() -> None:
+    one = Fixture("a")
+    one.relay.set_credit(3)
+    one.push(0, 1, 2)
+    messages = await one.relay.next_messages(10)
+    assert [message.offset for message in messages] == [1, 2]
+    assert (one.relay.credit, one.streams[0].window, one.streams[0].started) == (1, 1, [1, 2])
+
+
+@pytest.mark.parametrize("is_arrow", [False, True])
+@async_test
+async def test_what_is_pushed_beyond_the_credit_is_returned_at_once(is_arrow: bool) -> None:
+    one = Fixture("a", is_arrow=is_arrow)
+    one.relay.set_credit(2)
+    one.push(0, 1, 2, 3, 4)
+    assert one.streams[0].released == [3, 4]
+    assert one.streams[0].window == 0  # or it would push them again
+    one.relay.set_credit(0)
+    assert sorted(one.streams[0].released) == [1, 2, 3, 4]
+    assert not one.relay._pushed
+
+
+@pytest.mark.parametrize("is_arrow", [False, True])
+@async_test
+async def test_some_of_a_push_are_taken_and_the_rest_later(is_arrow: bool) -> None:
+    one = Fixture("a", is_arrow=is_arrow)
+    one.relay.set_credit(10)
+    one.push(0, 1, 2, 3)
+    for limit in (2, 2):
+        await (one.relay.next_batch(limit) if is_arrow else one.relay.next_messages(limit))
+    assert one.streams[0].started == [1, 2, 3]
+
+
+@async_test
+async def test_the_nodes_share_the_credit() -> None:
+    three = Fixture("a", "b", "c")
+    three.relay.set_credit(31)
+    assert [stream.window for stream in three.streams] == [10, 10, 10]
+    three.relay.rest()
+    assert [stream.window for stream in three.streams] == [0, 0, 0]
+
+
+@async_test
+async def test_with_little_credit_the_node_that_was_served_last_comes_last() -> None:
+    three = Fixture("a", "b", "c")
+    three.relay.set_credit(1)
+    three.push(0, 1)
+    await three.relay.next_messages(1)
+    assert [stream.window for stream in three.streams] == [0, 0, 0]
+    three.told.clear()
+    three.relay.set_credit(1)
+    assert three.told == ["b=1", "c=1"]
+    await turns()
+    assert three.told == ["b=1", "c=1", "a=1"]
+
+
+@async_test
+async def test_settlements_of_one_kind_go_together_and_kinds_in_order() -> None:
+    one = Fixture("a")
+    one.relay.set_credit(10)
+    one.push(0, 1, 2, 3, 4)
+    await one.relay.next_messages(10)
+    one.relay.settle_all(ACK, of(0, 1))
+    one.relay.settle_all(ACK, of(0, 2))
+    one.relay.settle_all(Kind("reject"), of(0, 3))
+    one.relay.settle_all(ACK, of(0, 4))
+    await one.relay.flush()
+    assert [
+        (type(request).__name__, offsets_in(request.settlements))
+        for request in one.streams[0].requests
+    ] == [("Ack", [1, 2]), ("Reject", [3]), ("Ack", [4])]
+
+
+@async_test
+async def test_who_waits_is_told_of_what_came_too_late_and_nobody_else() -> None:
+    one = Fixture("a")
+    one.relay.set_credit(10)
+    one.push(0, 1, 2)
+    await one.relay.next_messages(10)
+    one.streams[0].stale = [
+        Settlement(lease, offsets.serialize()) for lease, offsets in of(0, 1).items()
+    ]
+    late, fine = (one.relay.settle_watched(ACK, of(0, offset)) for offset in (1, 2))
+    with pytest.raises(StaleReceipt):
+        await one.relay.stored(late)
+    await one.relay.stored(fine)
+    assert one.problems == []
+
+
+@pytest.mark.parametrize(
+    ("end", "returned", "is_silent"),
+    [
+        (RelayEnd.CLOSED, [[2, 3]], False),
+        (RelayEnd.SILENT, [[3]], True),
+        (RelayEnd.KEPT, [], True),
+    ],
+)
+@async_test
+async def test_the_end_decides_what_becomes_of_unsettled_messages(
+    end: RelayEnd, returned: list[list[int]], is_silent: bool
+) -> None:
+    one = Fixture("a")
+    one.relay.set_credit(10)
+    one.push(0, 1, 2, 3)
+    one.push(0, 4)
+    await one.relay.next_messages(3)
+    one.relay.settle_all(ACK, of(0, 1))
+    await one.relay.close(end)
+    settled = [
+        (type(request).__name__, offsets_in(request.settlements))
+        for request in one.streams[0].requests
+    ]
+    assert settled == [("Ack", [1]), *[("Return", offsets) for offsets in returned]]
+    assert one.streams[0].released == [4]
+    assert one.streams[0].ends == [is_silent]
