@@ -108,9 +108,11 @@ async def test_what_always_fails_becomes_a_dead_letter_with_the_reason(tmp_path:
 @edge_test
 async def test_a_422_rejects_the_message(tmp_path: Path) -> None:
     async with endpoint(422, 200) as hook, http_node(tmp_path, web=INSIDE) as node:
+        await node.queue("emails.dlq")
         await node.queue(push={"url": hook.url, "concurrency": 1})
         await publish(node, "poison", "good")
         await until(lambda: hook.bodies == ["poison", "good"])
+        await node.depth_becomes("emails.dlq", "ready", lambda depth: depth == 1)
         await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
         assert await node.depth("emails", "dead") == 1
         stored = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
@@ -163,7 +165,48 @@ async def test_a_push_that_ends_with_the_node_gives_its_messages_back(tmp_path: 
             hook.barrier.set()
         async with http_node(tmp_path) as node:  # without webhooks: nobody else takes it
             [message] = await node.received(wait=20)
-            assert message["body"] == "kept"
+            assert (message["body"], message.get("deliveries", 1)) == ("kept", 1)
+
+
+@edge_test
+async def test_a_push_that_is_cut_short_by_a_change_of_settings_does_not_count(
+    tmp_path: Path,
+) -> None:
+    async with endpoint() as old, endpoint() as new, http_node(tmp_path, web=INSIDE) as node:
+        old.barrier.clear()
+        await node.queue(push={"url": old.url}, max_deliveries=1)
+        await publish(node, "moved")
+        await until(lambda: old.under_way == 1)
+        await node.http.patch("/queues/emails", json={"push": {"url": new.url}})
+        await until(lambda: new.bodies == ["moved"])
+        assert json.loads(new.requests[0][1])["messages"][0].get("deliveries", 1) == 1
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        old.barrier.set()
+
+
+@edge_test
+async def test_nothing_waits_for_an_endpoint_that_is_busy(tmp_path: Path) -> None:
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        hook.barrier.clear()
+        await node.queue(push={"url": hook.url, "concurrency": 1, "batch": 2})
+        await publish(node, 1)
+        await until(lambda: hook.under_way == 1)
+        await publish(node, 2, 3)
+        assert [message["body"] for message in await node.received(wait=20)] == [2, 3]
+        hook.barrier.set()
+
+
+@edge_test
+async def test_the_messages_of_a_push_outlast_their_visibility(tmp_path: Path) -> None:
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        hook.barrier.clear()
+        await node.queue(push={"url": hook.url}, visibility=1)
+        await publish(node, "slow")
+        await until(lambda: hook.under_way == 1)
+        assert await node.received(wait=2) == []
+        hook.barrier.set()
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        assert hook.bodies == ["slow"]
 
 
 @edge_test

@@ -19,11 +19,11 @@ class Pace:
         self._not_before = 0.0
         self.window = 1.0
 
-    def allowed(self, now: float, under_way: int) -> bool:
-        """Whether one more request may be begun."""
+    def room(self, now: float, under_way: int) -> int:
+        """How many more requests may be begun."""
         if now < self._not_before:
-            return False
-        return under_way < (1 if self._failures else int(self.window))
+            return 0
+        return max(0, (1 if self._failures else int(self.window)) - under_way)
 
     def wait_s(self, now: float) -> float | None:
         """How long to wait for a pause to end; ``None`` if there is none."""

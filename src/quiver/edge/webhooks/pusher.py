@@ -1,12 +1,12 @@
 """Pushes one subscription's messages to its endpoint. A 2xx answer is the ack, 422 rejects.
 
 Any other answer nacks the messages with the reason. They are retried after the subscription's back-off
-and dead-lettered in the end, as with any consumer.
+and dead-lettered in the end, as with any consumer. The messages come from a consumer's session, which
+has credit for the requests that may be begun, and keeps the leases while an endpoint works.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import aiohttp
@@ -15,7 +15,10 @@ import structlog
 
 from quiver.aio import TaskSet
 from quiver.client import AsyncClient
-from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.consumer.received import ReceivedMessage, leases_of
+from quiver.client.consumer.relay import Relay, open_relay
+from quiver.client.consumer.session import SessionTerms
+from quiver.client.consumer.settlement_buffer import ACK, Kind
 from quiver.edge.http.edge import encode
 from quiver.edge.http.routes.receive import delivered
 from quiver.edge.http.schemas.deliveries import Delivered
@@ -26,8 +29,8 @@ from quiver.model.clock import Clock
 from quiver.model.subscription import Push
 from quiver.version import __version__
 
-_WAIT_S = 20.0
-_LEASE_EXTRA_S = 30.0
+_VISIBILITY_MS = 30_000
+"""How long other nodes trust the session without a sign of life."""
 _ERROR_PAUSE_S = 1.0
 _BYTES_MAX = 1 << 20
 _REJECTED = 422
@@ -66,53 +69,52 @@ class Pusher:
         self._posts = TaskSet()
 
     async def run(self) -> None:
+        while True:
+            try:
+                await self._push_from(await open_relay(self._client, self._terms))
+            except QuiverError as error:
+                logger.warning("webhook waits", subscription=self._subscription, code=error.code)
+            await self._clock.sleep(_ERROR_PAUSE_S)
+
+    @property
+    def _terms(self) -> SessionTerms:
+        return SessionTerms(
+            subscription=self._subscription,
+            consumer="webhook",
+            bytes_max=_BYTES_MAX,
+            visibility_ms=_VISIBILITY_MS,
+        )
+
+    async def _push_from(self, relay: Relay) -> None:
+        """Push until the session ends. What was not answered by then is returned uncounted."""
         try:
             while True:
-                await self._room()
-                try:
-                    messages = await self._client.receive(
-                        self._subscription,
-                        self._push.batch,
-                        wait=_WAIT_S,
-                        visibility=self._push.timeout_s + _LEASE_EXTRA_S,
-                        consumer="webhook",
-                        max_bytes=_BYTES_MAX,
-                    )
-                except QuiverError as error:
-                    logger.warning(
-                        "webhook waits", subscription=self._subscription, code=error.code
-                    )
-                    await self._clock.sleep(_ERROR_PAUSE_S)
-                    continue
-                if messages:
-                    self._posts.start(self._post(messages))
+                relay.set_credit(self._push.batch * await self._room(relay))
+                messages = await relay.next_messages(self._push.batch)
+                self._posts.start(self._post(relay, messages))
         finally:
             await self._posts.cancel()
+            with contextlib.suppress(QuiverError):  # the log has it; they come again
+                await relay.close()
 
-    async def _room(self) -> None:
-        """Wait until one more request may be begun."""
-        while not self._pace.allowed(now := self._clock.monotonic(), len(self._posts)):
+    async def _room(self, relay: Relay) -> int:
+        """Wait until requests may be begun; how many. Meanwhile nothing is kept from others."""
+        while not (room := self._pace.room(now := self._clock.monotonic(), len(self._posts))):
+            relay.set_credit(0)
             pause_s = self._pace.wait_s(now)
             if pause_s is not None:
                 await self._clock.sleep(pause_s)
             else:
                 await self._posts.wait_for_one()
+        return room
 
-    async def _post(self, messages: list[ReceivedMessage]) -> None:
+    async def _post(self, relay: Relay, messages: list[ReceivedMessage]) -> None:
         began = self._clock.monotonic()
-        try:
-            outcome = await self._send(encode(Delivered(messages=delivered(messages))))
-        except asyncio.CancelledError:
-            with contextlib.suppress(QuiverError):
-                await self._client.nack(self._subscription, messages, delay=0)
-            raise
+        deadline_us = self._clock.time_us() + relay.visibility_us
+        body = encode(Delivered(messages=delivered(messages, deadline_us)))
+        outcome = await self._send(body)
         self._learn(began, outcome)
-        try:
-            await self._settle(messages, outcome)
-        except QuiverError as error:
-            logger.warning(
-                "webhook could not settle", subscription=self._subscription, code=error.code
-            )
+        relay.settle_all(self._kind(outcome), leases_of(messages))
 
     def _learn(self, began: float, outcome: _Outcome) -> None:
         """Go faster or slower. An endpoint that rejects messages is well."""
@@ -122,16 +124,13 @@ class Pusher:
         else:
             self._pace.failed(now, outcome.retry_after_s)
 
-    async def _settle(self, messages: list[ReceivedMessage], outcome: _Outcome) -> None:
-        name, problem = self._subscription, outcome.problem
+    def _kind(self, outcome: _Outcome) -> Kind:
+        """What is done with the messages of a request."""
+        problem = outcome.problem
         if problem is None:
-            await self._client.ack(name, messages)
-            return
-        logger.info("webhook failed", subscription=name, reason=problem)
-        if outcome.is_rejected:
-            await self._client.reject(name, messages, error=problem)
-        else:
-            await self._client.nack(name, messages, error=problem)
+            return ACK
+        logger.info("webhook failed", subscription=self._subscription, reason=problem)
+        return Kind("reject" if outcome.is_rejected else "nack", error=problem)
 
     async def _send(self, body: bytes) -> _Outcome:
         headers = {

@@ -20,16 +20,16 @@ from quiver.model.subscription import Push
 class TestPace:
     def test_it_begins_with_one_request_at_a_time(self) -> None:
         pace = Pace(8, slow_s=1)
-        assert pace.allowed(0, under_way=0)
-        assert not pace.allowed(0, under_way=1)
+        assert pace.room(0, under_way=0) == 1
+        assert pace.room(0, under_way=1) == 0
 
     def test_it_grows_while_answers_are_quick_and_never_past_its_limit(self) -> None:
         pace = Pace(4, slow_s=1)
         for _ in range(100):
             pace.succeeded(0.1)
         assert pace.window == 4
-        assert pace.allowed(0, under_way=3)
-        assert not pace.allowed(0, under_way=4)
+        assert pace.room(0, under_way=1) == 3
+        assert pace.room(0, under_way=4) == 0
 
     def test_a_slow_answer_halves_it_without_a_pause(self) -> None:
         pace = Pace(8, slow_s=1)
@@ -55,10 +55,10 @@ class TestPace:
         for _ in range(100):
             pace.succeeded(0.1)
         pace.failed(0)
-        assert pace.allowed(100, under_way=0)
-        assert not pace.allowed(100, under_way=1)
+        assert pace.room(100, under_way=0) == 1
+        assert pace.room(100, under_way=1) == 0
         pace.succeeded(0.1)
-        assert pace.allowed(100, under_way=1)
+        assert pace.room(100, under_way=1) > 0
 
     def test_an_endpoint_may_ask_for_a_longer_pause(self) -> None:
         pace = Pace(8, slow_s=1)
@@ -74,7 +74,7 @@ class TestPace:
             pace.failed(now) if answer is None else pace.succeeded(answer)
             assert 1 <= pace.window <= limit
             now += pace.wait_s(now) or 0
-            assert pace.allowed(now, under_way=0)
+            assert pace.room(now, under_way=0) > 0
 
 
 class TestSignature:
