@@ -228,6 +228,33 @@ async def test_a_socket_that_ends_without_a_word_counts_only_its_oldest_message(
         assert [one.get("deliveries", 1) for one in rest] == [1, 1]
 
 
+@edge_test
+async def test_a_message_that_kills_its_consumer_takes_no_other_along(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue(max_deliveries=3)
+        await publish(node, *range(10), "poison", *range(10, 30))
+        handled: list[Any] = []
+        for _ in range(3):
+            await _work(node, handled)
+        await _work(node, handled, until_count=30)
+        assert sorted(handled) == list(range(30))
+        await node.depth_becomes("emails", "dead", lambda depth: depth == 1)
+
+
+async def _work(node: HttpNode, handled: list[Any], until_count: int | None = None) -> None:
+    """Handle messages one by one, with many on the socket, until one of them kills the consumer."""
+    async with streaming(node) as consumer:
+        await consumer.say(type="credit", messages=31)
+        while len(handled) != until_count:
+            for message in (await consumer.told())["messages"]:
+                if message["body"] == "poison":
+                    consumer.socket.transport.abort()
+                    return
+                await consumer.say(type="ack", receipts=[message["receipt_handle"]], ref=1)
+                assert (await consumer.told())["type"] == "settled"
+                handled.append(message["body"])
+
+
 @pytest.mark.parametrize("protocol", [JSON, ARROW])
 @edge_test
 async def test_exactly_once_keeps_what_a_lost_socket_had_and_returns_what_a_closed_one_had(
