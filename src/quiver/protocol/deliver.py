@@ -146,6 +146,8 @@ class Progress(Request, tag="progress"):
     """Whether the consumer closes the session."""
     is_silent: bool = False
     """With ``is_over``: the program ended without a word. Who passes messages on to it says so."""
+    is_moved: bool = False
+    """With ``is_over``: the consumer goes on with what it has, in sessions at other nodes."""
     answer: bool = True
     """Whether the consumer waits for the answer."""
 

@@ -38,8 +38,8 @@ class SessionEnd(Enum):
     """The consumer said so."""
     SILENT = "silent"
     """Without a word: its process may have died of a message."""
-    NODE = "node"
-    """The node ends it. The consumer is there, and goes on with what it has elsewhere."""
+    MOVED = "moved"
+    """The consumer is there, and goes on with what it has at another node."""
 
 
 class ConsumerTerms(msgspec.Struct, kw_only=True):
@@ -197,7 +197,7 @@ class Consumer:
         stays leased to the consumer."""
         self.window = 0
         leases, self._leases = self._leases, {}
-        is_kept = how is SessionEnd.NODE or (
+        is_kept = how is SessionEnd.MOVED or (
             how is SessionEnd.SILENT and self.settings.trusts_silence
         )
         for lease_id, pushed in leases.items():

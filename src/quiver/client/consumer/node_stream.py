@@ -113,16 +113,22 @@ class NodeStream:
         if window is not None:
             self.window = window
 
-    async def close(self, released: Sequence[Settlement], *, is_silent: bool = False) -> None:
+    async def close(
+        self, released: Sequence[Settlement], *, is_silent: bool = False, is_moved: bool = False
+    ) -> None:
         """End the session at this node, and return what was not started.
 
-        ``is_silent``: the program ended without a word.
+        ``is_silent``: the program ended without a word. ``is_moved``: it goes on with what it has.
         """
         if self.is_open:
             self.is_open = False
             await self._channel.call(
                 Progress(
-                    session=self._id, released=list(released), is_over=True, is_silent=is_silent
+                    session=self._id,
+                    released=list(released),
+                    is_over=True,
+                    is_silent=is_silent,
+                    is_moved=is_moved,
                 )
             )
         self._channel.close_stream(self._id)

@@ -597,7 +597,9 @@ class ConsumerSession:
             self._pushed = deque(one for one in self._pushed if one.stream is not stream)
             with contextlib.suppress(QuiverError):
                 leases = [settlements_of(one.leases()) for one in released]
-                await stream.close([one for part in leases for one in part])
+                await stream.close([one for part in leases for one in part], is_moved=True)
+            if self._in_hand:
+                self._hold_on()  # the same node may be known by another address
 
     @property
     def _is_member_elsewhere(self) -> bool:

@@ -124,7 +124,7 @@ class ConsumerStream:
         if request.partitions is not None:
             consumer.partitions = request.partitions
         if request.is_over:
-            self.close(SessionEnd.SILENT if request.is_silent else SessionEnd.CLOSED)
+            self.close(_end_of(request))
             return settled_of(lost), stored
         if request.window is not None:
             consumer.window = max(0, request.window)
@@ -158,6 +158,12 @@ class ConsumerStream:
         self._streams.forget(self.id)
         if subscription is not None and consumer is not None:
             subscription.sessions.close(consumer, how)
+
+
+def _end_of(request: protocol.Progress) -> SessionEnd:
+    if request.is_moved:
+        return SessionEnd.MOVED
+    return SessionEnd.SILENT if request.is_silent else SessionEnd.CLOSED
 
 
 class ConsumerStreams:
@@ -209,7 +215,7 @@ class ConsumerStreams:
     def end(self, error: QuiverError) -> None:
         """The node ends them. What the consumers work on stays with them."""
         for stream in list(self._streams.values()):
-            stream.close(SessionEnd.NODE)
+            stream.close(SessionEnd.MOVED)
             self.send(protocol.failure(stream.id, error), ())
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from quiver.client.consumer.relay import Relay, RelayEnd
 from quiver.client.consumer.session import SessionTerms
 from quiver.client.consumer.settlement_buffer import ACK, Kind, Leases
 from quiver.errors import QuiverError, StaleReceipt
-from quiver.model.clock import SystemClock
+from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import receipts
 from quiver.protocol import AnyRequest, Settled, Settlement
 from tests.aio import async_test, turns
@@ -33,7 +33,8 @@ class FakeStream:
         self.released: list[int] = []
         self.requests: list[AnyRequest] = []
         self.stale: list[Settlement] = []
-        self.ends: list[bool] = []
+        self.held: list[int] = []
+        self.ends: list[str] = []
         self._told = told
 
     def tell(
@@ -57,8 +58,15 @@ class FakeStream:
         self.requests.append(request)
         return self._answer(Settled(stale=self.stale))
 
-    async def close(self, released: Sequence[Settlement], *, is_silent: bool = False) -> None:
-        self.ends.append(is_silent)
+    def beat(self, held: Sequence[Settlement]) -> None:
+        self.held += offsets_in(held)
+
+    async def close(
+        self, released: Sequence[Settlement], *, is_silent: bool = False, is_moved: bool = False
+    ) -> None:
+        self.is_open = False
+        self.released += offsets_in(released)
+        self.ends.append("moved" if is_moved else "silent" if is_silent else "closed")
 
     def _answer(self, reply: Settled) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -73,7 +81,7 @@ class FakeCluster:
 class FakeClient:
     def __init__(self) -> None:
         self._read_cluster: Any = FakeCluster()
-        self._clock = SystemClock()
+        self._clock: Clock = SystemClock()
         self._sessions: set[Any] = set()
 
 
@@ -206,16 +214,16 @@ async def test_who_waits_is_told_of_what_came_too_late_and_nobody_else() -> None
 
 
 @pytest.mark.parametrize(
-    ("end", "returned", "is_silent"),
+    ("end", "returned", "told"),
     [
-        (RelayEnd.CLOSED, [[2, 3]], False),
-        (RelayEnd.SILENT, [[3]], True),
-        (RelayEnd.KEPT, [], True),
+        (RelayEnd.CLOSED, [[2, 3]], "closed"),
+        (RelayEnd.SILENT, [[3]], "silent"),
+        (RelayEnd.KEPT, [], "silent"),
     ],
 )
 @async_test
 async def test_the_end_decides_what_becomes_of_unsettled_messages(
-    end: RelayEnd, returned: list[list[int]], is_silent: bool
+    end: RelayEnd, returned: list[list[int]], told: str
 ) -> None:
     one = Fixture("a")
     one.relay.set_credit(10)
@@ -230,4 +238,18 @@ async def test_the_end_decides_what_becomes_of_unsettled_messages(
     ]
     assert settled == [("Ack", [1]), *[("Return", offsets) for offsets in returned]]
     assert one.streams[0].released == [4]
-    assert one.streams[0].ends == [is_silent]
+    assert one.streams[0].ends == [told]
+
+
+@async_test
+async def test_what_is_in_hand_stays_so_when_the_session_leaves_a_node_for_another() -> None:
+    two = Fixture("localhost:7401", "127.0.0.1:7401")
+    two.relay.set_credit(10)
+    two.push(0, 1, 2, 3)
+    await two.relay.next_messages(2)
+    two.relay._wanted = {"127.0.0.1:7401"}
+    await two.relay._close_unwanted()
+    assert two.streams[0].ends == ["moved"]
+    assert two.streams[0].released == [3]
+    assert two.streams[0].requests == []
+    assert two.streams[1].held == [1, 2]
