@@ -6,7 +6,7 @@ does not use goes to the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyroaring import BitMap64
 
@@ -75,3 +75,8 @@ class FairTurns:
         if len(self._last) > 2 * TENANTS_MAX:
             self._last = {tenant: self._last[tenant] for tenant in lines if tenant in self._last}
         return taken
+
+    def undo(self, tenants: Iterable[str]) -> None:
+        """These have not had their turn after all: they come first."""
+        for tenant in tenants:
+            self._last.pop(tenant, None)

@@ -31,10 +31,17 @@ class KeyOrder:
         self.waiting = BitMap64()
         self._keyed = KeyedOffsets()
         self._keys = self._keyed.keys
+        self._reserved = BitMap64()
+        """Of those under way, the ones that were only reserved: they may be let go."""
         self._ghosts = BitMap64()
         """They were finished while they waited, and are skipped when their turn comes."""
         self._is_complete = True
         """Every key is known; until then, after a restore, there are no lines."""
+
+    @property
+    def taken(self) -> BitMap64:
+        """What is under way for good: reserved messages may still be let go."""
+        return self.under_way - self._reserved
 
     def restore(self, ready: BitMap64, under_way: BitMap64) -> None:
         """These could be delivered, and these were taken; all keys have to be learned again."""
@@ -90,7 +97,23 @@ class KeyOrder:
         if not np.array_equal(np.asarray(self._keys.leader)[keys], keyed):
             overtaken = self._take_over(keyed, keys)
         self.under_way |= offsets
+        self._reserved -= offsets
         return overtaken
+
+    def reserve(self, offsets: BitMap64) -> BitMap64:
+        """These are under way now, like ``hold``; those that were not before may be let go."""
+        fresh = offsets - self.under_way
+        overtaken = self.hold(offsets)
+        self._reserved |= fresh
+        return overtaken
+
+    def let_go(self, offsets: BitMap64) -> BitMap64:
+        """These were not taken after all; the messages that lead their keys now."""
+        fresh = offsets & self._reserved
+        self._reserved -= fresh
+        self.under_way -= fresh
+        keyed = fresh & self._keyed.members
+        return self._let_earlier_lead(offsets, keyed) if keyed and self.waiting else offsets
 
     def finish(self, offsets: BitMap64) -> BitMap64:
         """These are done with; the messages that lead their keys from now on."""
@@ -100,6 +123,7 @@ class KeyOrder:
         self._ghosts |= ghosts
         self.waiting -= offsets
         self.under_way -= offsets
+        self._reserved -= offsets
         freed = self._call_next(offset_numbers(gone)) if gone else gone
         self._keyed.forget(gone)
         if len(self._ghosts) > (2 * len(self.waiting) + _GHOSTS_MAX if self.waiting else 0):
@@ -186,6 +210,24 @@ class KeyOrder:
         freed = offset_set(followers[followers != NOBODY])
         self.waiting -= freed
         return freed
+
+    def _let_earlier_lead(self, offsets: BitMap64, keyed: BitMap64) -> BitMap64:
+        """Where one that waits is before these, it leads; who leads now, of all these offsets."""
+        places = offset_numbers(keyed)
+        rows = self._keyed.rows(places)
+        keys = self._keyed.key[rows]
+        followers = self._followers(rows)
+        if self._keys.late:
+            self._let_late_ones_in(keys, followers)
+        self._keyed.behind[rows] = followers
+        waits = (followers != NOBODY) & (followers < places)
+        for key, offset in zip(keys[waits].tolist(), places[waits].tolist(), strict=True):
+            heapq.heappush(self._keys.late.setdefault(key, []), offset)
+        np.asarray(self._keys.leader)[keys[waits]] = followers[waits]
+        behind, leading = offset_set(places[waits]), offset_set(followers[waits])
+        self.waiting -= leading
+        self.waiting |= behind
+        return (offsets - behind) | leading
 
     def _followers(self, rows: Numbers) -> Numbers:
         """Who is behind each of these in line, past those that no longer wait."""

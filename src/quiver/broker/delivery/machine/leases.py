@@ -66,9 +66,10 @@ class LeaseTable:
         self.held |= lease.offsets
         self._add(lease)
 
-    def granted(self, lease_id: int) -> Microseconds:
-        """When what the lease holds was delivered; 0 if it holds nothing."""
-        return next((lease.granted for lease in self._parts.get(lease_id, ())), Microseconds(0))
+    def by_grant(self, lease_id: int, offsets: BitMap64) -> list[tuple[Microseconds, BitMap64]]:
+        """Those of the offsets that the lease holds, by when they were delivered."""
+        parts = self._parts.get(lease_id, ())
+        return [(one.granted, one.offsets & offsets) for one in parts]
 
     def valid(self, lease_id: int, offsets: BitMap64) -> BitMap64:
         """Those of the offsets that this lease still holds."""

@@ -123,32 +123,31 @@ class DeliveryMachine:
     def _next(self, limit: int, now: Microseconds, *, may_be_suspect: bool = True) -> BitMap64:
         """Take out of the ready ones what is to be delivered next."""
         state = self.state
-        if state.settings.ordering is not Ordering.PARTITION:
-            chosen = state.ready.take(limit, now)
-        else:
+        if state.settings.ordering is Ordering.PARTITION:
             chosen = self.view.in_turn(limit)
             state.ready.discard(chosen)
+        elif may_be_suspect or not state.suspects:
+            chosen = state.ready.take(limit, now)
+        else:
+            held_back = state.ready.among(state.suspects)
+            state.ready.discard(held_back)
+            chosen = state.ready.take(limit, now)
+            state.ready.add(held_back)
         if not state.suspects.intersect(chosen):
             return chosen
         alone = self._without_company(chosen, may_be_suspect)
-        state.ready.add(chosen - alone)
-        if alone or may_be_suspect or state.settings.ordering is Ordering.PARTITION:
-            return alone
-        return self._among(state.ready.offsets - state.suspects, limit)
+        state.ready.put_back(chosen - alone, alone)
+        return alone
 
     def _without_company(self, chosen: BitMap64, may_be_suspect: bool) -> BitMap64:
-        """Of what was chosen, a suspect alone; or what is none, if the consumer has a suspect.
+        """Of what was chosen, a suspect alone, or what has to come before it.
 
         So when a suspect ends its consumer again, it takes no other suspect along.
         """
-        suspects = chosen & self.state.suspects
-        first = suspects.min()
-        is_ordered = self.state.settings.ordering is Ordering.PARTITION
-        if is_ordered and chosen.min() < first:
+        first = (chosen & self.state.suspects).min()
+        if self.state.settings.ordering is Ordering.PARTITION and chosen.min() < first:
             return lowest(chosen, len(chosen), first)
-        if may_be_suspect:
-            return BitMap64([first])
-        return BitMap64() if is_ordered else chosen - suspects
+        return BitMap64([first]) if may_be_suspect else BitMap64()
 
     # ------------------------------------------------------------------ consumers with a session
 
@@ -219,6 +218,7 @@ class DeliveryMachine:
             records += self._return_counted(
                 lease_id, lease.offsets.copy(), now, 0, reason, is_suspect=is_silent
             )
+        self.state.end_delays(now)
         return records
 
     def cut_sessions(self, deadline: Microseconds) -> list[AnyRecord]:

@@ -147,6 +147,13 @@ class ReadyQueue:
             for tenant, part in self.tenants.split(offsets).items():
                 lines.setdefault(tenant, BitMap64()).update(part)
 
+    def put_back(self, offsets: BitMap64, kept: BitMap64) -> None:
+        """These were taken together with what is kept, and are not delivered now."""
+        self.add(offsets)
+        if self.tenants is not None:
+            served = self.tenants.split(kept)
+            self._turns.undo(one for one in self.tenants.split(offsets) if one not in served)
+
     def discard(self, offsets: BitMap64) -> None:
         discard_from_all(self._levels, offsets)
         for lines in self._lines.values():

@@ -199,7 +199,7 @@ class DeliveryState:
             start=self.start,
             observed_to=self.observed_to,
             ready=BitMap64.union(self.ready.offsets, self.waiting, self.reserved.held),
-            under_way=_NONE.copy() if self.keys is None else self.keys.under_way.copy(),
+            under_way=_NONE.copy() if self.keys is None else self.keys.taken,
             priorities=_copied(self.ready.priorities),
             published=self.published.moments(),
             delayed=self.delayed.moments(),
@@ -231,7 +231,9 @@ class DeliveryState:
         self.times.restore(snapshot.first_delivered, snapshot.last_delivered)
         self.delayed.add_each(snapshot.delayed.times, snapshot.delayed.offsets)
         self.expiring.add_each(snapshot.expiring.times, snapshot.expiring.offsets)
-        self.expired_in_lease = snapshot.expired_in_lease.copy()
+        self.expired_in_lease = snapshot.expired_in_lease - snapshot.ready
+        expired_in_reservation = snapshot.expired_in_lease & snapshot.ready
+        self.expiring.add(expired_in_reservation, Microseconds(0))
         for lease in snapshot.leases:
             self.leases.grant(replace(lease, offsets=lease.offsets.copy()))
         self.attempts.levels = _copied(snapshot.attempts)
@@ -295,27 +297,9 @@ class DeliveryState:
             case Extended():
                 self.leases.extend(record.lease_id, offsets, record.deadline)
             case Returned():
-                granted = self.leases.granted(record.lease_id)
-                self.leases.release(record.lease_id, offsets)
-                if record.is_suspect:
-                    self.suspects |= offsets
-                elif record.counted:
-                    self.suspects -= offsets
-                if record.counted:
-                    self.times.returned(offsets & self.attempts.once, granted)
-                    self.delayed.add(offsets, record.due)
-                else:
-                    self.attempts.take_back(offsets)
-                    self._line_up(offsets)
+                self._return(record, offsets)
             case DeadLetterPending():
-                granted = self.leases.granted(record.lease_id)
-                self.leases.release(record.lease_id, offsets)
-                self.times.dead_letter_pending(offsets, offsets & self.attempts.once, granted)
-                self.expiring.discard(offsets)
-                self.suspects -= offsets
-                self.dead_letter_pending |= offsets
-                if record.error:
-                    self.errors.update(dict.fromkeys(offsets, record.error))
+                self._become_dead_letters(record, offsets)
             case DeadLettered():
                 self._finish(offsets)
                 self.dead |= offsets
@@ -324,13 +308,13 @@ class DeliveryState:
         """Keep ready messages for a consumer. This is no record: a restart makes them ready again."""
         self.ready.discard(offsets)
         if self.keys is not None:
-            self.ready.discard(self.keys.hold(offsets))
+            self.ready.discard(self.keys.reserve(offsets))
         self.reserved.add(lease_id, consumer, offsets)
 
     def unreserve(self, lease_id: int, offsets: BitMap64) -> None:
         """They are ready again, as if they had never been reserved."""
         self.reserved.release(lease_id, offsets)
-        self._line_up(offsets)
+        self.ready.add(offsets if self.keys is None else self.keys.let_go(offsets))
 
     def _lease(self, record: Leased, offsets: BitMap64) -> None:
         self._line_up(self.delayed.take_due(record.granted))
@@ -349,6 +333,31 @@ class DeliveryState:
                 is_session=record.is_session,
             )
         )
+
+    def _return(self, record: Returned, offsets: BitMap64) -> None:
+        if not record.counted:
+            self.leases.release(record.lease_id, offsets)
+            self.attempts.take_back(offsets)
+            self._line_up(offsets)
+            return
+        for granted, part in self.leases.by_grant(record.lease_id, offsets):
+            self.times.returned(part & self.attempts.once, granted)
+        self.leases.release(record.lease_id, offsets)
+        self.delayed.add(offsets, record.due)
+        if record.is_suspect:
+            self.suspects |= offsets
+        else:
+            self.suspects -= offsets
+
+    def _become_dead_letters(self, record: DeadLetterPending, offsets: BitMap64) -> None:
+        for granted, part in self.leases.by_grant(record.lease_id, offsets):
+            self.times.dead_letter_pending(part, part & self.attempts.once, granted)
+        self.leases.release(record.lease_id, offsets)
+        self.expiring.discard(offsets)
+        self.suspects -= offsets
+        self.dead_letter_pending |= offsets
+        if record.error:
+            self.errors.update(dict.fromkeys(offsets, record.error))
 
     def _line_up(self, offsets: BitMap64, *, newest: bool = False) -> None:
         """These could be delivered from now on; whether they are ready may depend on their keys."""
