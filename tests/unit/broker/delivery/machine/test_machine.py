@@ -40,19 +40,8 @@ from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snap
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from tests.unit.broker.delivery.delivery_model import Message, Model
+from tests.unit.broker.delivery.machine.delivery_steps import Published, steps
 from tests.unit.log.small_logs import SECOND_US, effort
-
-COLUMNS = ("key", "priority", "due", "expires", "passed")
-
-
-class Published(NamedTuple):
-    """A message as it is published; times are seconds from then on."""
-
-    key: bytes | None
-    priority: int
-    due: int | None
-    expires: int | None
-    passed: bool
 
 
 class Saved(NamedTuple):
@@ -60,79 +49,6 @@ class Saved(NamedTuple):
 
     data: bytes
     records: int
-
-
-spans = st.integers(0, 12).map(lambda seconds: seconds * SECOND_US)
-messages = st.builds(
-    Published,
-    key=st.sampled_from([None, b"", *[b"a"] * 5, *[b"b"] * 3, b"c", b"d", b"e"]),
-    priority=st.integers(0, 9),
-    due=st.sampled_from([None] * 12 + [0, 1, 2, 3, 5, 8, 12]),
-    expires=st.sampled_from([None] * 12 + [0, 2, 4, 6, 8, 12, 30]),
-    passed=st.sampled_from([True, True, True, True, False]),
-)
-column_sets = st.just(set(COLUMNS)) | st.sets(st.sampled_from(COLUMNS))
-choices = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
-"""Which of the offsets that there are; some that there are not may be among them."""
-some_or_all = st.none() | choices
-leases = st.integers(0, 1000)
-"""Which of the leases that were ever given; some are forged."""
-ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    "publish": (
-        6,
-        {"batch": st.lists(messages, min_size=2, max_size=10), "columns": column_sets},
-    ),
-    "receive": (
-        6,
-        {
-            "limit": st.integers(0, 5) | st.just(100),
-            "consumer": st.sampled_from(["ann", "bob"]),
-            "visibility": st.sampled_from([None, None, None, 0, 4, 8]),
-        },
-    ),
-    "ack": (4, {"lease": leases, "chosen": some_or_all}),
-    "nack": (
-        3,
-        {
-            "lease": leases,
-            "chosen": some_or_all,
-            "delay": st.none() | spans,
-            "error": st.sampled_from([None, "", "no such customer"]),
-        },
-    ),
-    "reject": (
-        1,
-        {
-            "lease": leases,
-            "chosen": some_or_all,
-            "error": st.sampled_from([None, "", "no such customer"]),
-        },
-    ),
-    "extend": (2, {"lease": leases, "chosen": some_or_all, "seconds": st.integers(-2, 8)}),
-    "requeue": (1, {"lease": leases, "chosen": some_or_all}),
-    "release": (1, {"consumer": st.sampled_from(["ann", "bob"])}),
-    "remove": (1, {"chosen": choices, "readable": st.booleans()}),
-    "store_dead_letters": (2, {"chosen": some_or_all}),
-    "time_passes": (5, {"seconds": st.integers(0, 4), "micros": st.integers(0, 1)}),
-    "jump": (1, {"seconds": st.integers(-2, 30)}),
-    "tick": (3, {"asleep": st.booleans()}),
-    "seek": (1, {"share": st.sampled_from([0, 1, 2, 4, 7])}),
-    "lose_beginning": (1, {"share": st.sampled_from([0, 1, 1, 2, 2, 3, 7, 8])}),
-    "lose_end": (1, {"batches": st.integers(1, 2)}),
-    "save": (1, {}),
-    "restart": (
-        2,
-        {
-            "choice": st.integers(0, 1000),
-            "at_once": st.booleans(),
-            "lost": st.sampled_from([0, 0, 0, 1]),
-        },
-    ),
-}
-"""What may happen, how often compared with the others, and in which ways."""
-steps = st.sampled_from(
-    [name for name, (weight, _) in ACTIONS.items() for _ in range(weight)]
-).flatmap(lambda name: st.tuples(st.just(name), st.fixed_dictionaries(ACTIONS[name][1])))
 
 
 class LiveMachine(RuleBasedStateMachine):
@@ -330,6 +246,55 @@ class LiveMachine(RuleBasedStateMachine):
         self.model.release(consumer, self.now)
         self.records += self.machine.release(consumer, self.now)
 
+    # ------------------------------------------------------------------ consumers with a session
+
+    def reserve(self, limit: int, consumer: str, suspect: bool) -> None:
+        lease_id = next(self.lease_ids)
+        taken, records = self.machine.reserve(
+            self.now, limit=limit, lease_id=lease_id, consumer=consumer, may_be_suspect=suspect
+        )
+        self.records += records
+        expected = self.model.reserve(self.now, limit, lease_id, consumer, may_be_suspect=suspect)
+        offsets = set() if taken is None else set(taken.offsets)
+        assert offsets == set(expected)
+        if taken is not None:
+            before = {place: self.model.messages[place].deliveries for place in offsets}
+            counts = {place: number for number, part in taken.deliveries.items() for place in part}
+            assert {place: counts.get(place, 1) - 1 for place in offsets} == before
+            self.given.append((lease_id, offsets))
+
+    def start_reserved(self, lease: int, chosen: list[int] | None, visibility: int) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        visibility_us = visibility * SECOND_US
+        started, records = self.machine.start(
+            lease_id, BitMap64(offsets), self.now, consumer="ann", visibility_us=visibility_us
+        )
+        self.records += records
+        for message in self.model.reserved(lease_id, offsets):
+            message.consumer = "ann"
+        assert set(started) == self.model.start_reserved(lease_id, offsets, self.now, visibility_us)
+        for offset in started:
+            if self.guarantee is Guarantee.AT_MOST_ONCE:
+                assert offset not in self.delivered
+        self.delivered |= set(started)
+
+    def unreserve(self, lease: int, chosen: list[int] | None) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        self.model.unreserve(lease_id, offsets)
+        self.records += self.machine.unreserve(lease_id, BitMap64(offsets))
+
+    def end_session(self, lease: int, silent: bool) -> None:
+        lease_id, _ = self.lease(lease, None)
+        self.model.end_session(lease_id, self.now, is_silent=silent, reason="gone")
+        self.records += self.machine.end_session(
+            lease_id, self.now, is_silent=silent, reason="gone"
+        )
+
+    def cut_sessions(self, seconds: int) -> None:
+        deadline = Microseconds(self.now + seconds * SECOND_US)
+        self.model.cut_sessions(deadline)
+        self.records += self.machine.cut_sessions(deadline)
+
     # ------------------------------------------------------------------ time
 
     def time_passes(self, seconds: int, micros: int) -> None:
@@ -368,11 +333,25 @@ class LiveMachine(RuleBasedStateMachine):
             self.forget_end(lost)
         before = self.machine
         self.machine = self.rebuilt(candidates[choice % len(candidates)], at_once)
+        self.model.restart()
+        self.suspect_what_the_records_say()
         self.do_what_is_due()
+        for consumer in ("ann", "bob"):
+            for lease_id, offsets in before.state.reserved.of_consumer(consumer).items():
+                before.unreserve(lease_id, offsets)
         before.tick(self.now)
+        before.state.suspects = self.machine.state.suspects.copy()  # compared with the model
         assert facts(self.machine) == facts(before)
         if lost:
             self.save_what_is_left()
+
+    def suspect_what_the_records_say(self) -> None:
+        """That a suspect was cleared by time is in no record, so it may be one again."""
+        suspects = set(self.machine.state.suspects)
+        for message in self.model.unfinished:
+            assert message.offset in suspects or not message.is_suspect
+            assert message.was_suspect or message.offset not in suspects
+            message.is_suspect = message.offset in suspects
 
     def rebuilt(self, saved: Saved | None, at_once: bool) -> DeliveryMachine:
         """``at_once``: all messages are observed before the records are applied, not as needed."""
@@ -423,8 +402,11 @@ class LiveMachine(RuleBasedStateMachine):
         for offset in range(self.log_start, model.end):
             message = model.messages.get(offset)
             assert machine.view.state_of(Offset(offset)) == (
-                message.state if message else "finished"
+                message.shown_state if message else "finished"
             )
+            assert (offset in machine.state.suspects) == bool(message and message.is_suspect)
+            is_reserved = message is not None and message.state == "reserved"
+            assert (offset in machine.state.reserved.held) == is_reserved
             assert machine.view.deliveries(Offset(offset)) == (message.deliveries if message else 0)
             assert machine.view.last_error(Offset(offset)) == (message.error if message else "")
             holder = machine.view.holder(Offset(offset))
@@ -440,7 +422,8 @@ class LiveMachine(RuleBasedStateMachine):
         machine, model = self.machine, self.model
         depth = machine.view.depth
         for state in ("ready", "delayed", "leased", "dead_letter_pending", "dead"):
-            assert getattr(depth, state) == len(model.of_state(state))
+            messages = model.messages.values()
+            assert getattr(depth, state) == sum(one.shown_state == state for one in messages)
         assert machine.view.pending_count == len(model.unfinished)
         assert machine.view.ready_count == len(model.deliverable())
 
