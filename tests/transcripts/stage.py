@@ -44,6 +44,7 @@ from quiver.broker.delivery.machine.records import (
     Returned,
     Sought,
 )
+from quiver.broker.delivery.machine.session_view import SessionView
 from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snapshot
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
@@ -162,6 +163,56 @@ class Stage:
         marks = ", ".join(filter(None, [self.marks.get(offset, ""), again]))
         return f"{offset} ({marks})" if marks else f"{offset}"
 
+    # ------------------------------------------------------------------ consumers with a session
+
+    def do_push(self, options: Options) -> Iterable[str]:
+        consumer = options.pop("consumer", "")
+        taken, records = self.machine.reserve(
+            self.now,
+            limit=int(options.pop("limit", "10")),
+            lease_id=self.lease_id,
+            consumer=consumer,
+            may_be_suspect=not SessionView(self.machine.state).has_suspect(consumer),
+        )
+        yield from self._done(records)
+        if taken is not None:
+            self.lease_id += 1
+            self.given[taken.lease_id] = taken.offsets
+            counts = {place: number for number, part in taken.deliveries.items() for place in part}
+            what = ", ".join(
+                self._delivered(place, counts.get(place, 1)) for place in taken.offsets
+            )
+            yield f"lease {taken.lease_id}: {what}"
+
+    def do_start(self, options: Options) -> Iterable[str]:
+        lease_id, offsets = self._lease(options)
+        visibility_us = microseconds(options.pop("visibility", "30s"))
+        consumer = next(
+            (one.consumer for one in self.machine.state.reserved if one.offsets & offsets), ""
+        )
+        held, records = self.machine.start(
+            lease_id, offsets, self.now, consumer=consumer, visibility_us=visibility_us
+        )
+        return self._settled(offsets, held, records)
+
+    def do_release(self, options: Options) -> Iterable[str]:
+        return self._done(self.machine.unreserve(*self._lease(options)))
+
+    def do_end(self, options: Options) -> Iterable[str]:
+        """The session with this lease is over: ``how`` is ``closed`` or ``silent``."""
+        how = options.pop("how")
+        assert how in ("closed", "silent"), how
+        records = self.machine.end_session(
+            int(options.pop("lease")), self.now, is_silent=how == "silent", reason="it ended"
+        )
+        return self._done(records)
+
+    def do_cut(self, options: Options) -> Iterable[str]:
+        deadline = Microseconds(self.now + microseconds(options.pop("to")))
+        return self._done(self.machine.cut_sessions(deadline))
+
+    # ------------------------------------------------------------------ settling
+
     def do_ack(self, options: Options) -> Iterable[str]:
         lease_id, offsets = self._lease(options)
         return self._settled(offsets, *self.machine.ack(lease_id, offsets))
@@ -276,6 +327,10 @@ class Stage:
         by_state = sorted((machine.view.state_of(Offset(place)), place) for place in places)
         for state, group in groupby(by_state, key=lambda pair: pair[0]):
             yield f"{state} {_ranges(place for _, place in group)}"
+        if machine.state.reserved.held:
+            yield f"pushed {_ranges(machine.state.reserved.held)}"
+        if machine.state.suspects:
+            yield f"suspects {_ranges(machine.state.suspects)}"
 
     def _done(self, records: list[AnyRecord]) -> Iterable[str]:
         self.records += records
@@ -285,12 +340,13 @@ class Stage:
         offsets = _ranges(record.bitmap)
         match record:
             case Leased():
-                return f"leased {offsets}"
+                return f"leased {offsets} until {_clock(record.deadline)}"
             case Extended():
                 return f"extended {offsets} until {_clock(record.deadline)}"
             case Returned():
-                uncounted = "" if record.counted else ", not counted"
-                return f"returned {offsets}, due {_clock(record.due)}{uncounted}"
+                how = "" if record.counted else ", not counted"
+                how += ", suspect" if record.is_suspect else ""
+                return f"returned {offsets}, due {_clock(record.due)}{how}"
             case DeadLetterPending():
                 return f"dead_letter_pending {offsets}" + (
                     f": {record.error}" if record.error else ""
