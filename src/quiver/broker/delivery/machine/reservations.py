@@ -7,6 +7,8 @@ they would be anyway once their consumers were gone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from pyroaring import BitMap64
 
@@ -22,6 +24,9 @@ class Reservations:
     def __init__(self) -> None:
         self.held = BitMap64()
         self._by_lease: dict[int, Reservation] = {}
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(self._by_lease.values())
 
     def add(self, lease_id: int, consumer: str, offsets: BitMap64) -> None:
         assert offsets.isdisjoint(self.held), "no offset is reserved twice"
