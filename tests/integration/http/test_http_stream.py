@@ -245,14 +245,18 @@ async def _work(node: HttpNode, handled: list[Any], until_count: int | None = No
     """Handle messages one by one, with many on the socket, until one of them kills the consumer."""
     async with streaming(node) as consumer:
         await consumer.say(type="credit", messages=31)
+        waiting: list[dict[str, Any]] = []
         while len(handled) != until_count:
-            for message in (await consumer.told())["messages"]:
-                if message["body"] == "poison":
-                    consumer.socket.transport.abort()
-                    return
-                await consumer.say(type="ack", receipts=[message["receipt_handle"]], ref=1)
-                assert (await consumer.told())["type"] == "settled"
-                handled.append(message["body"])
+            while not waiting:
+                waiting += (await consumer.told())["messages"]
+            message = waiting.pop(0)
+            if message["body"] == "poison":
+                consumer.socket.transport.abort()
+                return
+            await consumer.say(type="ack", receipts=[message["receipt_handle"]], ref=1)
+            while (frame := await consumer.told())["type"] != "settled":
+                waiting += frame["messages"]
+            handled.append(message["body"])
 
 
 @pytest.mark.parametrize("protocol", [JSON, ARROW])
