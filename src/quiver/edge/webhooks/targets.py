@@ -30,7 +30,13 @@ class Targets:
 
     def require(self, url: str) -> None:
         """Refuse a URL whose host is not on the list."""
-        host = (urlsplit(url).hostname or "").lower()
+        try:
+            host = (urlsplit(url).hostname or "").lower()
+        except ValueError:
+            raise InvalidSetting(
+                f"push.url must be a URL such as 'https://hooks.example.com/quiver', not {url[:200]!r}",
+                setting="push.url",
+            ) from None
         address = _address(host)
         if address is not None:
             is_listed = self._is_in_a_network(address)

@@ -188,3 +188,9 @@ class TestTargets:
 def test_a_push_that_makes_no_sense_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidSetting):
         Push(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://[::1/hook", "http://a]b/"])
+def test_a_url_that_is_none_is_refused_as_a_setting(url: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"push\.url must be a URL"):
+        Targets("*").require(url)
