@@ -80,7 +80,10 @@ class Loops:
 
     @property
     def handled(self) -> list[Handled]:
-        return [one for loop in self._loops for one in loop.handled]
+        """In the order in which they were begun."""
+        return sorted(
+            (one for loop in self._loops for one in loop.handled), key=lambda one: one.begun
+        )
 
     def wait_for(self, payloads: set[str]) -> None:
         """Wait until all of these were handled."""
@@ -149,19 +152,17 @@ def test_members_of_a_group_go_on_soon_when_a_leader_died(three: Cluster, queue:
     three.client().create_queue(queue, partitions=3, ordering="partition")
     with loops_of(three, queue) as loops:
         for _ in range(2):
-            loops.start()
-        fill(three, queue, texts(0, 30), partitions=3)
-        loops.wait_for(texts(0, 30))
-        victim = three.leader(queue, 1)
+            loops.start(work_s=0.01)
+        fill(three, queue, texts(0, 120), partitions=3)
+        waited(lambda: len(loops.handled) >= 10, "the loops go on")
         killed_at = time.monotonic()
-        three.kill(victim)
-        fill(three, queue, texts(30, 60), partitions=3)
-        loops.wait_for(texts(30, 60))
+        three.kill(three.leader(queue, 1))
+        loops.wait_for(texts(0, 120))
         assert max(one.done for one in loops.handled) - killed_at < PROMISED_S
-    assert len(loops.handled) == 60
     for partition in range(3):
         numbers = [int(one.payload) for one in loops.handled if one.partition == partition]
-        assert numbers == sorted(numbers)
+        firsts = list(dict.fromkeys(numbers))  # what was in hand at that moment may come again
+        assert firsts == sorted(firsts)
 
 
 def test_a_leader_that_moves_gives_no_message_of_exactly_once_to_two(

@@ -51,8 +51,10 @@ _BUSY_S = 0.1
 """A program that has been busy for so long returns what waits for it: others may be idle."""
 UNCONFIRMED_MAX = 100_000
 """How many settlements may be on their way before no more messages are started."""
-_MEMBERSHIP_S = 1.0
-"""How often, in a cluster, the member of a group asks which partitions it reads."""
+_MEMBERSHIP_S, _MOVING_S = 1.0, 0.1
+"""How often, in a cluster, the member of a group asks which partitions it reads: also while they move."""
+_MOVING_ASKS = 30
+"""So many times it asks more often, after each change."""
 _BEAT_S_MIN = 0.1
 _ANSWERED = 3
 """Of the heartbeats of an idle consumer, every such one asks the node whether it is there."""
@@ -136,6 +138,7 @@ class ConsumerSession:
         self._chance = random.Random()
         self._following: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
+        self._membership: asyncio.Task[None] | None = None
         self._is_closed = False
         self._is_silent = False
         """Whether, at the end, the nodes are told that the program ended without a word."""
@@ -159,6 +162,8 @@ class ConsumerSession:
                 await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
         self._following = asyncio.create_task(self._follow())
         self._heartbeats = asyncio.create_task(self._beat())
+        if self._consuming.ordering == Ordering.PARTITION:
+            self._membership = asyncio.create_task(self._stay_member())
 
     # ------------------------------------------------------------------ messages for the program
 
@@ -568,12 +573,7 @@ class ConsumerSession:
                 if not moved.done():
                     await self._moved.wait(_BACKOFF.pause_s(failures, self._chance))
                 continue
-            if self._is_member_elsewhere:
-                await self._ask_membership()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(moved), _MEMBERSHIP_S)
-            else:
-                await moved
+            await moved
 
     async def _open_missing(self) -> None:
         if not self._streams:
@@ -607,17 +607,33 @@ class ConsumerSession:
         is_alone = self._consuming.leads and not self._consuming.leaders
         return self._consuming.ordering == Ordering.PARTITION and not is_alone
 
-    async def _ask_membership(self) -> None:
+    async def _stay_member(self) -> None:
+        """Ask for the partitions that a member of a group reads: often while they move."""
+        asks = _MOVING_ASKS
+        while True:
+            moved = self._moved.next_wake()
+            if self._is_member_elsewhere and await self._ask_membership():
+                asks = _MOVING_ASKS
+            if not moved.done():
+                await self._moved.wait(_MOVING_S if asks else _MEMBERSHIP_S)
+            asks = _MOVING_ASKS if moved.done() else max(0, asks - 1)
+
+    async def _ask_membership(self) -> bool:
+        """Whether it reads other partitions than before."""
         request = Heartbeat(subscription=self.terms.subscription, consumer=self.terms.consumer)
         try:
-            _, (reply, _) = await self._cluster.call(request, repeatable=True)
+            _, (reply, _) = await self._cluster.call(
+                request, repeatable=True, timeout_s=_MEMBERSHIP_S
+            )
         except QuiverError:
-            return
+            return False
         partitions = expect(GroupMembership, reply).partitions
-        if partitions != self._partitions:
-            self._partitions = partitions
-            for stream in self._streams.values():
-                stream.tell(partitions=partitions)
+        if partitions == self._partitions:
+            return False
+        self._partitions = partitions
+        for stream in self._streams.values():
+            stream.tell(partitions=partitions)
+        return True
 
     async def _beat(self) -> None:
         """Say that the consumer is there, and what it works on."""
@@ -655,7 +671,7 @@ class ConsumerSession:
         except TimeoutError:
             self._not_delivered(Unavailable("the nodes did not answer in time"))
         finally:
-            await cancel_and_wait(self._following, self._heartbeats)
+            await cancel_and_wait(self._following, self._heartbeats, self._membership)
             released = self._take_pushed()
             for stream in list(self._streams.values()):
                 with contextlib.suppress(QuiverError):
