@@ -209,7 +209,8 @@ class Stage:
 
     def do_cut(self, options: Options) -> Iterable[str]:
         deadline = Microseconds(self.now + microseconds(options.pop("to")))
-        return self._done(self.machine.cut_sessions(deadline))
+        may_shorten = self.settings.guarantee is not Guarantee.EXACTLY_ONCE
+        return self._done(self.machine.cut_sessions(deadline, may_shorten=may_shorten))
 
     # ------------------------------------------------------------------ settling
 

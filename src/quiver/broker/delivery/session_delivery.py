@@ -143,7 +143,8 @@ class SessionDelivery:
             self._commit(self._machine.extend(lease_id, due, deadline)[1], at_leisure=True)
         return bool(parts)
 
-    def cut(self, grace_us: int) -> None:
+    def cut(self, grace_us: int, *, may_shorten: bool) -> None:
         """Leases of sessions that were with another node, or another run of this one, end soon."""
         deadline = Microseconds(self._clock.time_us() + grace_us)
-        self._commit(self._machine.cut_sessions(deadline), at_leisure=True)
+        records = self._machine.cut_sessions(deadline, may_shorten=may_shorten)
+        self._commit(records, at_leisure=True)

@@ -161,9 +161,10 @@ class SubscriptionDirectory:
                     )
                 except NotLeader:
                     version = None  # perhaps it can only not prove it now: it is tried again
-        subscription.replace(deliveries, version, self._leaders.places(record))
         for delivery in deliveries.values():
             self._hold_back(subscription, delivery, topics[delivery.topic_number])
+        subscription.replace(deliveries, version, self._leaders.places(record))
+        for delivery in deliveries.values():
             delivery.state.on_messages[record.number] = subscription.notify
             delivery.bury()
         self._at_work[record.name] = subscription
@@ -190,8 +191,7 @@ class SubscriptionDirectory:
             bury=partial(self._bury, record.name),
             counts=self._traffic.subscriptions.of(record.name),
         )
-        if not record.settings.trusts_silence:
-            delivery.sessions.cut(_GRACE_US)
+        delivery.sessions.cut(_GRACE_US, may_shorten=not record.settings.trusts_silence)
         return delivery
 
     def _hold_back(

@@ -116,7 +116,7 @@ class ConsumerSession:
         self._window = 0
         self._asking = 0
         """How many wait for a message."""
-        self._is_busy = False
+        self._is_busy = self._is_closed = False
         self._busy_check: asyncio.TimerHandle | None = None
         self._buffer = SettlementBuffer(lambda: program.call_soon(self._flush_later))
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -132,14 +132,13 @@ class ConsumerSession:
         self._confirmations = Signal(clock)
         self._tasks = TaskSet()
         self._failure: QuiverError | None = None
+        self._flushing = 0
+        """How many wait for what was settled: each of them is told what was lost."""
         self._lost: QuiverError | None = None
         """Why settlements could not be delivered, until somebody is told."""
         self._stale_logged = float("-inf")
         self._chance = random.Random()
-        self._following: asyncio.Task[None] | None = None
-        self._heartbeats: asyncio.Task[None] | None = None
-        self._membership: asyncio.Task[None] | None = None
-        self._is_closed = False
+        self._background: list[asyncio.Task[None]] = []
         self._is_silent = False
         """Whether, at the end, the nodes are told that the program ended without a word."""
 
@@ -160,10 +159,10 @@ class ConsumerSession:
                 if not error.retryable or is_late or not self._cluster.pool.has_connected:
                     raise
                 await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
-        self._following = asyncio.create_task(self._follow())
-        self._heartbeats = asyncio.create_task(self._beat())
+        work = [self._follow(), self._beat()]
         if self._consuming.ordering == Ordering.PARTITION:
-            self._membership = asyncio.create_task(self._stay_member())
+            work.append(self._stay_member())
+        self._background = [asyncio.create_task(one) for one in work]
 
     # ------------------------------------------------------------------ messages for the program
 
@@ -369,9 +368,15 @@ class ConsumerSession:
         """Wait until everything that was settled so far is stored; an error if that cannot be had."""
         self._flush()
         sent = self._unconfirmed.keys() | set()
-        while sent & self._unconfirmed.keys():
-            await self._confirmations.wait()
-        error, self._lost = self._lost, None
+        self._flushing += 1
+        try:
+            while sent & self._unconfirmed.keys():
+                await self._confirmations.wait()
+        finally:
+            error = self._lost
+            self._flushing -= 1
+            if not self._flushing:
+                self._lost = None
         if error is not None:
             raise error
 
@@ -438,10 +443,7 @@ class ConsumerSession:
                 answer.add_done_callback(partial(self._confirmed, number, request))
 
     def _confirmed(self, number: int, request: AnyRequest, done: asyncio.Future[Answer]) -> None:
-        if done.cancelled():
-            self._count_confirmed(number)
-            return
-        error = done.exception()
+        error = Unavailable("the answer was given up") if done.cancelled() else done.exception()
         if isinstance(error, QuiverError) and error.retryable:
             self._tasks.start(self._send_anywhere(number, request))
             return
@@ -458,6 +460,9 @@ class ConsumerSession:
             self._note_stale(request, stale_of(answer))
         except QuiverError as error:
             self._not_delivered(error, request)
+        except asyncio.CancelledError:
+            self._not_delivered(Unavailable("the consumer was closed before it was stored"))
+            raise
         finally:
             self._count_confirmed(number)
 
@@ -581,7 +586,7 @@ class ConsumerSession:
             address, channel = await self._cluster.any_channel()
             await self._open_stream(address, channel)
         failed: QuiverError | None = None
-        for address in (self._wanted or set()) - self._streams.keys():
+        for address in sorted((self._wanted or set()) - self._streams.keys()):
             try:
                 await self._open_stream(address, await self._cluster.pool.channel(address))
             except QuiverError as error:  # the others may be there
@@ -591,7 +596,11 @@ class ConsumerSession:
             raise Unavailable(failed.message) from failed
 
     async def _close_unwanted(self) -> None:
-        for address in self._streams.keys() - (self._wanted or self._streams.keys()):
+        for address in sorted(self._streams.keys() - (self._wanted or self._streams.keys())):
+            if any(
+                self._lease_streams.get(lease) is self._streams[address] for lease in self._in_hand
+            ):
+                continue  # it may lead after all: the leases need its heartbeats
             stream = self._streams.pop(address)
             released = [one for one in self._pushed if one.stream is stream]
             self._pushed = deque(one for one in self._pushed if one.stream is not stream)
@@ -669,14 +678,17 @@ class ConsumerSession:
             async with asyncio.timeout(self._cluster.timeout_s):
                 await self.flush()
         except TimeoutError:
-            self._not_delivered(Unavailable("the nodes did not answer in time"))
+            late = Unavailable("the nodes did not answer in time: some settlements may be lost")
+            self._not_delivered(late)
+            raise late from None
         finally:
-            await cancel_and_wait(self._following, self._heartbeats, self._membership)
+            await cancel_and_wait(*self._background)
             released = self._take_pushed()
-            for stream in list(self._streams.values()):
-                with contextlib.suppress(QuiverError):
-                    returned = settlements_of(released.get(stream, {}))
-                    await stream.close(returned, is_silent=self._is_silent)
+            closing = [
+                stream.close(settlements_of(released.get(stream, {})), is_silent=self._is_silent)
+                for stream in self._streams.values()
+            ]
+            await asyncio.gather(*closing, return_exceptions=True)  # who is gone knows of nothing
             self._streams.clear()
             await self._tasks.cancel()
             self._changed.wake()

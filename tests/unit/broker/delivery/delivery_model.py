@@ -237,10 +237,11 @@ class Model:
         self._return_counted(held, now, 0, reason, is_suspect=is_silent)
         self._end_delays(now)
 
-    def cut_sessions(self, deadline: int) -> None:
+    def cut_sessions(self, deadline: int, *, may_shorten: bool) -> None:
         for message in self.of_state("leased"):
             if message.is_session:
-                message.deadline = min(message.deadline, deadline)
+                kept = deadline if may_shorten else message.deadline
+                message.deadline = max(kept, deadline)
 
     def restart(self) -> None:
         """Nobody knows any more what was reserved."""

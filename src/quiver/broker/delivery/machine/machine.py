@@ -221,11 +221,15 @@ class DeliveryMachine:
         self.state.end_delays(now)
         return records
 
-    def cut_sessions(self, deadline: Microseconds) -> list[AnyRecord]:
-        """The node that had the sessions is gone: leases end soon, unless a consumer comes back."""
+    def cut_sessions(self, deadline: Microseconds, *, may_shorten: bool = True) -> list[AnyRecord]:
+        """The node that had the sessions is gone: leases end soon, unless a consumer comes back.
+
+        Not sooner than that: nobody could hear of the consumer meanwhile.
+        """
         held: dict[int, BitMap64] = {}
         for lease in self.state.leases:
-            if lease.is_session and lease.deadline > deadline:
+            is_longer = lease.deadline > deadline
+            if lease.is_session and lease.deadline != deadline and (may_shorten or not is_longer):
                 held[lease.id] = held.get(lease.id, BitMap64()) | lease.offsets
         return [
             self._done(Extended(offsets.serialize(), lease_id, deadline))

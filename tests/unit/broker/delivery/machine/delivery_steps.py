@@ -84,7 +84,7 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     ),
     "unreserve": (2, {"lease": leases, "chosen": some_or_all}),
     "end_session": (2, {"lease": leases, "silent": st.booleans()}),
-    "cut_sessions": (1, {"seconds": st.integers(0, 4)}),
+    "cut_sessions": (1, {"seconds": st.integers(0, 4), "shorten": st.booleans()}),
     "remove": (1, {"chosen": choices, "readable": st.booleans()}),
     "store_dead_letters": (2, {"chosen": some_or_all}),
     "time_passes": (5, {"seconds": st.integers(0, 4), "micros": st.integers(0, 1)}),

@@ -290,10 +290,10 @@ class LiveMachine(RuleBasedStateMachine):
             lease_id, self.now, is_silent=silent, reason="gone"
         )
 
-    def cut_sessions(self, seconds: int) -> None:
+    def cut_sessions(self, seconds: int, shorten: bool) -> None:
         deadline = Microseconds(self.now + seconds * SECOND_US)
-        self.model.cut_sessions(deadline)
-        self.records += self.machine.cut_sessions(deadline)
+        self.model.cut_sessions(deadline, may_shorten=shorten)
+        self.records += self.machine.cut_sessions(deadline, may_shorten=shorten)
 
     # ------------------------------------------------------------------ time
 
