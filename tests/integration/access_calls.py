@@ -23,6 +23,8 @@ from tests.integration.native_peer import batch_of
 DONE = "done"
 """What an edge tells of a request that was carried out."""
 NO_SUCH_MESSAGE = "invalid_request"
+NO_SUCH_SESSION = "session_not_found"
+"""Everybody may speak of a session, and only of those of the same connection."""
 """What it tells of the sample that looks for one, by what is not an id."""
 REFUSALS = {"unauthenticated", "permission_denied", "quota_exceeded"}
 
@@ -76,6 +78,8 @@ SAMPLES: dict[type, Sample] = {
         subscription="a.billing", settlements=[], visibility_ms=1
     ),
     protocol.Return: lambda: protocol.Return(subscription="a.billing", settlements=[]),
+    protocol.Consume: lambda: protocol.Consume(subscription="a.billing", window=0),
+    protocol.Progress: lambda: protocol.Progress(session=99),
     protocol.Heartbeat: lambda: protocol.Heartbeat(subscription="a.group", consumer="c"),
     protocol.Leave: lambda: protocol.Leave(subscription="a.group", consumer="c"),
     protocol.Peek: lambda: protocol.Peek(subscription="a.billing"),
@@ -120,6 +124,7 @@ FOR_ANYBODY_KNOWN = {
     protocol.ListAlerts,
     protocol.ListTopics,
     protocol.ListSubscriptions,
+    protocol.Progress,
 }
 """Calls that need no grant: listings leave out what the caller may not see."""
 FOR_READERS = FOR_ANYBODY_KNOWN | {
@@ -133,6 +138,7 @@ FOR_READERS = FOR_ANYBODY_KNOWN | {
     protocol.Reject,
     protocol.Extend,
     protocol.Return,
+    protocol.Consume,
     protocol.Heartbeat,
     protocol.Leave,
     protocol.Peek,

@@ -24,6 +24,7 @@ from tests.integration.access_calls import (
     FOR_ANYBODY_KNOWN,
     FOR_READERS,
     NO_SUCH_MESSAGE,
+    NO_SUCH_SESSION,
     OF_THE_CLUSTER,
     REFUSALS,
     SAMPLES,
@@ -32,6 +33,7 @@ from tests.integration.access_calls import (
 from tests.integration.edge_node import Running, edge_test, running
 
 CALLS = typing.get_args(protocol.AnyRequest)
+OUTCOMES = {DONE, "permission_denied", NO_SUCH_MESSAGE, NO_SUCH_SESSION}
 
 
 def tokens_of(run: Running) -> TokenStore:
@@ -106,7 +108,7 @@ class TestEveryCall:
         async with guarded(tmp_path) as run:
             answers = await walk(run, edge, await token(run, "consume:a.*"))
             assert {call for call, code in answers.items() if code not in REFUSALS} == FOR_READERS
-            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+            assert set(answers.values()) <= OUTCOMES
 
     @edge_test
     async def test_another_team_gets_at_nothing(self, edge: Edge, tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ class TestEveryCall:
             assert {
                 call for call, code in answers.items() if code not in REFUSALS
             } == FOR_ANYBODY_KNOWN
-            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+            assert set(answers.values()) <= OUTCOMES
 
     @edge_test
     async def test_a_team_may_do_everything_with_its_own(self, edge: Edge, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ class TestEveryCall:
             answers = await walk(run, edge, ours)
             refused = {call for call, code in answers.items() if code == "permission_denied"}
             assert refused == OF_THE_CLUSTER
-            assert set(answers.values()) <= {DONE, "permission_denied", NO_SUCH_MESSAGE}
+            assert set(answers.values()) <= OUTCOMES
 
     @edge_test
     async def test_an_administrator_manages_tokens(self, edge: Edge, tmp_path: Path) -> None:

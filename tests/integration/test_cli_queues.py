@@ -46,6 +46,7 @@ DELIVERY = (
     *("--dead-letter", "lost", "--backoff-min", "2s", "--backoff-max", "1h"),
     *("--backoff-factor", "3", "--ageing", "0", "--session-timeout", "20s"),
     *("--filter", "headers.region = 'eu'", "--on-disconnect", "keep"),
+    *("--max-processing", "1h"),
     *("--push-url", "http://127.0.0.1:9/hook", "--push-secret", "hooks", "--push-batch", "10"),
     *("--push-concurrency", "2", "--push-timeout", "5s"),
 )
@@ -67,6 +68,7 @@ DELIVERED: dict[str, Any] = {
     "filter": "headers.region = 'eu'",
     "push": PUSHED,
     "on_disconnect": "keep",
+    "max_processing": 3600.0,
 }
 
 

@@ -101,7 +101,7 @@ def publish(
     confirmations = _Confirmations(topic, json=json)
     with (
         connected(context, url) as client,
-        progress("confirmations", None) as advance,
+        progress("publishing", None) as advance,
         confirmations,
         client.producer(topic, name=producer_name, acks=acks) as producer,
     ):
