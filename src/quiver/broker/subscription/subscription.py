@@ -253,9 +253,10 @@ class Subscription:
     def tick(self) -> None:
         """Do what is due, also for those who went to wait before it was known."""
         if self.membership is not None:
-            names = {waiter.consumer for waiter in self._waiters}
-            names |= {consumer.name for consumer in self.sessions if consumer.partitions is None}
-            self.membership.alive(names)
+            self.membership.alive({waiter.consumer for waiter in self._waiters})
+            for consumer in self.sessions:
+                if consumer.partitions is None:
+                    self.membership.seen(consumer.name)
             self.membership.tick()
         now = self._clock.time_us()
         for delivery in self._order:
@@ -265,8 +266,10 @@ class Subscription:
             ):
                 delivery.tick()
         self.sessions.tick()
-        if (self._waiters or self.sessions) and self._has_ready():
+        if self._waiters and self._has_ready():
             self.notify()
+        elif self.sessions:
+            self.sessions.push()  # also where it is a partition's turn since
 
     def _until_next_event(self) -> float:
         now = self._clock.time_us()

@@ -614,6 +614,7 @@ class ConsumerSession:
     def _is_member_elsewhere(self) -> bool:
         """Whether the consumer is one of a group whose coordinator may be another node."""
         is_alone = self._consuming.leads and not self._consuming.leaders
+        is_alone = is_alone and self._partitions is None  # else the node goes by what it was told
         return self._consuming.ordering == Ordering.PARTITION and not is_alone
 
     async def _stay_member(self) -> None:
