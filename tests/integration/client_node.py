@@ -26,10 +26,11 @@ _SECONDS_MAX = 60.0
 
 
 class ThreadNode:
-    """A node on a loop in a thread of this process."""
+    """A node on a loop in a thread of this process, perhaps with HTTP."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_http: bool = False) -> None:
         self._folder = str(folder)
+        self._has_http = has_http
         self._port = free_port()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -40,10 +41,16 @@ class ThreadNode:
     def url(self) -> str:
         return f"quiver://127.0.0.1:{self._port}"
 
+    @property
+    def http_address(self) -> str:
+        assert self._node is not None
+        return str(self._node.http_address)
+
     def start(self) -> None:
         async def started() -> int:
             address = Address("127.0.0.1", self._port)
-            self._node = await Node.start(_config(self._folder, address))
+            http = Address("127.0.0.1", 0) if self._has_http else None
+            self._node = await Node.start(_config(self._folder, address, http))
             assert self._node.native_address is not None
             return self._node.native_address.port
 
@@ -120,6 +127,6 @@ def _serve(folder: str, port: int, log: str, tell: Connection) -> None:
         runner.run(run_node(config, ready))
 
 
-def _config(folder: str, native: Address) -> NodeConfig:
+def _config(folder: str, native: Address, http: Address | None = None) -> NodeConfig:
     """Without alerts: whether one fires depends on the machine."""
-    return NodeConfig(data=folder, http=None, native=native, alerts=Alerts(defaults=False))
+    return NodeConfig(data=folder, http=http, native=native, alerts=Alerts(defaults=False))

@@ -200,7 +200,8 @@ class ConsumerSession:
             self._set_window(self._pace.window)
             if self._consuming.ordering != Ordering.NONE:
                 self._flush()  # the next may wait for these
-            await self._changed.wait()
+            if not self._pushed:  # a node in this process has pushed already
+                await self._changed.wait()
 
     def _measure(self) -> None:
         count, at = self._handed
@@ -518,7 +519,8 @@ class ConsumerSession:
         self._pushed.append(PushedMessages(stream, messages))
         if self._is_closed or self._window == 0:
             released = self._take_pushed()
-            stream.tell(released=settlements_of(released.get(stream, {})))
+            # With the window: a node that does not know of it would push the same again.
+            stream.tell(released=settlements_of(released.get(stream, {})), window=0)
         else:
             self._changed.wake()
 
@@ -674,6 +676,7 @@ class ConsumerSession:
             if timer is not None:
                 timer.cancel()
         self._busy_check = self._flush_timer = None
+        self._set_window(0)
         self._return_started()
         try:
             async with asyncio.timeout(self._cluster.timeout_s):
