@@ -26,6 +26,8 @@ VISIBILITY_US_MIN = 1_000_000
 """A consumer is trusted for at least so long: it has to say something in that time."""
 IN_HAND_MAX = 100_000
 """How many messages a consumer may have started and not settled before it gets no more."""
+_COUNT_S_MIN, _COUNT_SHARE = 0.01, 20
+"""They are counted again after so long at least, and so many times as long as the count took."""
 UNSETTLED = "the consumer ended without settling it"
 
 Stored = asyncio.Future[None]
@@ -105,6 +107,7 @@ class Consumer:
         self._unstarted = 0
         self._unstarted_bytes = 0.0
         self._in_hand = 0
+        self._counted_again_at = 0.0
         self._heard = clock.monotonic()
 
     # ------------------------------------------------------------------ what it may get
@@ -112,10 +115,20 @@ class Consumer:
     @property
     def room(self) -> int:
         """How many messages may be pushed to it now."""
-        if not self.is_writable or self._in_hand >= IN_HAND_MAX:
+        if not self.is_writable or self.is_full:
             return 0
         wanted = self.window - self._unstarted
         return self.connection.room(wanted) if wanted > 0 and self.room_bytes > 0 else 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has so many in hand that it gets no more before it settles some."""
+        if self._in_hand >= IN_HAND_MAX and self._clock.monotonic() >= self._counted_again_at:
+            began = self._clock.monotonic()
+            self.tidy()
+            now = self._clock.monotonic()
+            self._counted_again_at = now + max(_COUNT_S_MIN, _COUNT_SHARE * (now - began))
+        return self._in_hand >= IN_HAND_MAX
 
     @property
     def room_bytes(self) -> int:

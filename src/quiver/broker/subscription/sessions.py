@@ -65,6 +65,8 @@ class ConsumerSessions:
         """In the order in which they are served."""
         self._order: deque[PartitionDelivery] = deque()
         self._tasks = TaskSet()
+        self.is_held_up = False
+        """Whether a consumer gets nothing before it settles something."""
         self._is_pushing = False
         self._push_again = False
         self._waking: asyncio.Task[None] | None = None
@@ -192,6 +194,7 @@ class ConsumerSessions:
 
     async def _push_round(self) -> bool:
         """Give every consumer with room its share; whether anybody got something."""
+        self.is_held_up = False
         waiting = self._waiting_count() if self._consumers else 0
         if not waiting:
             return False
@@ -199,6 +202,7 @@ class ConsumerSessions:
         pushed = False
         for consumer in list(self._consumers):
             if not (room := consumer.room):
+                self.is_held_up = self.is_held_up or consumer.is_full
                 continue
             portions = await self._reserve(consumer, min(share, room))
             if portions and consumer in self._consumers:
