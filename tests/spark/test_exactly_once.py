@@ -19,7 +19,7 @@ from quiver.spark.write.cleanup import remove_sinks, sinks
 from quiver.spark.write.decisions import Decisions
 from quiver.spark.write.publish import pieces_of, publish_staged
 from quiver.spark.write.sink import StreamWriter
-from quiver.spark.write.staging import StagedRows, Staging, sink_name, staging_topic
+from quiver.spark.write.staging import StagedRows, StagingWriter, sink_name, staging_topic
 from quiver.spark.write.transfer import Transfer
 from tests.serving import Commands, Served, served, unused_address
 
@@ -45,7 +45,7 @@ class Sink:
             )
             for part in (values[: len(values) // 2], values[len(values) // 2 :])
         ]
-        return Staging(self.options, self.name, batch, task).write(rows)
+        return StagingWriter(self.options, self.name, batch, task).write(rows)
 
     def commit(self, batch: int, *messages: StagedRows) -> None:
         """What a driver does once the tasks are done."""
@@ -183,7 +183,7 @@ def test_a_node_killed_between_staging_and_publishing_loses_nothing(tmp_path: Pa
 def test_a_query_that_is_started_again_removes_what_earlier_batches_left(sink: Sink) -> None:
     left, other = staging_topic(sink.name, 0), staging_topic(f"{sink.name}0", 0)
     sink.staged(0, 0, range(5))  # a task that went on when its batch was long published
-    Staging(sink.options, f"{sink.name}0", 0, 0).write(
+    StagingWriter(sink.options, f"{sink.name}0", 0, 0).write(
         [pa.RecordBatch.from_pydict({"value": [b""]})]
     )
     sink.commit(7, sink.staged(7, 0, range(5)))
