@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
+from quiver.testing.simulator.planted_sessions import SESSION_BUGS
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 pytestmark = pytest.mark.long
@@ -26,9 +27,12 @@ FIRST_SEEDS = {
     "honour a stale receipt": 6,
     "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 4,
-    "refuse a layout before looking for repeats": 30,
+    "refuse a layout before looking for repeats": 61,
     "hand nothing down": 44,
     "deliver a child before its parent": 4,
+    "count what was only pushed": 1,
+    "never keep a lease alive": 4,
+    "return what a consumer works on when it moves": 31,
 }
 """Where to begin, so that the test is quick today."""
 
@@ -41,6 +45,11 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", sorted(BROKER_BUGS))
 def test_a_bug_planted_in_brokers_is_found(bug: str) -> None:
     assert is_found(bug, SimulationSettings(brokers=True))
+
+
+@pytest.mark.parametrize("bug", sorted(SESSION_BUGS))
+def test_a_bug_planted_in_sessions_is_found(bug: str) -> None:
+    assert is_found(bug, SimulationSettings(brokers=True, sessions=True))
 
 
 def is_found(bug: str, settings: SimulationSettings) -> bool:

@@ -16,12 +16,13 @@ from quiver.testing.simulator.search import shortest, story_lines
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 SEEDS = 200
-"""One in four of them with brokers."""
+"""One in four of them with brokers, and one in sixteen with consumer sessions besides."""
 QUICK_SEEDS = 16
 """Those that ``make check`` tries too."""
 CHUNK = 2
-SEED, BROKER_SEED = 6, 7
+SEED, BROKER_SEED, SESSION_SEED = 6, 7, 5
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
+SESSIONS = SimulationSettings(brokers=True, sessions=True)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK_SEEDS, CHUNK))
@@ -80,6 +81,20 @@ def test_the_brokers_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None
     assert max(starts) > 0, "what is before a snapshot is dropped"
 
 
+@pytest.mark.long
+def test_the_sessions_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
+    histories = [simulate(seed, SESSIONS).history for seed in range(4)]
+    lives = [life.how for history in histories for life in history.lives]
+    assert {"closed", "killed", "lost"} <= set(lives)
+    assert sum(len(history.deliveries) for history in histories) > 500
+    assert sum(len(history.touches) for history in histories) > 50, "heartbeats"
+    settlements = [one for history in histories for one in history.settlements]
+    assert sum(one.outcome == "done" for one in settlements) > 100
+    assert sum(bool(one.stale) for one in settlements) > 3, "some leases had ended"
+    assert sum(one.attempt > 1 for history in histories for one in history.deliveries) > 50
+    assert sum(len(history.letters) for history in histories) > 10
+
+
 def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[..., Any]:
     async def noting(self: LoggedSnapshots, name: str, data: bytes) -> None:
         names.append(name)
@@ -90,7 +105,7 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [SEED, BROKER_SEED])
+@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED])
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
         "import hashlib; from quiver.testing.simulator.simulation import simulate\n"

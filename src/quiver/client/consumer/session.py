@@ -546,7 +546,7 @@ class ConsumerSession:
         stream = NodeStream(self, address, channel)
         if not self._is_busy:
             self._window = self._window or self._pace.window
-        window = self._window
+        window, partitions = self._window, self._partitions
         consuming = await stream.open(
             Consume(
                 subscription=self.terms.subscription,
@@ -554,12 +554,14 @@ class ConsumerSession:
                 window=window,
                 bytes_max=self.terms.bytes_max,
                 visibility_ms=self.terms.visibility_ms,
-                partitions=self._partitions,
+                partitions=partitions,
             )
         )
         self._streams[address] = stream
         if self._window != window:  # since it was asked for
             stream.tell(window=self._window)
+        if self._partitions != partitions:
+            stream.tell(partitions=self._partitions)
         self.told(stream, consuming)
 
     async def _follow(self) -> None:

@@ -34,7 +34,9 @@ from quiver.edge.calls.table import CALLS
 from quiver.edge.messages import settling
 from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
+from quiver.edge.session import Session
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
+from quiver.testing.simulator.channels import Dial
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.messages import Answer, Ask
 from quiver.testing.simulator.node import FOLDER, SimulatedNode
@@ -42,6 +44,22 @@ from quiver.testing.simulator.peers import SimulatedPeers
 
 LIMITS = BrokerLimits(retention_interval_s=5, upkeep_interval_s=0.25, free_bytes_min=0)
 _AGAIN_SECONDS = 0.5
+
+
+class _NoMetrics:
+    """What a session counts is of no interest here."""
+
+    def __init__(self) -> None:
+        self.errors = self
+
+    def requests_of(self, _: object) -> _NoMetrics:
+        return self
+
+    def labels(self, *_: object) -> _NoMetrics:
+        return self
+
+    def inc(self) -> None:
+        pass
 
 
 class BrokerNode(SimulatedNode):
@@ -99,8 +117,14 @@ class BrokerNode(SimulatedNode):
             cluster=None,
             turns=count(),
             require_target=lambda _: None,
+            limits=SimpleNamespace(
+                requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20
+            ),
+            metrics=_NoMetrics(),
+            authority=Authority(self.clock),
         )
-        self._services, self._authority = services, Authority(self.clock)
+        self._services, self._authority = services, services.authority
+        self._sessions: list[Session] = []
         self.broker, self.cluster = broker, cluster
 
     def _told(
@@ -121,6 +145,8 @@ class BrokerNode(SimulatedNode):
         )
 
     async def _close(self) -> None:
+        for session in self._sessions:
+            session.drain()
         await self.broker.close()
 
     # ------------------------------------------------------------------ what it serves
@@ -130,6 +156,10 @@ class BrokerNode(SimulatedNode):
             raise PartitionUnavailable("the node is starting")
         if isinstance(request, Fetch):
             return await self.cluster.on_fetch(request)
+        if isinstance(request, Dial):
+            session = request.accept(self.name, self.process, self._services)
+            self._sessions += [] if session is None else [session]
+            return None
         assert isinstance(request, Ask)
         asked = msgspec.structs.replace(request.request)
         try:

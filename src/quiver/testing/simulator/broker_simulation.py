@@ -48,6 +48,7 @@ from quiver.testing.simulator.consumers import Consumer
 from quiver.testing.simulator.history import Letter, Queue
 from quiver.testing.simulator.loop import Process, VirtualLoop
 from quiver.testing.simulator.routed_producer import RoutedProducer
+from quiver.testing.simulator.session_consumers import SessionConsumer
 from quiver.testing.simulator.simulation import (
     SETTINGS,
     TOPIC,
@@ -99,7 +100,7 @@ class BrokerSimulation(_Simulation):
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         seconds = settings.fault_seconds * _FAULT_SHARE
         super().__init__(seed, msgspec.structs.replace(settings, fault_seconds=seconds), loop)
-        self._consumers: list[Consumer] = []
+        self._consumers: list[Consumer | SessionConsumer] = []
         self._producers: list[Producer] = []
         self._leases: list[bytes] = []
         self._ids = count(1)
@@ -195,18 +196,21 @@ class BrokerSimulation(_Simulation):
             partition = self._partitions[number % len(self._partitions)]
             reader = Reader(number, self._client(f"reader-{number}"), partition, self.history)
             self._loop.start(Process(f"reader-{number}"), reader.run())
-        for queue, settings in self._queues.items():
-            for number in range(_CONSUMERS):
-                client = self._client(f"{queue}-{number}")
-                consumer = Consumer(client, queue, settings, self._leases, self.history)
-                self._consumers.append(consumer)
-                self._loop.start(Process(client.name), consumer.run())
+        self._start_consumers()
         self._loop.start(Process("operator"), self._operate(Random(self._rng.random())))
         if self._divides:
             for number in range(2):
                 self._route(f"routed-{number}", by_id=number == 1)
             self._loop.start(Process("divider"), self._divide())
         return self._producers
+
+    def _start_consumers(self) -> None:
+        for queue, settings in self._queues.items():
+            for number in range(_CONSUMERS):
+                client = self._client(f"{queue}-{number}")
+                consumer = Consumer(client, queue, settings, self._leases, self.history)
+                self._consumers.append(consumer)
+                self._loop.start(Process(client.name), consumer.run())
 
     def _route(self, name: str, *, by_id: bool) -> None:
         producer = RoutedProducer(
@@ -293,7 +297,7 @@ class BrokerSimulation(_Simulation):
         if not any(record.lost for record in (await self._records()).values()):
             self.history.drained = await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
         for consumer in self._consumers:
-            consumer.stopping = True
+            consumer.stop()
         await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
 
     async def _records(self) -> dict[PartitionId, PartitionRecord]:

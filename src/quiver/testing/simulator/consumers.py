@@ -50,6 +50,9 @@ class Consumer:
     def _name(self) -> str:
         return f"{self._client.name}.{self._lives}"
 
+    def stop(self) -> None:
+        self.stopping = True
+
     async def run(self) -> None:
         while not self.stopping:
             portions = await self._receive()

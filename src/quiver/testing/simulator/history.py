@@ -81,6 +81,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     deadline: float
     """By the clock of whoever gave it out."""
+    pushed: float = -1.0
+    """When it was pushed to a consumer with a session."""
+    pushed_by: str = ""
 
 
 class Settlement(msgspec.Struct, kw_only=True):
@@ -105,6 +108,55 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     consumer: str
+    at: float
+
+
+class Life(msgspec.Struct, kw_only=True):
+    """One life of a consumer with a session, from its start to its end."""
+
+    queue: str
+    consumer: str
+    began: float
+    leaving: float = 1e9
+    """When it began to end."""
+    ended: float = 1e9
+    how: str = ""
+    """closed, killed (its process is gone), or lost (with its machine, without a word)."""
+    visibility_s: float
+
+
+class Start(msgspec.Struct, kw_only=True):
+    """A session told a node that its program gets these messages; those of a batch went together."""
+
+    queue: str
+    consumer: str
+    batch: int
+    partition: PartitionId
+    offset: int
+    at: float
+    answered: float = 1e9
+
+
+class Touch(msgspec.Struct, kw_only=True):
+    """A node heard from a consumer which messages it works on, and answered."""
+
+    consumer: str
+    node: NodeId
+    at: float
+    answered: float
+    held: tuple[tuple[PartitionId, int], ...]
+
+
+class Stranded(msgspec.Struct, frozen=True, kw_only=True):
+    """A node keeps messages for a consumer that is gone, longer than it may."""
+
+    queue: str
+    consumer: str
+    partition: PartitionId
+    offsets: tuple[int, ...]
+    node: NodeId
+    how: str
+    ended: float
     at: float
 
 
@@ -137,6 +189,10 @@ class History(msgspec.Struct):
     deliveries: list[Delivery] = []
     settlements: list[Settlement] = []
     departures: list[Departure] = []
+    lives: list[Life] = []
+    starts: list[Start] = []
+    touches: list[Touch] = []
+    stranded: list[Stranded] = []
     letters: list[Letter] = []
     drained: bool = False
     """Whether consumers had the time to finish everything in the end."""

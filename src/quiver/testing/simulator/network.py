@@ -34,6 +34,7 @@ class SimulatedNetwork:
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._refusals: Counter[str] = Counter()
         self._serving: dict[str, tuple[Process, Handler, OnBroken]] = {}
+        self._watchers: dict[str, list[Callable[[], None]]] = {}
 
     def serve(self, name: str, process: Process, handler: Handler, on_broken: OnBroken) -> None:
         self._serving[name] = (process, handler, on_broken)
@@ -43,6 +44,12 @@ class SimulatedNetwork:
         for other, (process, _, on_broken) in self._serving.items():
             if other != name and not process.is_dead and self.passes(name, other):
                 self._later(self._break, process, on_broken, name)
+        for call in self._watchers.pop(name, ()):
+            self._later(call)
+
+    def watch(self, name: str, call: Callable[[], None]) -> None:
+        """Call this when the process of that name has died."""
+        self._watchers.setdefault(name, []).append(call)
 
     def _break(self, process: Process, on_broken: OnBroken, name: str) -> None:
         async def notify() -> None:

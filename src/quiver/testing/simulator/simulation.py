@@ -49,6 +49,7 @@ from quiver.testing.simulator.store import Outage, StoreClient
 
 _SETTLE_SECONDS_MAX = 60.0
 _SWEEP_SECONDS = 0.1
+_SESSION_SEED = 5
 TOPIC = "t"
 
 LOG_SETTINGS = LogSettings(
@@ -88,6 +89,9 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     fault_seconds: float = 15.0
     brokers: bool | None = None
     """Whether the nodes have real brokers, with subscriptions; ``None``: in one seed of four."""
+    sessions: bool | None = None
+    """Whether consumers of real brokers have sessions; ``None``: in one seed of sixteen, if it is
+    left to the seed whether there are brokers."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +126,11 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
 
 
 def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
+    is_open = settings.brokers is None and settings.sessions is None
+    if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
+        from quiver.testing.simulator.session_simulation import SessionSimulation  # noqa: PLC0415
+
+        return SessionSimulation
     if not (seed % 4 == 3 if settings.brokers is None else settings.brokers):
         return _Simulation
     # Brokers come with all that they need, which takes a while to load.

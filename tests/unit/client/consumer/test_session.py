@@ -1,0 +1,141 @@
+"""A consumer's session with several nodes, which only remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pyroaring import BitMap64
+
+from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.consumer.session import ConsumerSession, SessionTerms
+from quiver.client.consumer.settlement_buffer import ACK
+from quiver.errors import InvalidReceipt, Unavailable
+from quiver.model.clock import SystemClock
+from quiver.protocol import Consume, Consuming, Progress
+from tests.aio import async_test, turns
+
+
+class Node:
+    """A ``NodeStream`` whose node answers when it is told to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_open = True
+        self.answers: list[asyncio.Future[Any]] = []
+        self.ends: list[dict[str, bool]] = []
+        self.is_stuck = False
+
+    def send(self, _: object) -> asyncio.Future[Any]:
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    async def close(self, _: object, **how: bool) -> None:
+        self.ends.append(how)
+        if self.is_stuck:
+            await asyncio.Event().wait()
+
+
+class Cluster:
+    timeout_s = 0.05
+
+
+class Program:
+    def call_soon(self, call: Any) -> None:
+        call()
+
+
+def session(*nodes: Node) -> ConsumerSession:
+    terms = SessionTerms(subscription="emails", consumer="me")
+    cluster: Any = Cluster()
+    opened = ConsumerSession(cluster, SystemClock(), terms, Program(), None)
+    streams: Any = {node.address: node for node in nodes}
+    opened._streams = streams
+    return opened
+
+
+def message(opened: ConsumerSession, node: Any, offset: int) -> ReceivedMessage:
+    """One that the program has."""
+    lease = node.address.encode()
+    opened._in_hand.setdefault(lease, BitMap64()).add(offset)
+    opened._lease_streams[lease] = node
+    return ReceivedMessage("emails", 0, offset, 0, 1, b"", lease=lease)
+
+
+@async_test
+async def test_all_who_wait_are_told_that_a_settlement_was_lost() -> None:
+    node = Node("n1")
+    opened = session(node)
+    for offset in (1, 2):
+        opened.settle(message(opened, node, offset), ACK)
+    waiting = [asyncio.ensure_future(opened.flush()) for _ in range(2)]
+    await turns()
+    node.answers[0].set_exception(InvalidReceipt())
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [InvalidReceipt, InvalidReceipt]
+    await opened.flush()  # they know
+
+
+@async_test
+async def test_a_close_that_could_not_store_everything_says_so() -> None:
+    node = Node("n1")
+    opened = session(node)
+    opened.settle(message(opened, node, 1), ACK)
+    with pytest.raises(Unavailable):
+        await opened.close()
+    assert node.ends == [{"is_silent": False}]
+
+
+@async_test
+async def test_a_node_that_does_not_answer_keeps_no_other_from_hearing_of_the_end() -> None:
+    stuck, other = Node("n1"), Node("n2")
+    stuck.is_stuck = True
+    opened = session(stuck, other)
+    closing = asyncio.ensure_future(opened.close())
+    await turns()
+    assert other.ends
+    closing.cancel()
+
+
+@async_test
+async def test_a_stream_to_a_node_that_leads_nothing_is_closed_without_giving_up_messages() -> None:
+    gone, kept = Node("n1"), Node("n2")
+    opened = session(gone, kept)
+    opened._wanted = {"n2"}
+    held = message(opened, gone, 1)
+    await opened._close_unwanted()
+    assert not gone.ends, "the lease of a message in hand needs its heartbeats"
+    opened.settle(held, ACK)
+    opened._flush()
+    await opened._close_unwanted()
+    assert gone.ends == [{"is_moved": True}]
+    assert list(opened._streams) == ["n2"]
+
+
+class SlowChannel:
+    """A ``Channel`` to a node that takes its time to open a stream."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.told: list[Progress] = []
+
+    def open_stream(self, request: Consume, _: object) -> asyncio.Future[Any]:
+        self.asked = request
+        return self.opened
+
+    def tell(self, request: Progress) -> None:
+        self.told.append(request)
+
+
+@async_test
+async def test_a_node_is_told_of_partitions_that_changed_while_its_stream_was_opened() -> None:
+    opened, channel = session(), SlowChannel()
+    opened._partitions = []
+    opening = asyncio.ensure_future(opened._open_stream("n1", channel))
+    await turns()
+    opened._partitions = ["jobs/0"]
+    channel.opened.set_result((Consuming(), memoryview(b"")))
+    await opening
+    assert channel.asked.partitions == []
+    assert [one.partitions for one in channel.told] == [["jobs/0"]]
