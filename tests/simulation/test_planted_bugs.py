@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
-from quiver.testing.simulator.planted_sessions import SESSION_BUGS
+from quiver.testing.simulator.sessions.planted import SESSION_BUGS
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 pytestmark = pytest.mark.long
@@ -27,7 +27,7 @@ FIRST_SEEDS = {
     "honour a stale receipt": 6,
     "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 4,
-    "refuse a layout before looking for repeats": 61,
+    "refuse a layout before looking for repeats": 30,
     "hand nothing down": 44,
     "deliver a child before its parent": 4,
     "count what was only pushed": 1,

@@ -19,7 +19,7 @@ from quiver.testing.simulator.history import (
     Stranded,
     Touch,
 )
-from quiver.testing.simulator.session_rules import SESSION_RULES
+from quiver.testing.simulator.sessions.rules import SESSION_RULES
 
 P = PartitionId("t/0")
 ONCE, LEAST = "once", "least"
@@ -194,3 +194,8 @@ def test_where_the_lead_changes_hands_a_message_may_come_again() -> None:
         )
     )
     assert found(history) == []
+
+
+def test_there_is_a_spoiled_history_for_every_rule() -> None:
+    marks = test_what_should_not_have_happened_is_found.pytestmark  # type: ignore[attr-defined]
+    assert {rule for _, rule in marks[0].args[1]} == {rule.__name__ for rule in SESSION_RULES}

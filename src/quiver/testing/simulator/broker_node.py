@@ -36,11 +36,11 @@ from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.session import Session
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
-from quiver.testing.simulator.channels import Dial
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.messages import Answer, Ask
 from quiver.testing.simulator.node import FOLDER, SimulatedNode
 from quiver.testing.simulator.peers import SimulatedPeers
+from quiver.testing.simulator.sessions.channels import Dial
 
 LIMITS = BrokerLimits(retention_interval_s=5, upkeep_interval_s=0.25, free_bytes_min=0)
 _AGAIN_SECONDS = 0.5

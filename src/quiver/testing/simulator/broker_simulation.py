@@ -48,7 +48,7 @@ from quiver.testing.simulator.consumers import Consumer
 from quiver.testing.simulator.history import Letter, Queue
 from quiver.testing.simulator.loop import Process, VirtualLoop
 from quiver.testing.simulator.routed_producer import RoutedProducer
-from quiver.testing.simulator.session_consumers import SessionConsumer
+from quiver.testing.simulator.sessions.consumers import SessionConsumer
 from quiver.testing.simulator.simulation import (
     SETTINGS,
     TOPIC,

@@ -13,7 +13,7 @@ from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
-from quiver.testing.simulator.session_rules import SESSION_RULES
+from quiver.testing.simulator.sessions.rules import SESSION_RULES
 
 STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""

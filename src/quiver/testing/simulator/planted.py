@@ -48,7 +48,7 @@ from quiver.model.ids import LeaderEpoch, Offset
 from quiver.model.topic import Acks, Durability
 from quiver.testing.simulator import simulation
 from quiver.testing.simulator.node import Front
-from quiver.testing.simulator.planted_sessions import SESSION_BUGS
+from quiver.testing.simulator.sessions.planted import SESSION_BUGS
 
 Patch = tuple[Any, str, Any]
 

@@ -128,7 +128,7 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
 def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
     is_open = settings.brokers is None and settings.sessions is None
     if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
-        from quiver.testing.simulator.session_simulation import SessionSimulation  # noqa: PLC0415
+        from quiver.testing.simulator.sessions.simulation import SessionSimulation  # noqa: PLC0415
 
         return SessionSimulation
     if not (seed % 4 == 3 if settings.brokers is None else settings.brokers):

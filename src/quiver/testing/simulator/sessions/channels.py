@@ -23,7 +23,7 @@ from quiver.model.batch import Bytes
 from quiver.protocol import AnyReply, AnyRequest, Failed
 from quiver.testing.simulator.loop import Process, VirtualLoop
 from quiver.testing.simulator.network import SimulatedNetwork
-from quiver.testing.simulator.wires import Side, Wire
+from quiver.testing.simulator.sessions.wires import Side, Wire
 
 _CONNECT_SECONDS = 2.0
 

@@ -7,8 +7,9 @@ on them and settles them, until it closes, its process is killed, its machine is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from random import Random
 
 from pyroaring import BitMap64
@@ -24,7 +25,6 @@ from quiver.model.subscription import Guarantee, SubscriptionSettings
 from quiver.protocol import AnyReply, AnyRequest, Progress, Received, Settled
 from quiver.protocol import Settlement as SentSettlement
 from quiver.testing.simulator.broker_clients import is_poison, key_of
-from quiver.testing.simulator.channels import WireDialer
 from quiver.testing.simulator.history import (
     Delivery,
     Departure,
@@ -36,26 +36,46 @@ from quiver.testing.simulator.history import (
 )
 from quiver.testing.simulator.loop import Process, VirtualClock, VirtualLoop
 from quiver.testing.simulator.network import SimulatedNetwork
+from quiver.testing.simulator.sessions.channels import WireDialer
 
 _CALL_SECONDS = 4.0
 _FATES = ("closed", "killed", "lost", "paused")
 _FATE_WEIGHTS = (3, 4, 1, 2)
 
 
+class World:
+    """What all consumers have in common, and numbers for what they start, and for their leases."""
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        loop: VirtualLoop,
+        network: SimulatedNetwork,
+        history: History,
+    ) -> None:
+        self.nodes = list(nodes)
+        self.loop = loop
+        self.network = network
+        self.history = history
+        self.batches = count()
+        self._leases: dict[bytes, int] = {}
+
+    def number_of(self, lease: bytes) -> int:
+        return self._leases.setdefault(lease, len(self._leases))
+
+
 class SessionNotes:
     """Writes down what a session and its nodes say: it is the ``Observer`` of its channels."""
 
-    def __init__(
-        self, history: History, loop: VirtualLoop, life: Life, batches: Iterator[int]
-    ) -> None:
+    def __init__(self, world: World, life: Life) -> None:
         self.started: dict[tuple[PartitionId, int], float] = {}
         """When each message was started last."""
         self.pushes: dict[bytes, tuple[float, str]] = {}
         """When the messages of each lease were pushed, and by whom."""
-        self._history = history
-        self._loop = loop
+        self._history = world.history
+        self._loop = world.loop
         self._life = life
-        self._batches = batches
+        self._batches = world.batches
         self._batch = (-1.0, 0)
         self._places: dict[bytes, PartitionId] = {}
         self._starts: dict[int, list[Start]] = {}
@@ -121,37 +141,18 @@ class SessionConsumer:
     """One that lives again and again until it is told to stop; ``is_hasty``: it only wants to finish."""
 
     def __init__(
-        self,
-        name: str,
-        nodes: Sequence[str],
-        *,
-        queue: str,
-        settings: SubscriptionSettings,
-        loop: VirtualLoop,
-        network: SimulatedNetwork,
-        history: History,
-        batches: Iterator[int],
-        leases: dict[bytes, int],
-        rng: Random,
+        self, name: str, queue: str, settings: SubscriptionSettings, world: World, rng: Random
     ) -> None:
-        """``batches`` and ``leases`` number what all consumers start, and their leases."""
         self.is_hasty = False
         self.stopping = False
+        self.settings = settings
+        self.world = world
         self._name = name
-        self._nodes = list(nodes)
         self._queue = queue
-        self._settings = settings
-        self._loop = loop
-        self._network = network
-        self._history = history
-        self._batches = batches
-        self._leases = leases
+        self._loop = world.loop
+        self._history = world.history
         self._rng = rng
         self._current: SessionLife | None = None
-
-    @property
-    def lives(self) -> list[Life]:
-        return [one for one in self._history.lives if one.queue == self._queue]
 
     async def run(self) -> None:
         number = 0
@@ -175,7 +176,7 @@ class SessionConsumer:
             queue=self._queue,
             consumer=f"{self._name}.{number}",
             began=self._loop.time(),
-            visibility_s=float(self._settings.visibility),
+            visibility_s=float(self.settings.visibility),
         )
         self._history.lives.append(record)
         self._current = SessionLife(self, record, Random(self._rng.random()))
@@ -206,22 +207,23 @@ class SessionLife:
     def __init__(self, owner: SessionConsumer, record: Life, rng: Random) -> None:
         self.record = record
         self.process = Process(record.consumer)
-        self.over: asyncio.Future[None] = owner._loop.create_future()
+        self.over: asyncio.Future[None] = owner.world.loop.create_future()
         self._owner = owner
         self._rng = rng
-        self._loop = owner._loop
-        self._history = owner._history
-        self._leases = owner._leases
+        self._loop = owner.world.loop
+        self._history = owner.world.history
         self._is_closing = False
         self._has_closed = False
         self._receipts: dict[str, Settlement] = {}
         self._unconfirmed: list[Settlement] = []
-        self._notes = notes = SessionNotes(self._history, self._loop, record, owner._batches)
-        self._dialer = WireDialer(owner._network, self._loop, record.consumer, self.process, notes)
+        self._notes = notes = SessionNotes(owner.world, record)
+        self._dialer = WireDialer(
+            owner.world.network, self._loop, record.consumer, self.process, notes
+        )
         clock, chance = VirtualClock(self._loop), Random(rng.random())
         pool = Pool(
             self._dialer,
-            rng.sample(owner._nodes, len(owner._nodes)),
+            rng.sample(owner.world.nodes, len(owner.world.nodes)),
             clock=clock,
             chance=chance,
         )
@@ -295,7 +297,7 @@ class SessionLife:
     async def _handle(self, message: ReceivedMessage) -> None:
         delivery = self._note(message)
         rng, mood = self._rng, 1.0 if self._owner.is_hasty else self._rng.random()
-        if self._owner._settings.guarantee is Guarantee.AT_MOST_ONCE:
+        if self._owner.settings.guarantee is Guarantee.AT_MOST_ONCE:
             return
         if mood < 0.04 or (is_poison(delivery.value) and mood < 0.5):
             self._loop.call_soon(self.kill, context=_OUTSIDE.context)  # the message kills it
@@ -323,7 +325,7 @@ class SessionLife:
             value=value,
             key=key_of(value),
             attempt=message.deliveries,
-            lease=self._leases.setdefault(message.lease, len(self._leases)),
+            lease=self._owner.world.number_of(message.lease),
             invoked=started,
             ended=self._loop.time(),
             deadline=started + self.record.visibility_s,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import count
 from random import Random
 
 import msgspec
 
 from quiver.model.subscription import SubscriptionSettings
 from quiver.testing.simulator.broker_simulation import BrokerSimulation
-from quiver.testing.simulator.session_audit import SessionAudit
-from quiver.testing.simulator.session_consumers import SessionConsumer
+from quiver.testing.simulator.sessions.audit import SessionAudit
+from quiver.testing.simulator.sessions.consumers import SessionConsumer, World
 
 _CONSUMERS = 3
 _VISIBILITIES_S = (1.0, 2.0, 8.0)
@@ -24,21 +23,12 @@ class SessionSimulation(BrokerSimulation):
         }
 
     def _start_consumers(self) -> None:
-        batches, leases = count(), dict[bytes, int]()
+        nodes = [node.name for node in self._nodes]
+        world = World(nodes, self._loop, self._network, self.history)
         for queue, settings in self._queues.items():
             for number in range(_CONSUMERS):
-                consumer = SessionConsumer(
-                    f"{queue}-{number}",
-                    [node.name for node in self._nodes],
-                    queue=queue,
-                    settings=settings,
-                    loop=self._loop,
-                    network=self._network,
-                    history=self.history,
-                    batches=batches,
-                    leases=leases,
-                    rng=Random(self._rng.random()),
-                )
+                rng = Random(self._rng.random())
+                consumer = SessionConsumer(f"{queue}-{number}", queue, settings, world, rng)
                 self._consumers.append(consumer)
                 self._loop.create_task(consumer.run())
         audit = SessionAudit(self._nodes, self._queues, self.history, self._loop)

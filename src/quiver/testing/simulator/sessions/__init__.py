@@ -1,0 +1,1 @@
+"""Consumers with a session in simulated clusters: the shipped client over simulated connections."""
