@@ -95,12 +95,12 @@ def test_a_quick_consumer_does_not_wait_for_a_count_of_what_it_has_in_hand(
 ) -> None:
     monkeypatch.setattr(consumer, "IN_HAND_MAX", 500)
     q.create_queue("jobs")
-    publish(q, "jobs", numbered(5000))
+    publish(q, "jobs", numbered(20_000))
     began = time.monotonic()
     with q.consumer("jobs") as messages:
-        for _, message in zip(range(5000), messages, strict=False):
+        for _, message in zip(range(20_000), messages, strict=False):
             message.ack()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
 
 
 def test_a_consumer_that_has_too_many_in_hand_gets_more_once_it_settles_some(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import quiver
 from quiver.errors import TopicNotFound
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def eventually(holds: Callable[[], object], what: str, within_s: float = SECONDS_MAX) -> float:

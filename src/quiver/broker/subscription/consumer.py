@@ -26,7 +26,7 @@ VISIBILITY_US_MIN = 1_000_000
 """A consumer is trusted for at least so long: it has to say something in that time."""
 IN_HAND_MAX = 100_000
 """How many messages a consumer may have started and not settled before it gets no more."""
-_COUNT_S_MIN, _COUNT_SHARE = 0.01, 20
+COUNT_S_MIN, _COUNT_SHARE = 0.01, 5
 """They are counted again after so long at least, and so many times as long as the count took."""
 UNSETTLED = "the consumer ended without settling it"
 
@@ -127,7 +127,7 @@ class Consumer:
             began = self._clock.monotonic()
             self.tidy()
             now = self._clock.monotonic()
-            self._counted_again_at = now + max(_COUNT_S_MIN, _COUNT_SHARE * (now - began))
+            self._counted_again_at = now + max(COUNT_S_MIN, _COUNT_SHARE * (now - began))
         return self._in_hand >= IN_HAND_MAX
 
     @property

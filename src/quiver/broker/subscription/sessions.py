@@ -18,7 +18,13 @@ from quiver.broker.delivery.lease_token import LeaseToken
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
-from quiver.broker.subscription.consumer import Connection, Consumer, ConsumerTerms, SessionEnd
+from quiver.broker.subscription.consumer import (
+    COUNT_S_MIN,
+    Connection,
+    Consumer,
+    ConsumerTerms,
+    SessionEnd,
+)
 from quiver.broker.subscription.settlement import Settlement, visibility_us_of
 from quiver.errors import ConsumerSilent, Overloaded, QuiverError
 from quiver.model.clock import Clock
@@ -65,7 +71,7 @@ class ConsumerSessions:
         """In the order in which they are served."""
         self._order: deque[PartitionDelivery] = deque()
         self._tasks = TaskSet()
-        self.is_held_up = False
+        self._is_held_up = False
         """Whether a consumer gets nothing before it settles something."""
         self._is_pushing = False
         self._push_again = False
@@ -194,7 +200,7 @@ class ConsumerSessions:
 
     async def _push_round(self) -> bool:
         """Give every consumer with room its share; whether anybody got something."""
-        self.is_held_up = False
+        self._is_held_up = False
         waiting = self._waiting_count() if self._consumers else 0
         if not waiting:
             return False
@@ -202,7 +208,7 @@ class ConsumerSessions:
         pushed = False
         for consumer in list(self._consumers):
             if not (room := consumer.room):
-                self.is_held_up = self.is_held_up or consumer.is_full
+                self._is_held_up = self._is_held_up or consumer.is_full
                 continue
             portions = await self._reserve(consumer, min(share, room))
             if portions and consumer in self._consumers:
@@ -261,15 +267,23 @@ class ConsumerSessions:
         views = [delivery.sessions.view for delivery in self._order]
         return any(view.has_suspect(name) for view in views if view.has_suspects for name in names)
 
-    # ------------------------------------------------------------------ delays
+    # ------------------------------------------------------------------ later
 
     def _wake_when_due(self) -> None:
         """Push when the next delay ends, if that is before the next tick."""
         now = self._clock.time_us()
         moments = [box.view.next_delayed for box in self._order if self._consumers and box.is_open]
         due = min((moment for moment in moments if moment is not None), default=None)
-        if due is None or due > now + _TICK_US:
-            return
+        if due is not None and due <= now + _TICK_US:
+            self._wake_at(due, now)
+
+    def settled(self) -> None:
+        """A consumer that had too much in hand may get more, once that was counted again."""
+        if self._is_held_up:
+            now = self._clock.time_us()
+            self._wake_at(now + round(COUNT_S_MIN * 1e6), now)
+
+    def _wake_at(self, due: int, now: int) -> None:
         if self._waking is not None and not self._waking.done():
             if self._waking_at <= due:
                 return

@@ -431,9 +431,9 @@ class Subscription:
                 stale.append(Settlement(settlement.token, settlement.offsets - held))
         if self.membership is not None:
             self.membership.hand_over()
-        has_suspects = any(box.sessions.view.has_suspects for _, _, box in found if box is not None)
-        if has_suspects or self.sessions.is_held_up:
-            self.notify()  # the next may come
+        if any(box.sessions.view.has_suspects for _, _, box in found if box is not None):
+            self.notify()  # the next of them may come
+        self.sessions.settled()
         return stale, list(stored)
 
     def _find_lease(self, lease: bytes) -> tuple[LeaseToken, PartitionDelivery | None]:
