@@ -41,6 +41,7 @@ from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk import Disk, FolderLock
 from quiver.log.disk_threads import DiskThreads
 from quiver.log.folder_lock import lock_folder
+from quiver.log.inline_policy import InlinePolicy
 from quiver.log.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
@@ -111,7 +112,9 @@ class _Starting:
         self._clock = clock
         self._stack = stack
         self._started = clock.monotonic()
-        self._threads = DiskThreads(_DISK_THREADS)
+        # Of a cluster a node must answer the others in time, however slow its disk is.
+        is_alone = config.metadata.store != "etcd"
+        self._threads = DiskThreads(_DISK_THREADS, InlinePolicy(clock) if is_alone else None)
         # One thread of its own: whoever keeps it busy keeps no disk waiting, and one core at most.
         self._checks = DiskThreads(1)
         self._targets = Targets(config.web.webhook_targets)

@@ -14,6 +14,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from quiver.log.inline_policy import InlinePolicy
+
 T = TypeVar("T")
 
 
@@ -21,6 +23,11 @@ class RunBlocking(Protocol):
     """Runs a blocking call off the event loop and gives its result."""
 
     async def __call__(self, call: Callable[[], T], /) -> T: ...
+
+
+def inline_policy(run_blocking: RunBlocking) -> InlinePolicy | None:
+    """Which writes may run on the event loop; ``None`` if none may."""
+    return getattr(run_blocking, "inline", None)
 
 
 async def in_thread(call: Callable[[], T]) -> T:
@@ -38,11 +45,13 @@ class DiskThreads:
     """Calls begin in the order they were asked for; as many run at a time as there are threads.
 
     A call whose caller was cancelled is run all the same. The queue needs no bound of its own:
-    everything in it has a caller that waits.
+    everything in it has a caller that waits. ``inline`` says which writes need no thread; without it
+    all do.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, inline: InlinePolicy | None = None) -> None:
         assert count > 0
+        self.inline = inline
         self._count = count
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closed = False

@@ -1,7 +1,8 @@
 """Group commit: many appends wait together for one write and one sync.
 
 All that is queued while the disk is busy goes into the next commit. Disk work runs through
-``run_blocking``, off the event loop, one piece at a time. If a commit fails, the log and all appends
+``run_blocking``, off the event loop, one piece at a time; a lone small append is written on the event
+loop where ``run_blocking`` has an ``InlinePolicy`` that allows it. If a commit fails, the log and all appends
 that wait fail with it. Waiting appends are bounded by ``queued_bytes``.
 """
 
@@ -18,7 +19,8 @@ import msgspec
 from quiver.aio import Signal, retrieve_exception
 from quiver.errors import LogFailed
 from quiver.log.commit import Commit
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk_threads import RunBlocking, inline_policy
+from quiver.log.inline_policy import InlinePolicy
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -53,11 +55,14 @@ class GroupCommit:
         self._log = log
         self._clock = clock
         self._run_blocking = run_blocking
+        self._inline = inline_policy(run_blocking)
         self._on_commit = on_commit
         self._waiting: deque[tuple[asyncio.Future[StoredBatch], StoredBatch]] = deque()
         self._queued_bytes = 0
         self._disk_turn = asyncio.Lock()
         self._committer: asyncio.Task[None] | None = None
+        self._is_due = False
+        """Whether a commit begins as soon as everything that has come by now is queued."""
         self._syncer: asyncio.Task[None] | None = None
         self._room = Signal(clock)
         self._room_turn = asyncio.Lock()
@@ -91,12 +96,41 @@ class GroupCommit:
 
     def queue(self, entry: StoredBatch) -> asyncio.Future[StoredBatch]:
         """Commit a staged entry with the next round; the future is done when it is stored."""
-        future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[StoredBatch] = loop.create_future()
         self._waiting.append((future, entry))
         self._queued_bytes += entry.size()
-        if self._committer is None:
-            self._committer = asyncio.create_task(self._commit_all())
+        if self._committer is None and not self._is_due:
+            if self._inline is None:
+                self._committer = asyncio.create_task(self._commit_all())
+            else:
+                self._is_due = True
+                loop.call_soon(self._begin, self._inline)
         return future
+
+    def _begin(self, inline: InlinePolicy) -> None:
+        """Commit what is queued: here if that is allowed, else with a task."""
+        self._is_due = False
+        if not self._waiting:
+            return  # whoever had the disk has committed it
+        if (
+            inline.allows(len(self._waiting), self._queued_bytes)
+            and not self._disk_turn.locked()
+            and self._log.is_write_only
+        ):
+            self._commit_here()
+        else:
+            self._committer = asyncio.create_task(self._commit_all())
+
+    def _commit_here(self) -> None:
+        commit = self._log.begin_commit()
+        assert commit is not None, "something waits"
+        try:
+            seconds = self._timed(commit)
+        except Exception as error:
+            self._fail_waiting(self._log.fail(error))
+        else:
+            self._finish(commit, len(self._waiting), seconds)
 
     async def _commit_all(self) -> None:
         """Commit until nothing waits. Whatever is staged while one commit runs is in the next."""
@@ -138,6 +172,12 @@ class GroupCommit:
             failure = self._log.fail(error)
             self._fail_waiting(failure)
             raise failure from error
+        self._finish(commit, taken, seconds)
+
+    def _finish(self, commit: Commit, taken: int, seconds: float) -> None:
+        """The first ``taken`` of those who wait are stored."""
+        if self._inline is not None:
+            self._inline.took(seconds)
         self._log.finish_commit(commit)
         messages = size = 0
         for _ in range(taken):

@@ -152,6 +152,16 @@ class SegmentedLog:
         self._staged.append(entry)
         return entry
 
+    @property
+    def is_write_only(self) -> bool:
+        """Whether the next commit only writes entries: no new segment, no checkpoint, no removal."""
+        covered = self._reader.newest.covered
+        return (
+            not self._checkpoint_due
+            and covered - self._checkpointed_bytes < self.settings.checkpoint_bytes
+            and not any(isinstance(step, Roll) for step in self._staged)
+        )
+
     def begin_commit(self, sync: bool | None = None) -> Commit | None:
         """Hand out all that is staged and due; ``None`` if there is nothing to do."""
         self._require_open()
