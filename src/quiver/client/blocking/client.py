@@ -1,7 +1,8 @@
 """The client for programs without an event loop: it wraps ``AsyncClient``.
 
-A ``Client`` may be used from many threads at once. After a fork the child opens its own connections. One
-loop thread serves everything that is created from a client.
+A ``Client`` may be used from many threads at once. After a fork the child opens its own connections. A
+call runs in the caller's thread; while another thread has one under way, in a loop thread. The loop
+thread also serves everything that is created from a client.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from quiver.client.async_client import AsyncClient
+from quiver.client.blocking.caller_loop import CallerLoop
 from quiver.client.blocking.consumer import Consumer
 from quiver.client.blocking.loop_thread import LoopThread, look_after
 from quiver.client.blocking.producer import Producer
@@ -70,13 +72,17 @@ class Client(Wrapper[AsyncClient]):
         dialer: Dialer | None = None,
     ) -> None:
         self.url = url
-        self._zone = zone
-        self._timeout = timeout
-        self._token = token
-        self._tls = tls
+        self._terms: dict[str, Any] = {
+            "url": url,
+            "timeout": timeout,
+            "token": token,
+            "tls": tls,
+            "zone": zone,
+        }
         self._dialer = dialer
         self._inner: AsyncClient | None = self._made(dialer)
         self._thread = LoopThread()
+        self._caller_loop = self._made_loop()
         self._closed = False
         look_after(self)
 
@@ -174,12 +180,22 @@ class Client(Wrapper[AsyncClient]):
         inner = self._wrapped()
         return self._thread.run(lambda: work(inner))
 
+    def _run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine with an async client, in this thread if possible, and wait for its result."""
+        inner, loop = self._wrapped(), self._caller_loop
+        # What is settled must be known to the consumer that has it, which lives on the loop thread.
+        if loop is not None and not inner._sessions and loop.acquire():
+            return loop.run(work)
+        return self._thread.run(lambda: work(inner))
+
     def close(self) -> None:
         """Flush producers, stop readers and consumers, and disconnect."""
         if self._closed:
             return
         self._closed = True
         try:
+            if self._caller_loop is not None:
+                self._caller_loop.close()
             if self._thread.is_running:
                 self._thread.run(self._wrapped().close)
         finally:
@@ -193,16 +209,19 @@ class Client(Wrapper[AsyncClient]):
         return self._inner
 
     def _made(self, dialer: Dialer | None) -> AsyncClient:
-        inner = AsyncClient(
-            self.url,
-            timeout=self._timeout,
-            token=self._token,
-            tls=self._tls,
-            zone=self._zone,
-            dialer=dialer,
+        return _made(weakref.ref(self), dialer=dialer, **self._terms)
+
+    def _made_loop(self) -> CallerLoop | None:
+        """Calls of an embedded broker run on the loop that it has."""
+        if self._dialer is not None:
+            return None
+        make = functools.partial(
+            _made,
+            weakref.ref(self),  # it must not keep the client from being freed
+            self._wrapped()._name,  # to a group it is the same consumer
+            **self._terms,
         )
-        inner._settler = weakref.ref(self)
-        return inner
+        return CallerLoop(make)
 
     def _loop_thread(self) -> LoopThread:
         return self._thread
@@ -210,16 +229,21 @@ class Client(Wrapper[AsyncClient]):
     # ------------------------------------------------------------------ forks and endings
 
     def forget(self) -> object:
-        inherited = self._inner, self._thread
+        inherited = self._inner, self._thread, self._caller_loop
         self._inner = None
         if self._dialer is None:
             self._inner = self._made(None)
         self._thread = LoopThread()
+        self._caller_loop = self._made_loop()
         return inherited
 
     def end(self) -> None:
-        if self._thread.is_running and not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        if self._caller_loop is not None:
+            self._caller_loop.close()
+        if self._thread.is_running:
             with contextlib.suppress(QuiverError, RuntimeError):
                 self._thread.run(self._close_soon)
             self._thread.close()
@@ -242,7 +266,20 @@ class Client(Wrapper[AsyncClient]):
 
     def __del__(self) -> None:
         thread, inner = getattr(self, "_thread", None), getattr(self, "_inner", None)
-        if thread is None or inner is None or self._closed or not thread.is_running:
+        loop = getattr(self, "_caller_loop", None)
+        if thread is None or inner is None or self._closed:
+            return
+        if not thread.is_running and (loop is None or not loop.is_running):
             return
         warnings.warn(f"unclosed client of {self.url}", ResourceWarning, stacklevel=1, source=self)
+        if loop is not None:
+            loop.close_later()
         thread.close_after(inner.close)
+
+
+def _made(settler: Callable[[], Any], name: str | None = None, **terms: Any) -> AsyncClient:
+    inner = AsyncClient(**terms)
+    inner._settler = settler
+    if name is not None:
+        inner._name = name
+    return inner

@@ -25,6 +25,11 @@ class Wrapper(Protocol[A_co]):
 
     def _loop_thread(self) -> LoopThread: ...
 
+    def _run(self, work: Callable[[A_co], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine with what is wrapped, and wait for its result."""
+        inner = self._wrapped()
+        return self._loop_thread().run(lambda: work(inner))
+
 
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
@@ -33,7 +38,6 @@ def blocking(
 
     @functools.wraps(method)
     def wait(wrapper: Wrapper[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        inner = wrapper._wrapped()
-        return wrapper._loop_thread().run(lambda: method(inner, *args, **kwargs))
+        return wrapper._run(lambda inner: method(inner, *args, **kwargs))
 
     return wait
