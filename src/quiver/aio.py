@@ -26,6 +26,7 @@ AT_ONCE = 32
 """How many items ``for_each`` works on at a time, unless told otherwise."""
 T = TypeVar("T")
 Item = TypeVar("Item")
+Started = TypeVar("Started")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -276,18 +277,18 @@ class Signal:
 
 
 def run_eagerly(
-    work: Coroutine[Any, Any, T], start: Callable[[Coroutine[Any, Any, T]], Any]
-) -> None:
+    work: Coroutine[Any, Any, T], start: Callable[[Coroutine[Any, Any, T]], Started]
+) -> Started | None:
     """Run a coroutine at once, as far as it comes without waiting. ``start`` takes it from there.
 
-    One that waits for nothing costs no task. Its first part runs in whoever calls this, so that part
+    Returns what ``start`` does. One that waits for nothing costs no task. Its first part runs in whoever calls this, so that part
     must not use ``asyncio.timeout`` or ask for the current task.
     """
     try:
         waits_for = work.send(None)
     except StopIteration:
-        return
-    start(_resume(work, waits_for))
+        return None
+    return start(_resume(work, waits_for))
 
 
 async def _resume(work: Coroutine[Any, Any, T], waits_for: Any) -> T:

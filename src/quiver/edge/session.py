@@ -20,7 +20,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.connection import PEER_REQUESTS_MAX
-from quiver.edge.calls.context import Answer, ReplyTurn
+from quiver.edge.calls.context import Answer, ReplyTurn, may_ask_others
 from quiver.edge.calls.table import CALLS
 from quiver.edge.messages.consumer_stream import ConsumerStreams
 from quiver.edge.messages.failures import explained
@@ -178,13 +178,15 @@ class Session:
             self._publishes.publish(waiting, request, body)  # type: ignore[arg-type]
         elif call.turn is Turn.AT_ONCE:
             self._answer(waiting, *_finished(call.handler(waiting, request, body)))
-        elif call.turn is Turn.EAGER:
-            waiting.is_under_way = True
-            waiting.is_quiet = isinstance(request, protocol.Progress) and not request.answer
-            run_eagerly(self._carry_out(waiting, call, request, body), self._tasks.start)
         else:
             waiting.is_under_way = not call.only_waits
-            waiting.task = self._tasks.start(self._carry_out(waiting, call, request, body))
+            waiting.is_quiet = isinstance(request, protocol.Progress) and not request.answer
+            work = self._carry_out(waiting, call, request, body)
+            # Asking others needs a task: it takes no longer than a time limit.
+            if call.turn is Turn.EAGER and (call.runs.is_here or not may_ask_others(waiting)):
+                waiting.task = run_eagerly(work, self._tasks.start)
+            else:
+                waiting.task = self._tasks.start(work)
 
     def _admit(self, waiting: _Waiting, request: protocol.AnyRequest, call: Call) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quiver.errors import InvalidBatch, MessageTooLarge
-from quiver.model.batch import UnstoredBatch
+from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX
 from quiver.model.schema import COLUMN_BIT, TIMESTAMP, buffers_of, schema_of
 
@@ -44,10 +44,17 @@ _LENGTHS = {
     "last_error": 4000,
 }
 """Bytes of text that do not count towards a message's size, and so have a bound of their own."""
+_BOUNDED = sum(COLUMN_BIT[name] for name in (*_BOUNDS, *_LENGTHS))
 _OPAQUE_BUFFERS = (2, 5)
 """Where the bytes of the first binary columns are: the payload alone, or the key and the payload."""
 _NOT_COMPRESSED = -1
 _METADATA_V5 = 4
+_CONTINUATION = b"\xff\xff\xff\xff"
+_METADATA_MAX, _KNOWN_MAX = 1024, 4096
+_known_sizes: dict[tuple[bytes, int], tuple[int, int]] = {}
+"""What ``_sizes`` found, by metadata and columns. Small batches are alike, and reading the metadata in
+Python costs more than everything else about them. Of a batch that is not compressed, the metadata says
+all there is to say of its sizes."""
 _ARROW_ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, struct.error)
 
 
@@ -55,7 +62,6 @@ class OpenedBatch(msgspec.Struct, frozen=True):
     """A batch whose sizes are known and within bounds; of its values nothing is known yet."""
 
     batch: UnstoredBatch
-    message: pa.Message
     bytes: int
     """Its size without compression."""
     work: int
@@ -79,18 +85,26 @@ def open_message(batch: UnstoredBatch) -> OpenedBatch:
     """Look at what a batch says of itself; nothing is decompressed."""
     if batch.producer_id < 0 or batch.sequence < 0:
         raise InvalidBatch("a producer's id and sequence must not be negative")
-    try:
-        message = pa.ipc.read_message(batch.body)
-        return OpenedBatch(batch, message, *_sizes(message, batch.columns))
-    except _ARROW_ERRORS as error:
-        raise _not_arrow(error) from error
+    metadata = _metadata_of(batch.body)
+    sizes = _known_sizes.get((metadata, batch.columns))
+    if sizes is None:
+        try:
+            message = pa.ipc.read_message(batch.body)
+            sizes, is_compressed = _sizes(message, batch.columns)
+        except _ARROW_ERRORS as error:
+            raise _not_arrow(error) from error
+        if metadata and not is_compressed:
+            if len(_known_sizes) >= _KNOWN_MAX:
+                _known_sizes.clear()
+            _known_sizes[metadata, batch.columns] = sizes
+    return OpenedBatch(batch, *sizes)
 
 
 def check_message(opened: OpenedBatch, message_bytes_max: int) -> BatchFacts:
     """Unpack a batch and check every value in it. May run in another thread."""
     batch = opened.batch
     try:
-        rows = pa.ipc.read_record_batch(opened.message, schema_of(batch.columns))
+        rows = pa.ipc.read_record_batch(pa.py_buffer(batch.body), schema_of(batch.columns))
         rows.validate(full=True)
     except _ARROW_ERRORS as error:
         raise _not_arrow(error) from error
@@ -110,6 +124,8 @@ def _not_arrow(error: Exception) -> InvalidBatch:
 def _check_values(rows: pa.RecordBatch, columns: int) -> None:
     if rows.column("payload").null_count:
         raise InvalidBatch("a payload is null; it may be empty, but not null")
+    if not columns & _BOUNDED:
+        return
     for name, (least, most, what) in _BOUNDS.items():
         if columns & COLUMN_BIT[name] and not _all_within(rows.column(name), least, most):
             raise InvalidBatch(f"{name} must be {what}")
@@ -154,8 +170,19 @@ def _header_sizes(headers: pa.MapArray) -> pa.Array:
     return pc.subtract(at[1:], at[:-1])
 
 
-def _sizes(message: pa.Message, columns: int) -> tuple[int, int]:
-    """The bytes of a batch once it is unpacked, as it declares, and how many of them are work."""
+def _metadata_of(body: Bytes) -> bytes:
+    """The metadata in front of a message; nothing if it is long or in another form."""
+    view = memoryview(body)
+    size = 8 + int.from_bytes(view[4:8], "little")
+    is_usual = view[:4] == _CONTINUATION and size <= min(_METADATA_MAX, len(view))
+    return bytes(view[:size]) if is_usual else b""
+
+
+def _sizes(message: pa.Message, columns: int) -> tuple[tuple[int, int], bool]:
+    """The bytes of a batch once it is unpacked, as it declares, and how many of them are work.
+
+    Also whether it is compressed.
+    """
     _require_batch(message)
     table = _RecordBatchTable(message)
     buffers, expected = table.buffers, buffers_of(columns)
@@ -163,9 +190,9 @@ def _sizes(message: pa.Message, columns: int) -> tuple[int, int]:
         raise InvalidBatch(f"the batch has {len(buffers)} buffers; its columns have {expected}")
     total = _total(message, table, buffers)
     if table.is_compressed:
-        return total, total
+        return (total, total), True
     opaque = _OPAQUE_BUFFERS[: 1 + (columns & COLUMN_BIT["key"])]
-    return total, total - sum(buffers[place][1] for place in opaque)
+    return (total, total - sum(buffers[place][1] for place in opaque)), False
 
 
 def declared_bytes(message: pa.Message) -> int:

@@ -113,6 +113,27 @@ def test_the_bytes_of_plain_payloads_and_keys_are_no_work(with_key: bool) -> Non
     assert packed.work == packed.bytes > _MIB
 
 
+def test_metadata_that_was_seen_before_vouches_for_no_other_body() -> None:
+    """The sizes of a batch are remembered by its metadata: every value is looked at all the same."""
+    intact = _batch(payload=[b"x" * 100])
+    check_batch(intact, _MIB)
+    cut = seal_batch(bytes(intact.body)[:-64], 1, PAYLOAD)
+    with pytest.raises(InvalidBatch):
+        check_batch(cut, _MIB)
+    forged = Forged(intact)
+    at = bytes(forged.body).index(b"x" * 100) - 64  # where the payload's offsets are
+    struct.pack_into("<ii", forged.body, at, 0, 1 << 30)
+    with pytest.raises(InvalidBatch):
+        check_batch(seal_batch(bytes(forged.body), 1, PAYLOAD), _MIB)
+
+
+def test_batches_of_the_same_shape_have_the_sizes_of_their_own_columns() -> None:
+    plain = _batch(payload=[b"x" * 100])
+    assert open_message(plain) == open_message(plain)
+    with pytest.raises(InvalidBatch, match="buffers"):
+        open_message(seal_batch(plain.body, 1, PAYLOAD | COLUMN_BIT["key"]))
+
+
 def test_headers_and_many_rows_are_work() -> None:
     headers = pa.array([{"name": "v" * _MIB}], pa.map_(pa.string(), pa.string()))
     assert open_message(_batch(payload=[b"p"], headers=headers)).work > _MIB

@@ -84,7 +84,7 @@ class Publisher:
         return partition
 
     def offer(self, topic: str, data: Bytes, layout: int = 0, partition: int = 0) -> Offer:
-        """Look at a producer's batch, as far as that costs nothing.
+        """Look at a producer's batch, as far as that costs nothing. ``check`` and ``store`` admit it.
 
         ``layout`` is the one by which it was routed to the partition; 0: that does not matter.
         """
@@ -93,9 +93,7 @@ class Publisher:
     def offer_batch(
         self, topic: str, batch: UnstoredBatch, layout: int = 0, partition: int = 0
     ) -> Offer:
-        offer = Offer(topic, layout, partition, open_message(batch))
-        self._admit(offer)
-        return offer
+        return Offer(topic, layout, partition, open_message(batch))
 
     async def check(self, offer: Offer) -> None:
         """Check every value of a batch, off the event loop if there are many."""

@@ -50,9 +50,8 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     assert turns[Turn.PUBLISH] == {protocol.Publish}
     assert turns[Turn.AT_ONCE] == {protocol.Ping, protocol.Abandon}
     settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
-    wait = {protocol.Fetch, protocol.Receive, protocol.AskPeer}
-    assert turns[Turn.EAGER] == {protocol.Progress}
-    assert turns[Turn.OWN] == {protocol.Copy, protocol.Consume, *settle, *wait}
+    assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
+    assert turns[Turn.OWN] == {protocol.Copy, protocol.Consume, protocol.Fetch, protocol.AskPeer}
 
 
 @pytest.mark.parametrize(
