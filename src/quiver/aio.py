@@ -281,8 +281,8 @@ def run_eagerly(
 ) -> Started | None:
     """Run a coroutine at once, as far as it comes without waiting. ``start`` takes it from there.
 
-    Returns what ``start`` does. One that waits for nothing costs no task. Its first part runs in whoever calls this, so that part
-    must not use ``asyncio.timeout`` or ask for the current task.
+    Returns what ``start`` does. One that waits for nothing costs no task. Its first part runs in
+    whoever calls this, so that part must not use ``asyncio.timeout`` or ask for the current task.
     """
     try:
         waits_for = work.send(None)

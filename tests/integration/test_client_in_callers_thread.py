@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Iterator
@@ -144,6 +145,24 @@ def test_a_node_that_was_restarted_while_nobody_called_is_found_again(
     client.publish("jobs", b"after")
     assert [one.payload for one in client.receive("jobs")] == [b"before", b"after"]
     assert _threads() == 0
+
+
+def test_a_client_that_was_forgotten_is_closed_quietly(
+    node: ThreadNode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = quiver.Client(node.url)
+    client.create_queue("jobs")
+    client.__dict__["itself"] = client  # so that it is freed with everything it has, in any order
+    loop = client._caller_loop
+    assert loop is not None
+    del client
+    with pytest.warns(ResourceWarning, match="unclosed client"):
+        gc.collect()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and "close" in thread.name:
+            thread.join(10)
+    assert not loop.is_running
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_all_calls_of_a_group_are_one_consumer(node: ThreadNode, client: quiver.Client) -> None:

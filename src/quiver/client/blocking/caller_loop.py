@@ -21,6 +21,8 @@ T = TypeVar("T")
 _QUIET_S = 0.01
 """After so long without a call, the loop first looks whether its connections are still there."""
 _CLOSE_S = 5.0
+_open_loops: set[asyncio.AbstractEventLoop] = set()
+"""Those that were not closed. Python must not free the parts of one in whatever order it likes."""
 
 
 class CallerLoop:
@@ -76,6 +78,7 @@ class CallerLoop:
     def _opened(self) -> tuple[asyncio.AbstractEventLoop, AsyncClient]:
         if self._loop is None or self._client is None:
             self._loop, self._client = asyncio.new_event_loop(), self._make()
+            _open_loops.add(self._loop)
         return self._loop, self._client
 
     def close(self) -> None:
@@ -96,13 +99,8 @@ class CallerLoop:
 
     def close_later(self) -> None:
         """Disconnect without making anybody wait: what uses the loop is being freed."""
-
-        def disconnect() -> None:
-            with contextlib.suppress(Exception):  # parts of the loop may be gone already
-                self.close()
-
         self._is_closed = True
-        threading.Thread(target=disconnect, daemon=True).start()
+        threading.Thread(target=self.close, daemon=True).start()
 
     def _disconnect(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._turn.acquire(timeout=_CLOSE_S):
@@ -114,6 +112,7 @@ class CallerLoop:
                     loop.run_until_complete(asyncio.wait_for(client.close(), _CLOSE_S))
             loop.close()
         finally:
+            _open_loops.discard(loop)
             self._turn.release()
 
 

@@ -1,8 +1,8 @@
 """Messages on their way into batches: one open batch for each partition, within a bound.
 
 ``add`` is the hot path. It may be called from any thread, never waits, and wakes the event loop only
-when there is something new to do: a batch is full, or a partition with nothing under way got its
-first message. Whoever fills a batch also encodes it, in its own thread. The event loop takes
+when there is something new to do: a batch is full, or a partition of which everything was taken got a
+message. Whoever fills a batch also encodes it, in its own thread. The event loop takes
 batches in the order in which they were closed.
 
 Invariant: the bytes added and not yet released never pass ``buffer_bytes``, save for one message
@@ -47,14 +47,14 @@ class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
 class _Slot:
     """One partition: the batch that takes messages, and those that are closed, oldest first."""
 
-    __slots__ = ("closed", "is_idle", "open", "partition")
+    __slots__ = ("closed", "is_empty", "open", "partition")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.open: PendingBatch | None = None
         self.closed: deque[PendingBatch] = deque()
-        self.is_idle = True
-        """Nothing under way: the next message is worth waking the event loop for."""
+        self.is_empty = True
+        """Everything was taken: the next message is worth waking the event loop for."""
 
 
 class Accumulator:
@@ -135,12 +135,12 @@ class Accumulator:
             batch.size += size
             budget.used = used
             if batch.size < self._batch_bytes and place + 1 < self._batch_count:
-                if not slot.is_idle and closed is None:
+                if not slot.is_empty and closed is None:
                     return Delivery(batch.promise, place)
                 full = None
             else:
                 full = self._close(slot)
-            slot.is_idle = False
+            slot.is_empty = False
         self._finish(slot, closed, full)
         return Delivery(batch.promise, place)
 
@@ -164,7 +164,7 @@ class Accumulator:
             batch.encoded, batch.builder, batch.size = encoded, None, size
             batch.is_routed, batch.user_sequence = routing is not None, user_sequence
             self._close(slot)
-            slot.is_idle = False
+            slot.is_empty = False
         self._finish(slot, closed)
         return batch.promise
 
@@ -249,13 +249,13 @@ class Accumulator:
         """The next batch to send, if one is ready.
 
         An open batch is ready when it has waited long enough, or at once if nothing of its
-        partition is under way (``is_idle``); if there is none then, the next message will wake.
+        partition is under way (``is_idle``). If there is none, the next message will wake.
         """
         with self._lock:
             slot = self._slots[partition]
             if not slot.closed:
                 if slot.open is None:
-                    slot.is_idle = is_idle
+                    slot.is_empty = True
                     return None
                 if not is_idle and self._monotonic() < slot.open.opened + self._limits.linger_s:
                     return None
@@ -360,7 +360,7 @@ class Accumulator:
             for batch in reversed(list(batches)):
                 slot = self._slots[batch.promise.partition]
                 slot.closed.appendleft(batch)
-                slot.is_idle = False
+                slot.is_empty = False
                 self._unfinished.add(batch)
 
     def divide(self, batch: PendingBatch, parts: Iterable[PendingBatch]) -> None:

@@ -60,7 +60,6 @@ class Sender:
         self.stored_before: dict[int, int] = {}
         """By partition: sequences up to this were stored before this producer was opened."""
         self._own_compression = compression
-        self._limits = limits
         self._clock = clock
         self._chance = random.Random()
         self._backoff = RetryBackoff()
@@ -166,8 +165,8 @@ class Sender:
     def next_batch(self, partition: int, *, is_idle: bool) -> PendingBatch | None:
         return self.accumulator.next_batch(partition, is_idle=is_idle)
 
-    def linger_ends(self, partition: int) -> float:
-        return self.accumulator.linger_ends(partition) or self.now() + self._limits.linger_s
+    def linger_ends(self, partition: int) -> float | None:
+        return self.accumulator.linger_ends(partition)
 
     def take_opened_before(self, partition: int, moment: float) -> list[PendingBatch]:
         return self.accumulator.take_opened_before(partition, moment)

@@ -105,6 +105,18 @@ class TestBatches:
         clock.now += 0.005
         assert gathered.next_batch(0, is_idle=False) is not None
 
+    def test_once_everything_was_taken_the_next_message_wakes_though_others_are_under_way(
+        self,
+    ) -> None:
+        gathered = accumulator(batch_count=2)
+        gathered.add(b"a", 1)
+        gathered.add(b"b", 1)
+        assert gathered.next_batch(0, is_idle=False) is not None
+        assert gathered.next_batch(0, is_idle=False) is None
+        gathered.take_woken()
+        gathered.add(b"c", 1)
+        assert gathered.take_woken() == [0]
+
     def test_columns_arrive_beside_payloads(self) -> None:
         gathered = accumulator()
         gathered.add(b"a", 1)

@@ -13,6 +13,7 @@ import pytest
 from quiver import protocol
 from quiver.client import AsyncClient
 from quiver.client.producer.partition_queue import IN_FLIGHT_MAX
+from quiver.client.producer.partition_queue_driver import PartitionQueueDriver
 from quiver.errors import (
     InvalidBatch,
     InvalidRequest,
@@ -85,6 +86,27 @@ class TestBatching:
             await until(lambda: node.count(protocol.Publish) == 2)
             node.open.set()
             assert (await second).offset == 1
+
+    @async_test
+    async def test_while_a_message_is_under_way_and_nothing_else_is_sent_nothing_happens(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pumped: list[int] = []
+        pump = PartitionQueueDriver.pump
+
+        def counted(driver: PartitionQueueDriver) -> None:
+            pumped.append(1)
+            pump(driver)
+
+        monkeypatch.setattr(PartitionQueueDriver, "pump", counted)
+        async with scripted() as (client, node, _, _):
+            producer = await client.producer("orders", linger="0s")
+            node.open.clear()
+            await producer.send(b"first")
+            await until(lambda: node.count(protocol.Publish) == 1)
+            before = len(pumped)
+            await turns(200)
+            assert len(pumped) == before
 
     @async_test
     async def test_batches_are_closed_by_count_and_by_size(self) -> None:
