@@ -30,8 +30,8 @@ from quiver.client.api.settings import (
 from quiver.client.api.subscription_admin import SubscriptionAdminApi
 from quiver.client.api.subscriptions import SubscriptionsApi
 from quiver.client.producer.buffer_budget import BufferFull
-from quiver.client.producer.delivery import Delivery, Published, outcomes
-from quiver.client.producer.outgoing import MessageOptions, outgoing, parts_of
+from quiver.client.producer.delivery import Delivery, Published, outcomes, stored_of
+from quiver.client.producer.outgoing import MessageOptions, parts_of
 from quiver.client.producer.producer import AsyncProducer
 from quiver.client.producer.shared_producers import SharedProducers
 from quiver.client.reader.range import Position
@@ -192,18 +192,11 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         fields of ``OutgoingMessage``, or an Arrow batch or table with those columns. If some fail,
         the first error is raised when all are stored or failed.
         """
+        if not isinstance(messages, pa.RecordBatch | pa.Table):
+            return stored_of(await self.publish_each(topic, messages))
         self._check_open()
         with self._shared.producer(topic, None) as producer:
-            if isinstance(messages, pa.RecordBatch | pa.Table):
-                return await (await producer.send_arrow(messages))
-            deliveries = []
-            for message in messages:
-                one = outgoing(message)
-                deliveries.append(await producer.send(one.payload, key=one.key, **one.options()))
-            for delivery in deliveries:
-                if not delivery.done():
-                    await delivery.promise.future()
-            return [delivery.result() for delivery in deliveries]
+            return await (await producer.send_arrow(messages))
 
     async def publish_each(
         self, topic: str, messages: Iterable[Any]
@@ -222,7 +215,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
                     sent.append(await _sent(producer, payload, key, options))
                 except QuiverError as error:
                     sent.append(error)
-            for promise in {one.promise for one in sent if isinstance(one, Delivery)}:
+            for promise in {one.promise: None for one in sent if isinstance(one, Delivery)}:
                 if not promise.is_done():
                     await promise.future()
             results = outcomes(sent)

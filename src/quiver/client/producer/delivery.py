@@ -278,6 +278,14 @@ def outcomes(sent: Sequence[Delivery | QuiverError]) -> list[Published | QuiverE
     return found
 
 
+def stored_of(results: list[Published | QuiverError]) -> list[Published]:
+    """Where each message is stored; the first error if one is not."""
+    for one in results:
+        if isinstance(one, QuiverError):
+            raise one
+    return results  # type: ignore[return-value]
+
+
 def _promise_of(sent: Delivery | QuiverError) -> BatchPromise | None:
     return sent.promise if isinstance(sent, Delivery) else None
 
