@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import uvloop
@@ -62,11 +63,29 @@ def post_one_at_a_time(bench: Bench) -> list[Row]:
     ]
 
 
+def post_from_few(bench: Bench) -> list[Row]:
+    """One request under way on each of a few connections."""
+    data = request(_PATH, json.dumps({"message": _TEXT}).encode())
+    with bench.folder() as folder, served(folder) as node:
+        _create(node)
+
+        def rate(connections: int) -> float:
+            count = bench.pick(2_000 * min(connections, 5), 100)
+            return uvloop.run(closed_loop(node.http_address, data, count, connections))
+
+        rates = {number: median_of(bench.pick(3, 1), partial(rate, number)) for number in (1, 32)}
+    name = "POST one 1 KB message, fsync, "
+    return [
+        Row(name=f"{name}1 connection", value=rates[1], unit="req/s", target=at_least(1_200)),
+        Row(name=f"{name}32 connections", value=rates[32], unit="req/s", target=at_least(8_000)),
+    ]
+
+
 def post_batches(bench: Bench) -> list[Row]:
     data = request(_PATH, json.dumps([{"message": _TEXT}] * 100).encode())
     count = bench.pick(1000, 10)
     return [
-        _row(bench, "POST 100 messages of 1 KB, fsync, 8 connections", data, count, 100, 60_000)
+        _row(bench, "POST 100 messages of 1 KB, fsync, 8 connections", data, count, 100, 150_000)
     ]
 
 

@@ -1,0 +1,7 @@
+"""The cost of one: a request that waits for its answer before the next, beside Redis."""
+
+from benchmarks.one.lists import publish_lists
+from benchmarks.one.lone import ask_one_at_a_time
+from benchmarks.one.replicated import publish_replicated
+
+BENCHMARKS = (ask_one_at_a_time, publish_lists, publish_replicated)
