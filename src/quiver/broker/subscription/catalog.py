@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.broker.subscription.topic_index import TopicIndex
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.broker.topics.registry import (
     OnChange,
@@ -77,17 +78,20 @@ class SubscriptionCatalog:
         on_change: OnChange[SubscriptionRecord] = ignore_change,
     ) -> None:
         self._clock = clock
-        self.registry = self._registry = Registry(store, _KIND, SubscriptionRecord, on_change)
+        self._index = TopicIndex[SubscriptionRecord](
+            lambda record, topic: covers(record.name, record.settings, topic)
+        )
+        self.registry = self._registry = Registry(
+            store, _KIND, SubscriptionRecord, on_change, self._index.update
+        )
+        self.on_topic = self._index.on_topic
         self.load = self._registry.load
         self.get = self._registry.get
         self.all = self._registry.all
         self.delete = self._registry.delete
 
     def has(self, name: str) -> bool:
-        return any(record.name == name for record in self.all())
-
-    def on_topic(self, topic: str) -> list[SubscriptionRecord]:
-        return [record for record in self.all() if covers(record.name, record.settings, topic)]
+        return self._registry.has(name)
 
     async def create(
         self,

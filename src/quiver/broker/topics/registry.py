@@ -38,7 +38,7 @@ what is written if it holds."""
 
 
 OnChange = Callable[[R | None, R | None], None]
-"""Called with what there was and what there is now, when another node has made a change."""
+"""Called with what there was and what there is now."""
 
 
 def ignore_change(_old: object, _new: object) -> None:
@@ -63,7 +63,10 @@ class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry(Generic[R]):
-    """``version`` grows with every change."""
+    """``version`` grows with every change.
+
+    ``on_change`` is called when another node has made a change, ``index`` at every change.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Registry(Generic[R]):
         kind: RecordKind,
         record: type[R],
         on_change: OnChange[R] = ignore_change,
+        index: OnChange[R] = ignore_change,
     ) -> None:
         self.version = 0
         self.revision = 0
@@ -84,6 +88,7 @@ class Registry(Generic[R]):
         """Names that were removed here, and when, until the store's own word of it has come."""
         self._turn = asyncio.Lock()
         self._on_change = on_change
+        self._index = index
 
     async def load(self) -> None:
         """Read every record from the store."""
@@ -127,6 +132,9 @@ class Registry(Generic[R]):
                 f"there is no {title} named {name[:200]!r}", **{noun: name[:200]}
             )
         return record
+
+    def has(self, name: str) -> bool:
+        return name in self._records
 
     def all(self) -> list[R]:
         return list(self._records.values())
@@ -243,6 +251,7 @@ class Registry(Generic[R]):
             raise
 
     def _keep(self, record: R, revision: int) -> None:
+        self._index(self._records.get(record.name), record)
         self._records[record.name] = record
         self._revisions[record.name] = revision
         self.version += 1
@@ -252,7 +261,7 @@ class Registry(Generic[R]):
         self._dropped[name] = revision
 
     def _forget(self, name: str) -> None:
-        self._records.pop(name, None)
+        self._index(self._records.pop(name, None), None)
         self._revisions.pop(name, None)
         self.version += 1
 
