@@ -203,18 +203,8 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
     ) -> list[Published | QuiverError]:
         """Like ``publish_many``, but the result has the error of each message that failed."""
         self._check_open()
-        sent: list[Delivery | QuiverError] = []
         with self._shared.producer(topic, None) as producer:
-            await producer.open()
-            offer = producer.opened_validator.offer
-            for message in messages:
-                payload, key, options = parts_of(message)
-                try:
-                    sent.append(offer(payload, key, options))
-                except BufferFull:
-                    sent.append(await _sent(producer, payload, key, options))
-                except QuiverError as error:
-                    sent.append(error)
+            sent = await _offered(producer, messages)
             for promise in {one.promise: None for one in sent if isinstance(one, Delivery)}:
                 if not promise.is_done():
                     await promise.future()
@@ -346,6 +336,27 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _offered(
+    producer: AsyncProducer, messages: Iterable[Any]
+) -> Sequence[Delivery | QuiverError]:
+    """What becomes of each message; the error of one that is not even sent."""
+    validator = (await producer.open()).opened_validator
+    if isinstance(messages, list) and all(type(message) is bytes for message in messages):
+        plain = validator.offer_plain(messages)
+        if plain is not None:
+            return plain
+    sent: list[Delivery | QuiverError] = []
+    for message in messages:
+        payload, key, options = parts_of(message)
+        try:
+            sent.append(validator.offer(payload, key, options))
+        except BufferFull:
+            sent.append(await _sent(producer, payload, key, options))
+        except QuiverError as error:
+            sent.append(error)
+    return sent
 
 
 async def _sent(

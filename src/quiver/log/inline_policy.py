@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from quiver.model.clock import Clock
 
-SMALL_BYTES = 64 << 10
-"""What may be written on the event loop at a time."""
+SMALL_BYTES = 256 << 10
+"""What may be written on the event loop at a time: as much as one system call writes."""
 QUICK_S = 0.001
 """A disk is quick whose writes take no longer than this on average."""
 STALL_S = 0.02

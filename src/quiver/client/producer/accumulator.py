@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -143,6 +143,28 @@ class Accumulator:
             slot.is_empty = False
         self._finish(slot, closed, full)
         return Delivery(batch.promise, place)
+
+    def add_plain(self, payloads: Sequence[bytes], size: int) -> Sequence[Delivery] | None:
+        """``add`` all of these, which have no partition; ``None`` if they do not fit into one batch."""
+        count = len(payloads)
+        with self._lock:
+            slot, budget = self._sticky, self.budget
+            batch = slot.open
+            place = 0 if batch is None else len(batch.payloads)
+            filled = size if batch is None else batch.size + size
+            if filled >= self._batch_bytes or place + count >= self._batch_count:
+                return None
+            if budget.used + size > budget.limit:
+                return None
+            if batch is None:
+                batch = self._open(slot)
+            batch.payloads.extend(payloads)
+            batch.size = filled
+            budget.used += size
+            is_news, slot.is_empty = slot.is_empty, False
+        if is_news:
+            self._finish(slot)
+        return [Delivery(batch.promise, at) for at in range(place, place + count)]
 
     def add_encoded(
         self,

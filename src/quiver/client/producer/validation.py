@@ -7,6 +7,7 @@ waits: if there is no space it raises ``BufferFull``, and the caller decides wha
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from quiver.client.producer.accumulator import Rerouted
@@ -66,6 +67,16 @@ class MessageValidator:
                 raise self._too_large(size)
             return self._add(payload, size + MESSAGE_OVERHEAD)
         return self._offer_with(payload, checked_key(key), options)
+
+    def offer_plain(self, payloads: Sequence[bytes]) -> Sequence[Delivery] | None:
+        """Take messages that are only payloads, all at once; ``None`` if each has to be offered."""
+        sizes = list(map(len, payloads))
+        is_traced = "offer" in self.__dict__
+        if is_traced or not sizes or max(sizes) > self._sender.message_bytes_max:
+            return None
+        return self._sender.accumulator.add_plain(
+            payloads, sum(sizes) + MESSAGE_OVERHEAD * len(sizes)
+        )
 
     def _offer_with(self, payload: bytes, key: bytes | None, options: MessageOptions) -> Delivery:
         while True:

@@ -105,6 +105,34 @@ class TestBatches:
         clock.now += 0.005
         assert gathered.next_batch(0, is_idle=False) is not None
 
+    def test_many_plain_messages_are_added_as_if_one_by_one(self) -> None:
+        gathered, other = accumulator(), accumulator()
+        messages = [b"%d" % number for number in range(20)]
+        gathered.add(b"first", 5)
+        many = gathered.add_plain(messages, 40)
+        assert many is not None
+        one_by_one = [other.add(b"first", 5), *(other.add(each, 2) for each in messages)]
+        assert [each.place for each in many] == [each.place for each in one_by_one[1:]]
+        assert gathered.budget.used == other.budget.used
+        assert [payloads(batch) for batch in drain(gathered)] == [
+            payloads(batch) for batch in drain(other)
+        ]
+
+    @pytest.mark.parametrize("limits", [{"batch_count": 20}, {"batch_bytes": 40}])
+    def test_many_plain_messages_that_fill_a_batch_are_not_added_together(
+        self, limits: dict[str, int]
+    ) -> None:
+        gathered = accumulator(**limits)
+        assert gathered.add_plain([b"x"] * 20, 40) is None
+        assert gathered.add_plain([b"x"] * 19, 39) is not None
+        assert gathered.add_plain([b"x"], 1) is None
+        assert len(drain(gathered)) == 1
+
+    def test_many_plain_messages_wait_for_room_one_by_one(self) -> None:
+        gathered = accumulator(buffer_bytes=100)
+        assert gathered.add_plain([b"x"] * 2, 101) is None
+        assert gathered.budget.used == 0
+
     def test_once_everything_was_taken_the_next_message_wakes_though_others_are_under_way(
         self,
     ) -> None:
