@@ -64,7 +64,7 @@ class AtLeadersInTurn:
             if left <= 0:
                 break
             part = msgspec.structs.replace(request, messages_max=left)
-            answer = await (here(request) if address is None else ask(context, address, part))
+            answer = await (here(part) if address is None else ask(context, address, part))
             left -= expect(protocol.Redriven, answer[0]).count
             answers.append(answer)
         return answers
@@ -75,7 +75,12 @@ class AtMessageLeaders:
 
     is_here, is_several = False, True
 
+    def __init__(self, require_few: Callable[[protocol.Cancel], None]) -> None:
+        """``require_few`` refuses a request with too many messages, wherever they are."""
+        self._require_few = require_few
+
     async def answers(self, context: Context, request: protocol.Cancel, here: Here) -> list[Answer]:
+        self._require_few(request)
         broker = context.services.broker
         parts: dict[int, list[str]] = defaultdict(list)
         for one in request.ids:

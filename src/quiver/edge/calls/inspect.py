@@ -59,9 +59,13 @@ async def purge(context: Context, request: protocol.Purge, _: memoryview) -> Ans
     return protocol.Counted(count=count), ()
 
 
-async def cancel(context: Context, request: protocol.Cancel, _: memoryview) -> Answer:
+def require_few(request: protocol.Cancel) -> None:
     if len(request.ids) > IDS_MAX:
         raise InvalidRequest(f"at most {IDS_MAX:,} messages are cancelled in one request")
+
+
+async def cancel(context: Context, request: protocol.Cancel, _: memoryview) -> Answer:
+    require_few(request)
     count = await context.services.broker.lookup.cancel(request.topic, request.ids)
     return protocol.Counted(count=count), ()
 
@@ -139,7 +143,7 @@ CALLS = (
         request=protocol.Cancel,
         handler=cancel,
         needs=on_topic((*PUBLISH, *ADMIN)),
-        runs=AtMessageLeaders(),
+        runs=AtMessageLeaders(require_few),
         merge=merge.counted,
     ),
     Call(

@@ -12,9 +12,10 @@ from quiver import protocol
 from quiver.edge.auth.principal import ANONYMOUS, PEER, Principal
 from quiver.edge.calls.context import Answer
 from quiver.edge.calls.fan_out import AtAllNodes, AtCoordinator, AtLeaders, PassedToLeader
-from quiver.edge.calls.fan_out_in_parts import AtMessageLeaders
+from quiver.edge.calls.fan_out_in_parts import AtLeadersInTurn, AtMessageLeaders
+from quiver.edge.calls.inspect import IDS_MAX, require_few
 from quiver.edge.calls.table import CALLS
-from quiver.errors import NotLeader, Unavailable
+from quiver.errors import InvalidRequest, NotLeader, Unavailable
 from quiver.model.message_id import MessageId
 from tests.aio import async_test
 
@@ -39,6 +40,7 @@ class Nodes:
             ),
             topics=SimpleNamespace(leader_of=lambda _, index: leaders[index]),
             lookup=SimpleNamespace(cancel=self._cancel),
+            dead_letters=SimpleNamespace(queue_of=lambda _: None),
         )
         peers = SimpleNamespace(channel=self._channel, addresses=["b", "c"])
         services = SimpleNamespace(broker=broker, peers=peers)
@@ -137,10 +139,32 @@ async def test_each_message_is_cancelled_at_the_leader_of_its_partition() -> Non
     nodes.replies["b"] = protocol.Counted(count=1)
     ids = [str(MessageId(0, 1, partition, 5)) for partition in (0, 1)]
     request = protocol.Cancel(topic="t", ids=ids)
-    answers = await AtMessageLeaders().answers(nodes.context, request, nodes.here)
+    answers = await AtMessageLeaders(require_few).answers(nodes.context, request, nodes.here)
     assert nodes.asked[0] == (HERE, ids[:1])
     assert (nodes.asked[1][0], nodes.asked[1][1].ids) == ("b", ids[1:])
     assert [reply.count for reply, _ in answers] == [1, 1]  # type: ignore[union-attr]
+
+
+@async_test
+async def test_too_many_cancellations_are_refused_wherever_the_messages_are() -> None:
+    nodes = Nodes([None, "b"])
+    ids = [str(MessageId(0, 1, offset % 2, offset)) for offset in range(IDS_MAX + 1)]
+    request = protocol.Cancel(topic="t", ids=ids)
+    with pytest.raises(InvalidRequest, match="10,000"):
+        await CALLS[protocol.Cancel].runs.answers(nodes.context, request, nodes.here)
+    assert nodes.asked == []
+
+
+@async_test
+async def test_a_redrive_asks_each_leader_for_what_the_others_left() -> None:
+    nodes = Nodes(["b", None, "c"])
+    nodes.replies = {
+        "b": protocol.Redriven(count=4, by_topic={}),
+        HERE: protocol.Redriven(count=6, by_topic={}),
+    }
+    request = protocol.Redrive(subscription="s", messages_max=10)
+    await AtLeadersInTurn().answers(nodes.context, request, nodes.here)
+    assert [(node, one.messages_max) for node, one in nodes.asked] == [("b", 10), (HERE, 6)]
 
 
 @async_test
