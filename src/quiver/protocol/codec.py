@@ -23,11 +23,13 @@ from quiver.protocol.cluster import (
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
 from quiver.protocol.deliver import (
     Ack,
+    AwaitReady,
     Consume,
     Consuming,
     Extend,
     Nack,
     Progress,
+    Ready,
     Receive,
     Received,
     Reject,
@@ -95,6 +97,7 @@ AnyRequest = (
     | DescribeSubscription
     | ListSubscriptions
     | Receive
+    | AwaitReady
     | Ack
     | Nack
     | Reject
@@ -137,6 +140,7 @@ AnyReply = (
     | Subscription
     | Subscriptions
     | Received
+    | Ready
     | Settled
     | Consuming
     | GroupMembership

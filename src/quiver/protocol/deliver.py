@@ -21,6 +21,24 @@ class Receive(Request, tag="receive"):
     """Of a group: what the consumer reads, as ``topic/partition``. Nodes tell it each other."""
 
 
+class AwaitReady(Request, tag="await_ready"):
+    """Wait up to ``wait_ms`` until the node has messages of the subscription. Leases nothing.
+
+    A node that passes a receive on waits like this at the leaders of the partitions.
+    """
+
+    subscription: str
+    wait_ms: int = 0
+    consumer: str = ""
+    partitions: list[str] | None = None
+    """As in ``Receive``."""
+
+
+class Ready(Reply, tag="ready"):
+    is_ready: bool
+    """Whether a receive may get something. Another consumer may be sooner."""
+
+
 class PortionInfo(msgspec.Struct, kw_only=True):
     """Messages of one partition, under one lease."""
 

@@ -241,12 +241,15 @@ class DeliveryStateLog:
 
     async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
         """Let a subscription that is behind learn of enough messages to deliver some."""
-        while (
-            machine.view.ready_count < wanted
-            and machine.view.waiting_count < _LOOK_AHEAD
-            and machine.state.observed_to < self.data.next_offset
-        ):
+        while machine.view.ready_count < wanted and self.is_behind(machine):
             await self._observe_more(machine, _CATCH_UP_BYTES)
+
+    def is_behind(self, machine: DeliveryMachine) -> bool:
+        """Whether there are messages that a subscription may learn of before it delivers others."""
+        return (
+            machine.state.observed_to < self.data.next_offset
+            and machine.view.waiting_count < _LOOK_AHEAD
+        )
 
     async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
         """Let a subscription learn of all messages below ``end``."""

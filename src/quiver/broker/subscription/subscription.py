@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -20,6 +20,7 @@ from quiver.broker.delivery.machine.view import Depth
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.subscription.ready_watchers import ReadyWatchers
 from quiver.broker.subscription.sessions import ConsumerSessions
 from quiver.broker.subscription.settlement import Settlement, visibility_us_of
 from quiver.errors import (
@@ -69,6 +70,7 @@ class Subscription:
         self._clock = clock
         self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
+        self._watchers = ReadyWatchers(clock, self._notify_if_ready)
         self.sessions = ConsumerSessions(self, clock, self._find_lease, self._may_take)
         self.membership: GroupCoordinator | None = None
         if record.settings.ordering is Ordering.PARTITION:
@@ -122,6 +124,7 @@ class Subscription:
     def consumers(self) -> list[str]:
         """Who holds messages or waits for some; of many, some."""
         found = {waiter.consumer for waiter in islice(self._waiters, CONSUMERS_MAX)}
+        found |= {watcher.consumer for watcher in islice(self._watchers, CONSUMERS_MAX)}
         found |= {consumer.name for consumer in islice(self.sessions, CONSUMERS_MAX)}
         for delivery in self.deliveries.values():
             found |= delivery.view.consumers
@@ -147,6 +150,7 @@ class Subscription:
         visibility_us = None if visibility_s is None else visibility_us_of(visibility_s)
         if self.membership is not None and partitions is None:
             self.membership.seen(consumer)
+        self._watchers.asked()
         may_take = self._may_take(consumer, partitions)
         portions: list[Portion] = []
         try:
@@ -155,7 +159,7 @@ class Subscription:
             self.requeue(portions)
             raise
         finally:
-            if self._waiters and (self._has_ready() or self._lapses_soon(portions)):
+            if self._is_awaited and (self._has_ready() or self._lapses_soon(portions)):
                 self.notify()
         return portions
 
@@ -184,10 +188,7 @@ class Subscription:
         """Wait until something may be ready, in line with all who wait, or the time is over."""
         if self._has_ready(consumer, partitions):
             return  # since the caller looked
-        if len(self._waiters) >= WAITERS_MAX:
-            raise Overloaded(
-                f"{WAITERS_MAX:,} receives already wait on {self.record.name!r}, the most allowed"
-            )
+        self._require_room()
         waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer, partitions)
         self._waiters.append(waiter)
         pause = min(seconds, self._until_next_event())
@@ -204,6 +205,29 @@ class Subscription:
                 with contextlib.suppress(ValueError):
                     self._waiters.remove(waiter)
             timer.cancel()
+
+    async def watch(
+        self, seconds: float, consumer: str = "", partitions: Collection[str] | None = None
+    ) -> bool:
+        """Wait like ``wait``, and take nothing. Whether a receive may get something now."""
+        self._do_due()
+        if self._may_have(consumer, partitions):
+            return True
+        self._require_room()
+        pause = min(seconds, self._until_next_event())
+        await self._watchers.wait(pause, consumer, partitions)
+        self._do_due()
+        return self._may_have(consumer, partitions)
+
+    @property
+    def _is_awaited(self) -> bool:
+        return bool(self._waiters or self._watchers)
+
+    def _require_room(self) -> None:
+        if len(self._waiters) + len(self._watchers) >= WAITERS_MAX:
+            raise Overloaded(
+                f"{WAITERS_MAX:,} receives already wait on {self.record.name!r}, the most allowed"
+            )
 
     async def _take(
         self,
@@ -237,7 +261,11 @@ class Subscription:
             for waiter in able:
                 self._waiters.remove(waiter)
                 _wake(waiter)
+            self._watchers.wake_each(lambda one: self._may_have(one.consumer, one.partitions))
             return
+        if self._watchers:
+            ready = sum(box.view.ready_count for box in self._boxes_for(None, None))
+            self._watchers.wake(ready)
         while self._waiters:
             if _wake(self._waiters.popleft()):
                 return
@@ -249,15 +277,29 @@ class Subscription:
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             _wake(waiter)
+        self._watchers.wake_each(lambda _: True)
+
+    def _notify_if_ready(self) -> None:
+        if self._may_have(None, None):
+            self.notify()
 
     def tick(self) -> None:
         """Do what is due, also for those who went to wait before it was known."""
         if self.membership is not None:
-            self.membership.alive({waiter.consumer for waiter in self._waiters})
+            waiting = {one.consumer for one in self._waiters}
+            self.membership.alive(waiting | {one.consumer for one in self._watchers})
             for consumer in self.sessions:
                 if consumer.partitions is None:
                     self.membership.seen(consumer.name)
             self.membership.tick()
+        self._do_due()
+        self.sessions.tick()
+        if self._is_awaited and self._has_ready():
+            self.notify()
+        elif self.sessions:
+            self.sessions.push()  # also where it is a partition's turn since
+
+    def _do_due(self) -> None:
         now = self._clock.time_us()
         for delivery in self._order:
             event = delivery.view.next_event()
@@ -265,11 +307,6 @@ class Subscription:
                 delivery.view.dead_letter_pending or (event is not None and event <= now)
             ):
                 delivery.tick()
-        self.sessions.tick()
-        if self._waiters and self._has_ready():
-            self.notify()
-        elif self.sessions:
-            self.sessions.push()  # also where it is a partition's turn since
 
     def _until_next_event(self) -> float:
         now = self._clock.time_us()
@@ -283,8 +320,20 @@ class Subscription:
         self, consumer: str | None = None, partitions: Collection[str] | None = None
     ) -> bool:
         """Whether something could be delivered, to this consumer if one is named."""
+        return any(box.view.ready_count for box in self._boxes_for(consumer, partitions))
+
+    def _may_have(self, consumer: str | None, partitions: Collection[str] | None) -> bool:
+        """Whether a receive may get something: what is ready, or not looked at yet."""
+        return any(
+            box.view.ready_count or box.state.is_behind(box.machine)
+            for box in self._boxes_for(consumer, partitions)
+        )
+
+    def _boxes_for(
+        self, consumer: str | None, partitions: Collection[str] | None
+    ) -> Iterator[PartitionDelivery]:
         may_take = self._may_take(consumer, partitions)
-        return any(box.view.ready_count for box in self._order if box.is_open and may_take(box))
+        return (box for box in self._order if box.is_open and may_take(box))
 
     def _lapses_soon(self, portions: list[Portion]) -> bool:
         """Whether those who wait might sleep through the end of these leases."""

@@ -15,7 +15,7 @@ from quiver.edge.calls.fan_out_in_parts import AtLeaseLeaders
 from quiver.edge.calls.receive_from_leaders import FromLeaders
 from quiver.edge.messages import settling
 from quiver.edge.messages.failures import failure_of
-from quiver.edge.messages.receiving import Receiving
+from quiver.edge.messages.receiving import Receiving, until_ready
 
 
 async def receive(context: Context, request: protocol.Receive, _: memoryview) -> Answer:
@@ -34,6 +34,11 @@ async def receive(context: Context, request: protocol.Receive, _: memoryview) ->
                     context.caller.took(received[0])
                 return received
         await receiving.wait()
+
+
+async def await_ready(context: Context, request: protocol.AwaitReady, _: memoryview) -> Answer:
+    services = context.services
+    return protocol.Ready(is_ready=await until_ready(services.broker, services.clock, request)), ()
 
 
 async def ack(context: Context, request: protocol.Ack, _: memoryview) -> Answer:
@@ -112,6 +117,15 @@ CALLS = (
         only_waits=True,
         runs=FromLeaders(),
         merge=merge.first_received,
+    ),
+    Call(
+        request=protocol.AwaitReady,
+        handler=await_ready,
+        needs=on_subscription(CONSUME),
+        subject=attrgetter("subscription"),
+        timeout_s=wait_timeout_s,
+        turn=Turn.OWN,
+        only_waits=True,
     ),
     Call(
         request=protocol.Ack,

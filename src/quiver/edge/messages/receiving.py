@@ -68,6 +68,22 @@ class Receiving:
         return received
 
 
+async def until_ready(broker: Broker, clock: Clock, request: protocol.AwaitReady) -> bool:
+    """Wait until a receive on this node may get something; ``False`` once the time is over.
+
+    Nothing is leased, so it may be ended at any moment.
+    """
+    consumer, partitions = request.consumer[:CONSUMER_MAX], request.partitions
+    deadline = clock.monotonic() + min(max(request.wait_ms, 0) / 1000, WAIT_S_MAX)
+    while True:
+        subscription = await broker.directory.get(request.subscription)
+        left_s = max(0.0, deadline - clock.monotonic())
+        if await subscription.watch(left_s, consumer, partitions):
+            return True
+        if clock.monotonic() >= deadline:
+            return False
+
+
 def received_of(subscription: Subscription, portions: Sequence[Portion]) -> Received:
     """The reply with these portions, and its body."""
     buffers = [

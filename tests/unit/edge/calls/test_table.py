@@ -42,7 +42,12 @@ def test_what_is_audited_is_carried_through(row: Call) -> None:
 
 def test_these_calls_only_wait_and_may_be_abandoned() -> None:
     waiting = {request for request, row in CALLS.items() if row.only_waits}
-    assert waiting == {protocol.Fetch, protocol.Receive, protocol.AskPeer}
+    assert waiting == {
+        protocol.Fetch,
+        protocol.Receive,
+        protocol.AwaitReady,
+        protocol.AskPeer,
+    }
 
 
 def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
@@ -50,8 +55,9 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     assert turns[Turn.PUBLISH] == {protocol.Publish}
     assert turns[Turn.AT_ONCE] == {protocol.Ping, protocol.Abandon}
     settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
+    wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
-    assert turns[Turn.OWN] == {protocol.Copy, protocol.Consume, protocol.Fetch, protocol.AskPeer}
+    assert turns[Turn.OWN] == {protocol.Copy, protocol.Consume, *wait}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         (protocol.Fetch(topic="t", partition=0, offset=0, wait_ms=5000), 35.0),
         (protocol.Receive(subscription="s", wait_ms=-1), 30.0),
         (protocol.Receive(subscription="s", wait_ms=10**9), 60.0),
+        (protocol.AwaitReady(subscription="s", wait_ms=2000), 32.0),
     ],
 )
 def test_a_request_has_so_much_time(request_: protocol.AnyRequest, seconds: float) -> None:
