@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from weakref import WeakSet
 
-from quiver.aio import failed_future
+from quiver.aio import failed_future, retrieve_exception
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel, StreamListener
+from quiver.client.transport.unread import read, return_of
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
 from quiver.edge.calls.table import CALLS
@@ -49,7 +51,7 @@ class InProcessChannel:
             patience_s=_PATIENCE_S,
         )
         self._ids = count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, tuple[AnyRequest, asyncio.Future[Answer]]] = {}
         self._streams: dict[int, StreamListener] = {}
         self._progress = asyncio.Event()
         self._session = Session(
@@ -97,7 +99,7 @@ class InProcessChannel:
             return failed_future(ConnectionLost("the node in this process is closed"))
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting[request.id] = answer
+        self._waiting[request.id] = (request, answer)
         timer = loop.call_later(timeout_s, self._expire, request.id)
         answer.add_done_callback(lambda done: self._done(done, request.id, timer))
         try:
@@ -112,7 +114,8 @@ class InProcessChannel:
         body: Sequence[Bytes] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
-        return await self.start(request, body, timeout_s)
+        answer = self.start(request, body, timeout_s)
+        return await read(answer, partial(self._return_unread, request))
 
     async def drain(self) -> None:
         while self._session.is_busy:
@@ -133,17 +136,24 @@ class InProcessChannel:
             listener.ended(error)
 
     def _receive(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
-        answer = self._waiting.pop(reply.id, None)
+        request, answer = self._waiting.pop(reply.id, (None, None))
         if answer is None:
             self._pass_to_stream(reply, body)
             return
         if answer.done():
+            self._return_unread(request, reply)
             return
         if isinstance(reply, Failed):
             self._streams.pop(reply.id, None)
             answer.set_exception(error_from(reply.code, reply.message, reply.details))
             return
         answer.set_result((reply, memoryview(b"".join(body))))
+
+    def _return_unread(self, request: AnyRequest | None, reply: AnyReply) -> None:
+        """Let others have the messages of an answer that nobody reads."""
+        back = return_of(request, reply)
+        if back is not None:
+            self.start(back).add_done_callback(retrieve_exception)
 
     def _pass_to_stream(self, reply: AnyReply, body: Sequence[Bytes]) -> None:
         listener = self._streams.get(reply.id)
@@ -166,9 +176,10 @@ class InProcessChannel:
 
     def _expire(self, request_id: int) -> None:
         self._settle(request_id, RequestTimeout())
+        self._session.abandon(request_id)
 
     def _settle(self, request_id: int, error: QuiverError) -> None:
-        answer = self._waiting.pop(request_id, None)
+        _, answer = self._waiting.pop(request_id, (None, None))
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
@@ -226,7 +237,8 @@ class PassingOn:
         body: Sequence[Bytes] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
-        return await self.start(request, body, timeout_s)
+        self._caller.admit(request, CALLS[type(request)], sum(map(len, body)))
+        return await self._channel.call(request, body, timeout_s)
 
     async def drain(self) -> None:
         await self._channel.drain()

@@ -8,6 +8,7 @@ arrival. Unanswered requests are bounded: the transport stops reading while ``is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.connection import PEER_REQUESTS_MAX
-from quiver.edge.calls.context import Answer, ReplyTurn, may_ask_others
+from quiver.edge.calls.context import Answer, DirectContext, ReplyTurn, may_ask_others
 from quiver.edge.calls.table import CALLS
 from quiver.edge.messages.consumer_stream import ConsumerStreams
 from quiver.edge.messages.failures import explained
@@ -263,6 +264,19 @@ class Session:
         self._publishes.clear()
         for task in self._tasks:
             task.cancel()
+
+    def requeue(self, received: protocol.Received) -> None:
+        """A reply did not leave the node: its messages are ready again at once."""
+        if received.portions:
+            self._tasks.start(self._requeue(received))
+
+    async def _requeue(self, received: protocol.Received) -> None:
+        name = self._services.broker.leaders.named_in(received.portions[0].lease)
+        taken = [protocol.Settlement(one.lease, one.offsets) for one in received.portions]
+        request = protocol.Return(subscription=name, settlements=taken)
+        context = DirectContext(self._services, self.caller)
+        with contextlib.suppress(QuiverError):  # their leases end by themselves, later
+            await CALLS[protocol.Return].answer(context, request, memoryview(b""))
 
     # ------------------------------------------------------------------ answering
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 
 from quiver.aio import Signal, retrieve_exception
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, StreamListener
+from quiver.client.transport.unread import OnlyWaits, read, return_of
 from quiver.errors import (
     ConnectionLost,
     MessageTooLarge,
@@ -35,10 +36,6 @@ from quiver.protocol import (
     Failed,
     Hello,
     Ping,
-    Receive,
-    Received,
-    Return,
-    Settlement,
     Welcome,
     decode_reply,
     encode,
@@ -65,6 +62,8 @@ class _Call(NamedTuple):
     started: float
     deadline: float
     buffers: list[Bytes]
+    waits: OnlyWaits | None
+    """The request itself, if the node is to be told when nobody waits for its answer any more."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -78,8 +77,10 @@ class Connection(asyncio.BufferedProtocol):
         self._sent: dict[int, _Call] = {}
         self._waiting: dict[int, _Call] = {}
         self._streams: dict[int, StreamListener] = {}
-        self._abandoned: dict[int, str] = {}
-        """By request: the subscription whose messages an answer would still bring."""
+        self._abandoned: dict[int, OnlyWaits] = {}
+        """Requests whose answer nobody waits for, and which may still come."""
+        self._leaving: set[asyncio.Future[Answer]] = set()
+        """What the node is told about answers that nobody reads. ``close`` waits for it."""
         self._last_id = 0
         self._requests_max = 1
         self._frame_bytes_max = FRAME_BYTES_MAX
@@ -118,7 +119,8 @@ class Connection(asyncio.BufferedProtocol):
             future.set_exception(refusal)
             return future
         now = self._loop.time()
-        call = _Call(future, now, now + timeout_s, [])
+        waits = request if isinstance(request, OnlyWaits) else None
+        call = _Call(future, now, now + timeout_s, [], waits)
         if len(self._sent) < self._requests_max and not self._waiting:
             self._sent[request.id] = call
             self._send(buffers)
@@ -127,8 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ring_at(call.deadline)
         if self._listening is None:
             self._listen_again(_QUIET_S)
-        if isinstance(request, Receive):
-            future.add_done_callback(partial(self._abandon_if_cancelled, request))
+        if waits is not None:
+            future.add_done_callback(partial(self._abandon_if_cancelled, waits))
         return future
 
     def tell(self, request: AnyRequest) -> None:
@@ -153,7 +155,10 @@ class Connection(asyncio.BufferedProtocol):
         body: Sequence[Bytes] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
-        return await self.start(request, body, timeout_s)
+        answer = self.start(request, body, timeout_s)
+        if not isinstance(request, OnlyWaits):
+            return await answer
+        return await read(answer, partial(self._return_unread, request))
 
     async def drain(self) -> None:
         while self.is_congested:
@@ -162,10 +167,14 @@ class Connection(asyncio.BufferedProtocol):
             await self._drained.wait()
 
     async def close(self) -> None:
-        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        try:
+            await self._leave()
+        finally:
+            self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+            if self._transport is not None:
+                self._write_gathered()
+                self._transport.close()
         if self._transport is not None:
-            self._write_gathered()
-            self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await asyncio.shield(self._closed)
@@ -273,19 +282,20 @@ class Connection(asyncio.BufferedProtocol):
                 raise ProtocolError(f"{self.address} closed the connection: {reply.message}")
             listener = self._streams.get(reply.id)
             if listener is None:
-                self._return_unread(reply)
+                self._return_unread(self._abandoned.pop(reply.id, None), reply)
             elif isinstance(reply, Failed):
                 del self._streams[reply.id]
                 listener.ended(error_from(reply.code, reply.message, reply.details))
             else:
                 listener.received(reply, body)
             return
-        if not call.future.done():
-            if isinstance(reply, Failed):
-                self._streams.pop(reply.id, None)
-                call.future.set_exception(error_from(reply.code, reply.message, reply.details))
-            else:
-                call.future.set_result((reply, body))
+        if call.future.done():
+            self._return_unread(call.waits, reply)
+        elif isinstance(reply, Failed):
+            self._streams.pop(reply.id, None)
+            call.future.set_exception(error_from(reply.code, reply.message, reply.details))
+        else:
+            call.future.set_result((reply, body))
         if self._waiting:
             self._send_waiting()
 
@@ -302,28 +312,36 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_congested or self._failure is not None:
             self._drained.wake()
 
-    # ------------------------------------------------------------------ receives nobody waits for
+    # ------------------------------------------------------------------ answers nobody waits for
 
-    def _abandon_if_cancelled(self, request: Receive, answer: asyncio.Future[Answer]) -> None:
+    def _abandon_if_cancelled(self, request: OnlyWaits, answer: asyncio.Future[Answer]) -> None:
         if not answer.cancelled() or self._waiting.pop(request.id, None) is not None:
             return
         if self._sent.pop(request.id, None) is not None and self._failure is None:
-            self._abandoned[request.id] = request.subscription
-            ended = self.start(Abandon(request=request.id))
-            ended.add_done_callback(partial(self._was_abandoned, request.id))
+            request_id = request.id
+            self._abandoned[request_id] = request
+            ended = self._tell_leaving(Abandon(request=request_id))
+            ended.add_done_callback(lambda _: self._abandoned.pop(request_id, None))
 
-    def _was_abandoned(self, request_id: int, ended: asyncio.Future[Answer]) -> None:
-        retrieve_exception(ended)
-        self._abandoned.pop(request_id, None)
+    def _return_unread(self, request: AnyRequest | None, reply: AnyReply) -> None:
+        """Let others have the messages of an answer. If it fails, their leases end by themselves."""
+        back = return_of(request, reply)
+        if back is not None and self._failure is None:
+            self._tell_leaving(back)
 
-    def _return_unread(self, reply: AnyReply) -> None:
-        """An answer that was on its way when it was abandoned: let others have the messages."""
-        subscription = self._abandoned.pop(reply.id, None)
-        if subscription is not None and isinstance(reply, Received) and reply.portions:
-            taken = [Settlement(portion.lease, portion.offsets) for portion in reply.portions]
-            back = Return(subscription=subscription, settlements=taken)
-            # If it fails, the leases end by themselves.
-            self.start(back).add_done_callback(retrieve_exception)
+    def _tell_leaving(self, request: AnyRequest) -> asyncio.Future[Answer]:
+        told = self.start(request)
+        told.add_done_callback(retrieve_exception)
+        self._leaving.add(told)
+        told.add_done_callback(self._leaving.discard)
+        return told
+
+    async def _leave(self) -> None:
+        """Wait, within a bound, until the node knows which answers nobody reads."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                while self._leaving and self._failure is None:
+                    await asyncio.wait(self._leaving)
 
     # ------------------------------------------------------------------ endings
 

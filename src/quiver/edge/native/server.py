@@ -142,6 +142,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._resuming = False
         self._gathered: list[Bytes] = []
         self._gathered_bytes = 0
+        self._unwritten: list[protocol.Received] = []
+        """Messages in what is gathered."""
         self._opened = self._last_request = self._frame_began = services.clock.monotonic()
         self._unread_since: float | None = None
         self._closed_at: float | None = None
@@ -266,12 +268,18 @@ class NativeConnection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._write)
         self._gathered += buffers
         self._gathered_bytes += sum(map(len, buffers))
+        if isinstance(reply, protocol.Received):
+            self._unwritten.append(reply)
         if self._gathered_bytes > _GATHERED_BYTES:
             self._write()
 
     def _write(self) -> None:
         buffers, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        if buffers and self._transport is not None and not self._transport.is_closing():
+        unwritten, self._unwritten = self._unwritten, []
+        if self._transport is None or self._transport.is_closing():
+            for received in unwritten:
+                self._session.requeue(received)
+        elif buffers:
             self._transport.writelines(buffers)
 
     def _pause_if_busy(self) -> bool:
