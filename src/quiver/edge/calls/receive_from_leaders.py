@@ -1,17 +1,19 @@
-"""A receive in a cluster: messages from the first leader of the subscription that has some."""
+"""A receive in a cluster: messages from the first leader of the subscription that has some.
+
+Waiting leases nothing. The leaders are asked one after the other, without a wait. While all are empty the
+receive waits until one of them has something ready, and asks that one. What is asked for is asked to the
+end: messages for a caller that has left meanwhile are requeued, so no lease is left behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
 
 import msgspec
 
 from quiver import protocol
-from quiver.aio import cancel_and_wait
+from quiver.aio import cancel_and_wait, finish
 from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.client.transport.cluster import expect
 from quiver.edge.calls.consumers import AT_COORDINATOR, heartbeat
@@ -19,19 +21,29 @@ from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out import Here, ask
 from quiver.edge.calls.fan_out_in_parts import at_lease_leaders
 from quiver.edge.calls.merge import first_received
-from quiver.edge.messages.receiving import Receiving
+from quiver.edge.messages.receiving import Receiving, until_ready
 from quiver.edge.messages.settling import return_unread
-from quiver.errors import QuiverError
+from quiver.errors import QuiverError, UnknownCall
 
-_ROUND_MS = 2000
+_ROUND_S = 2.0
 """How long a receive waits before it looks up the leaders again."""
-
 _PAUSE_S = 0.1
-"""How long to wait before nodes are asked again one by one."""
+"""How long to wait where nobody says when something is ready: for a node of an older version."""
+_NOWHERE_S = 0.2
+"""How long to wait for a leader that cannot be asked now."""
+_MISSED_S = 0.002
+"""How much longer to wait for each time that others were sooner."""
+_REQUEUE_ATTEMPTS = 5
 
 _NOTHING = memoryview(b"")
-_Part = Callable[[protocol.Receive], Coroutine[Any, Any, Answer]]
-"""A receive from one node."""
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """A node that leads partitions of the subscription; without an address it is this one."""
+
+    address: str | None
+    partitions: list[str] | None
+    """Of a group: those of the consumer."""
 
 
 class FromLeaders:
@@ -40,135 +52,161 @@ class FromLeaders:
     is_here, is_several = False, True
 
     async def answers(self, context: Context, request: protocol.Receive, _: Here) -> list[Answer]:
-        await context.until_writable()
-        services, caller = context.services, context.caller
-        request.messages_max = caller.room_for_messages(request.messages_max)
-        wait_s = min(max(request.wait_ms, 0) / 1000, FETCH_WAIT_S_MAX)
-        receiving = _ReceivingFromLeaders(context)
-        answer = await receiving.until(request, services.clock.monotonic() + wait_s)
-        received = expect(protocol.Received, answer[0])
-        if not context.is_wanted:
-            await receiving.requeue(received)
-        elif services.broker.leaders.is_to_be_settled(request.subscription):
-            caller.took(received)
-        return [answer]
+        return [await _ReceivingFromLeaders(context, request).finish()]
 
 
 class _ReceivingFromLeaders:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, request: protocol.Receive) -> None:
         self._context = context
+        self._request = request
         self._services = context.services
         self._leaders = context.services.broker.leaders
+        self._clock = context.services.clock
+        wait_s = min(max(request.wait_ms, 0) / 1000, FETCH_WAIT_S_MAX)
+        self._deadline = self._clock.monotonic() + wait_s
 
-    async def until(self, request: protocol.Receive, deadline: float) -> Answer:
+    @property
+    def _left_s(self) -> float:
+        return self._deadline - self._clock.monotonic()
+
+    async def finish(self) -> Answer:
         """Messages from the first node that has some; an empty answer after the deadline."""
-        clock = self._services.clock
-        while True:
-            left_ms = max(0, round(1000 * (deadline - clock.monotonic())))
-            begun = msgspec.structs.replace(request, wait_ms=min(left_ms, _ROUND_MS))
-            answer = await self._round(begun)
-            if _has_messages(answer) or left_ms == 0 or clock.monotonic() >= deadline:
-                return answer
+        answer = await self._received(await self._parts())
+        missed = 0
+        while not _has_messages(answer) and self._left_s > 0:
+            ready = await self._until_ready(await self._parts())
+            if ready:
+                answer = await self._received(ready)
+                missed += 1
+                if not _has_messages(answer) and missed > 1:
+                    await self._rest(min(_PAUSE_S, missed * _MISSED_S))
+        return answer
 
-    async def _round(self, request: protocol.Receive) -> Answer:
-        parts = await self._parts(request)
-        answer = await self._in_turn(parts, msgspec.structs.replace(request, wait_ms=0))
-        if _has_messages(answer) or not request.wait_ms:
-            return answer
-        if self._leaders.is_to_be_settled(request.subscription):
-            return await self._at_once(parts, request)
-        await self._services.clock.sleep(min(request.wait_ms / 1000, _PAUSE_S))
-        return (
-            answer  # what is delivered at most once cannot be given back: nodes are asked in turn
-        )
+    # ------------------------------------------------------------------ asking
 
-    async def _in_turn(self, parts: list[_Part], request: protocol.Receive) -> Answer:
-        """The answer of the first node with messages. Nodes take turns at being asked first."""
+    async def _received(self, parts: list[_Part]) -> Answer:
+        """Messages of the first node that has some. If the caller has left, they are requeued."""
+        await self._context.until_writable()
+        room = self._context.caller.room_for_messages(self._request.messages_max)
+        asking = asyncio.ensure_future(self._in_turn(parts, room))
+        try:
+            answer = await finish(asking)
+        except asyncio.CancelledError:
+            if not asking.cancelled() and asking.exception() is None:
+                await finish(self._requeue(asking.result()))
+            raise
+        if not self._context.is_wanted:
+            await finish(self._requeue(answer))
+            return protocol.Received(portions=[]), ()
+        if self._leaders.is_to_be_settled(self._request.subscription):
+            self._context.caller.took(expect(protocol.Received, answer[0]))
+        return answer
+
+    async def _in_turn(self, parts: list[_Part], messages_max: int) -> Answer:
         answers: list[Answer] = []
-        first = next(self._services.turns) % len(parts)
-        for part in parts[first:] + parts[:first]:
-            answers.append(await part(request))
+        for part in parts:
+            request = msgspec.structs.replace(
+                self._request, wait_ms=0, messages_max=messages_max, partitions=part.partitions
+            )
+            answers.append(await self._ask(part, request))
             if _has_messages(answers[-1]):
                 break
         return first_received(answers)
 
-    async def _at_once(self, parts: list[_Part], request: protocol.Receive) -> Answer:
-        """Wait for all at the same time. The first with messages wins; the others are requeued."""
-        tasks = [asyncio.create_task(part(request)) for part in parts]
-        chosen: asyncio.Task[Answer] | None = None
+    async def _ask(self, part: _Part, request: protocol.Receive) -> Answer:
+        if part.address is None:
+            return await Receiving(self._services.broker, self._clock, request).finish()
         try:
-            chosen = await _first_with_messages(tasks)
-            return first_received([] if chosen is None else [chosen.result()])
-        finally:
-            await cancel_and_wait(*tasks)
-            for task in tasks:
-                if task is not chosen and not task.cancelled() and task.exception() is None:
-                    await self.requeue(expect(protocol.Received, task.result()[0]))
+            return await ask(self._context, part.address, request)
+        except QuiverError as error:
+            if not error.retryable:
+                raise
+        return protocol.Received(portions=[]), ()
 
-    async def _parts(self, request: protocol.Receive) -> list[_Part]:
-        """One receive for each node that has partitions for this consumer."""
-        name = request.subscription
+    async def _requeue(self, answer: Answer) -> None:
+        """Return messages that nobody takes: they are ready again at once."""
+        portions = expect(protocol.Received, answer[0]).portions
+        name = self._request.subscription
+        if not portions or not self._leaders.is_to_be_settled(name):
+            return
+        taken = [protocol.Settlement(one.lease, one.offsets) for one in portions]
+        request = protocol.Return(subscription=name, settlements=taken)
+        for _ in range(_REQUEUE_ATTEMPTS):
+            with contextlib.suppress(QuiverError):  # otherwise their leases end by themselves
+                await at_lease_leaders(self._context, request, return_unread)
+                return
+            await self._clock.sleep(_NOWHERE_S)
+
+    # ------------------------------------------------------------------ waiting
+
+    async def _until_ready(self, parts: list[_Part]) -> list[_Part]:
+        """Wait until a node has something ready, and return those to ask; none after a while."""
+        wait_s = min(self._left_s, _ROUND_S)
+        if not parts:
+            await self._rest(_NOWHERE_S)
+        waits = {asyncio.create_task(self._is_ready(part, wait_s)): part for part in parts}
+        waiting = set(waits)
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                said = {waits[task].address: task.result() for task in waits if task in done}
+                if None in said.values():
+                    return parts
+                if any(said.values()):
+                    return [part for part in parts if said.get(part.address)]
+            return []
+        finally:
+            await cancel_and_wait(*waits)
+
+    async def _is_ready(self, part: _Part, wait_s: float) -> bool | None:
+        """Whether the node has something ready after a wait; ``None`` if it cannot say."""
+        request = protocol.AwaitReady(
+            subscription=self._request.subscription,
+            wait_ms=round(1000 * wait_s),
+            consumer=self._request.consumer,
+            partitions=part.partitions,
+        )
+        if part.address is None:
+            return await until_ready(self._services.broker, self._clock, request)
+        try:
+            reply, _ = await ask(self._context, part.address, request)
+            return expect(protocol.Ready, reply).is_ready
+        except UnknownCall:
+            await self._rest(_PAUSE_S)
+            return None
+        except QuiverError as error:
+            if not error.retryable:
+                raise
+        await self._rest(_NOWHERE_S)
+        return False
+
+    async def _rest(self, seconds: float) -> None:
+        await self._clock.sleep(max(0.0, min(seconds, self._left_s)))
+
+    # ------------------------------------------------------------------ whom to ask
+
+    async def _parts(self) -> list[_Part]:
+        """The nodes that have partitions for this consumer. They take turns at being the first."""
+        name = self._request.subscription
+        places: dict[str | None, list[str] | None]
         if self._leaders.is_group(name):
-            places = self._leaders.by_leader(name, await self._membership(request))
+            places = self._leaders.by_leader(name, await self._membership())
         else:
             places = dict.fromkeys(self._leaders.leaders(name))
-        parts: list[_Part] = [
-            partial(self._here if address is None else partial(self._there, address), partitions)
-            for address, partitions in places.items()
-        ]
-        return parts or [partial(self._nowhere, None)]
+        parts = [_Part(address, partitions) for address, partitions in places.items()]
+        first = next(self._services.turns) % len(parts) if parts else 0
+        return parts[first:] + parts[:first]
 
-    async def _membership(self, request: protocol.Receive) -> list[str]:
+    async def _membership(self) -> list[str]:
         """The partitions that the coordinator assigned to this member of the group."""
-        asked = protocol.Heartbeat(subscription=request.subscription, consumer=request.consumer)
+        asked = protocol.Heartbeat(
+            subscription=self._request.subscription, consumer=self._request.consumer
+        )
         ((reply, _),) = await AT_COORDINATOR.answers(
             self._context, asked, lambda own: heartbeat(self._context, own, _NOTHING)
         )
         return expect(protocol.GroupMembership, reply).partitions
 
-    async def _here(self, partitions: list[str] | None, request: protocol.Receive) -> Answer:
-        own = msgspec.structs.replace(request, partitions=partitions)
-        return await Receiving(self._services.broker, self._services.clock, own).finish()
-
-    async def _there(
-        self, address: str, partitions: list[str] | None, request: protocol.Receive
-    ) -> Answer:
-        try:
-            own = msgspec.structs.replace(request, partitions=partitions)
-            return await ask(self._context, address, own)
-        except QuiverError as error:
-            if not error.retryable:
-                raise
-        return await self._nowhere(partitions, request)
-
-    async def _nowhere(self, _partitions: list[str] | None, request: protocol.Receive) -> Answer:
-        """No leader can be asked now. Wait a little before the next round."""
-        await self._services.clock.sleep(min(request.wait_ms, 200) / 1000)
-        return protocol.Received(portions=[]), ()
-
-    async def requeue(self, received: protocol.Received) -> None:
-        """Return messages that nobody takes: they are ready again at once."""
-        if not received.portions:
-            return
-        name = self._leaders.named_in(received.portions[0].lease)
-        taken = [protocol.Settlement(one.lease, one.offsets) for one in received.portions]
-        request = protocol.Return(subscription=name, settlements=taken)
-        with contextlib.suppress(QuiverError):  # their leases end by themselves, later
-            await at_lease_leaders(self._context, request, return_unread)
-
 
 def _has_messages(answer: Answer) -> bool:
     return bool(expect(protocol.Received, answer[0]).portions)
-
-
-async def _first_with_messages(
-    tasks: list[asyncio.Task[Answer]],
-) -> asyncio.Task[Answer] | None:
-    """The first receive that got something; ``None`` once all have come back empty."""
-    waiting = set(tasks)
-    while waiting:
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if _has_messages(task.result()):
-                return task
-    return None
