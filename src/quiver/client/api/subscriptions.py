@@ -16,8 +16,9 @@ from quiver.client.consumer.received import (
     messages_in,
     settlements,
 )
-from quiver.client.consumer.session import ConsumerSession, OnStale, Program, SessionTerms
+from quiver.client.consumer.session import ConsumerSession
 from quiver.client.consumer.settlement_buffer import Kind
+from quiver.client.consumer.terms import OnStale, OpenSession, Program, SessionTerms
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import InvalidRequest, StaleReceipt
@@ -61,7 +62,7 @@ class SubscriptionsApi:
     _read_cluster: Cluster
     _name: str
     """What this client is called where a consumer has no name of its own."""
-    _sessions: set[ConsumerSession]
+    _sessions: set[OpenSession]
     _consumer_numbers: Iterator[int]
     _settler: Callable[[], Any]
     """Gives who settles what is received: the client that the program uses."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from quiver.aio import retrieve_exception
+from quiver.client.consumer.leases import Leases, leases_from
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.cluster import expect
 from quiver.errors import QuiverError
@@ -23,7 +24,7 @@ from quiver.protocol import (
 
 
 class StreamOwner(Protocol):
-    """The session that a stream is part of."""
+    """The streams that a stream is one of."""
 
     def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None: ...
 
@@ -136,3 +137,8 @@ class NodeStream:
 
 def stale_of(answer: Answer) -> list[Settlement]:
     return expect(Settled, answer[0]).stale
+
+
+async def lost_in(answers: Iterable[asyncio.Future[Answer]]) -> Leases:
+    """Of what was started, that which the nodes say the program may not have."""
+    return leases_from([one for answer in answers for one in stale_of(await answer)])

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from quiver.client.consumer.leases import Leases
 from quiver.client.consumer.node_stream import NodeStream
 from quiver.client.consumer.received import ReceivedMessage, leases_of
-from quiver.client.consumer.settlement_buffer import Leases
 from quiver.model.receipt import leases_in, receipt
 
 Run = tuple[bytes, Iterable[int]]
@@ -99,3 +99,6 @@ class PushedBatch:
         named = [receipt(lease, offset) for lease, offsets in lost.items() for offset in offsets]
         is_lost = pc.is_in(self.batch.column("receipt"), pa.array(named, pa.string()))
         return PushedBatch(self.stream, self.batch.filter(pc.invert(is_lost)))
+
+
+Pushed = PushedMessages | PushedBatch

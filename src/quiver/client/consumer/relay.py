@@ -8,36 +8,31 @@ becomes of unsettled messages at the end depends on how the program at the other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 import pyarrow as pa
-from pyroaring import BitMap64
 
-from quiver.client.consumer.node_stream import NodeStream
-from quiver.client.consumer.pushed import PushedBatch, PushedMessages
+from quiver.client.consumer.credit import Credit
+from quiver.client.consumer.in_hand import InHand
+from quiver.client.consumer.leases import leases_from, union
+from quiver.client.consumer.node_stream import NodeStream, lost_in
+from quiver.client.consumer.push_queue import PushQueue
+from quiver.client.consumer.pushed import Pushed, PushedBatch, PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, batch_in, messages_in
-from quiver.client.consumer.session import (
-    UNCONFIRMED_MAX,
-    ConsumerSession,
-    SessionTerms,
-    settlements_of,
-)
-from quiver.client.consumer.settlement_buffer import RETURN, Kind, Leases
 from quiver.client.consumer.started_order import StartedOrder
-from quiver.client.transport.cluster import Cluster, expect
-from quiver.errors import InvalidRequest, QuiverError, StaleReceipt
+from quiver.client.consumer.streams import NodeStreams
+from quiver.client.consumer.terms import OpenSession, SessionTerms
+from quiver.client.consumer.watched_settlements import OnProblem, WatchedSettlements
+from quiver.client.transport.channel import Answer
+from quiver.client.transport.cluster import Cluster
+from quiver.errors import QuiverError
 from quiver.model.clock import Clock
-from quiver.model.receipt import receipt
-from quiver.protocol import AnyRequest, Received, Return, Settled, Settlement
+from quiver.protocol import Received, Settlement
 
-WINDOW_MAX = 10_000
 TAKEN_BYTES_MAX = 1 << 20
 """Pushes are taken together up to so many bytes."""
-
-Pushed = PushedMessages | PushedBatch
 
 
 class RelayEnd(Enum):
@@ -56,29 +51,14 @@ class RelayClient(Protocol):
 
     _read_cluster: Cluster
     _clock: Clock
-    _sessions: set[ConsumerSession]
+    _sessions: set[OpenSession]
 
 
-class Watched(msgspec.Struct, eq=False):
-    """Settlements that somebody waits for."""
-
-    kind: Kind
-    leases: Leases
-    others: Leases
-    """Those that were not started in this session."""
-    late: Leases = {}
-    error: QuiverError | None = None
-
-    def overlap(self, settlements: Sequence[Settlement]) -> Leases:
-        found: Leases = {}
-        for one in settlements:
-            mine = self.leases.get(one.lease)
-            if mine is not None and (both := mine & BitMap64.deserialize(one.offsets)):
-                found[one.lease] = both
-        return found
+def ignore_problem(error: QuiverError) -> None:
+    """For a relay whose program cannot be told of settlements that failed."""
 
 
-class Relay(ConsumerSession):
+class Relay:
     """``open_relay`` makes one. Close it whatever happens.
 
     ``on_problem`` is told of settlements that failed or came too late and that nobody waits for.
@@ -90,115 +70,75 @@ class Relay(ConsumerSession):
         terms: SessionTerms,
         *,
         is_arrow: bool = False,
-        on_problem: Callable[[QuiverError], object] = lambda error: None,
+        on_problem: OnProblem = ignore_problem,
     ) -> None:
-        terms = msgspec.structs.replace(terms, prefetch=0)
-        super().__init__(client._read_cluster, client._clock, terms, self, None)
+        cluster, clock = client._read_cluster, client._clock
+        self._terms = terms
         self._client_sessions = client._sessions
         self._is_arrow = is_arrow
-        self._on_problem = on_problem
-        self.credit = 0
-        """How many more messages may be taken."""
-        self.is_resting = False
+        self._pushed = PushQueue()
+        self._in_hand = InHand()
         self._order = StartedOrder()
-        self._served: NodeStream | None = None
-        """The stream whose messages were taken last."""
-        self._watching: set[Watched] = set()
-        self._last_kind: Kind | None = None
-
-    def call_soon(self, call: Callable[[], None]) -> None:
-        call()
+        self.settlements = WatchedSettlements(cluster, clock, terms, self._in_hand, on_problem)
+        self._streams = NodeStreams(
+            cluster, clock, terms, self, pushed=self._pushed, in_hand=self._in_hand
+        )
+        self.credit = Credit(self._streams, self._pushed)
 
     @property
     def visibility_us(self) -> int:
-        return self._consuming.visibility_ms * 1000
+        return self._streams.consuming.visibility_ms * 1000
 
-    # ------------------------------------------------------------------ credit
+    async def open(self) -> None:
+        """Connect. Raises what keeps the consumer from being one, such as ``SubscriptionNotFound``."""
+        await self._streams.open()
 
-    def set_credit(self, messages: int) -> None:
-        """So many more messages may be taken. What waits beyond that is ready again at once."""
-        self.credit = messages
-        self.is_resting = False
-        self._trim()
-        self._offer()
-        if messages and self._pushed:
-            self._changed.wake()
-
-    def rest(self) -> None:
-        """Return what waits, and get nothing until ``set_credit``: nobody takes it now."""
-        self.is_resting = True
-        self._trim()
-        self._offer()
-
-    @property
-    def _share(self) -> int:
-        """How many messages each node may push."""
-        if self.is_resting or not self.credit:
-            return 0
-        return min(WINDOW_MAX, max(1, self.credit // max(1, len(self._streams))))
-
-    @property
-    def _takes_turns(self) -> bool:
-        """Whether the credit is too small for all nodes at the same time."""
-        return self._share > 0 and self.credit < len(self._streams)
-
-    def _offer(self) -> None:
-        """Tell the nodes how many messages they may push.
-
-        If that is not even one each, the node whose message was taken last comes last: it may be
-        this very node, which would always be the first.
-        """
-        share = self._window = self._share
-        last = self._served if self._takes_turns else None
-        told = [
-            stream
-            for stream in self._streams.values()
-            if stream is not last and _is_other(stream.window, share, len(self._streams))
-        ]
-        if last is None or not told:
-            for stream in told:
-                stream.tell(window=share)
-            if last is not None:
-                self._offer_to(last)
+    async def close(self, end: RelayEnd = RelayEnd.CLOSED) -> None:
+        """Store what was settled and return the rest, as the program's end asks."""
+        if self._streams.is_closed:
             return
-        answers = [stream.start((), share) for stream in told]
-        others = asyncio.gather(*answers, return_exceptions=True)
-        others.add_done_callback(lambda _: self._offer_to(last))
+        self._client_sessions.discard(self)
+        self.credit.set(0)
+        self.settlements.send_buffered()
+        if end is not RelayEnd.KEPT:
+            self._return_unsettled(end)
+        self._streams.is_closed = True
+        try:
+            await self.settlements.store_all()
+        finally:
+            await self._streams.close(is_silent=end is not RelayEnd.CLOSED)
+            await self.settlements.close()
 
-    def _offer_to(self, stream: NodeStream) -> None:
-        if stream.is_open and not self._is_closed and stream.window != self._share:
-            stream.tell(window=self._share)
+    def _return_unsettled(self, end: RelayEnd) -> None:
+        """Return what the program has; not what may have ended it."""
+        back = {lease: offsets.copy() for lease, offsets in self._in_hand.leases.items()}
+        oldest = self._order.oldest(back) if end is RelayEnd.SILENT else None
+        if oldest is not None:
+            lease, offset = oldest
+            back[lease].discard(offset)
+        self.settlements.give_back({lease: offsets for lease, offsets in back.items() if offsets})
 
-    async def _open_stream(self, address: str, channel: Any) -> None:
-        await super()._open_stream(address, channel)
-        self._offer_to(self._streams[address])  # the credit may be another one by now
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """These were settled in another way."""
+        held = self._in_hand.leases
+        self._in_hand.forget(leases_from(one for one in settlements if one.lease in held))
 
-    def _trim(self) -> None:
-        """Return what waits beyond the credit. Who pushed it pushes nothing until the next offer."""
-        allowed = 0 if self.is_resting or self._is_closed else self.credit
-        excess = sum(map(len, self._pushed)) - allowed
-        while excess > 0:
-            pushed = self._pushed[-1]
-            count = min(excess, len(pushed))
-            excess -= count
-            released = settlements_of(pushed.give_back(count))
-            if not pushed:
-                self._pushed.pop()
-            pushed.stream.tell(released=released, window=0)
+    # ------------------------------------------------------------------ messages
+
+    def opened(self, stream: NodeStream) -> None:
+        self.credit.offer_to(stream)
 
     def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None:
         pushed: Pushed
         if self._is_arrow:
             pushed = PushedBatch(stream, batch_in(reply, body), len(body))
         else:
-            messages = messages_in(reply, body, self.terms.subscription, None)
+            messages = messages_in(reply, body, self._terms.subscription, None)
             pushed = PushedMessages(stream, messages, len(body))
         self._pushed.append(pushed)
-        self._trim()
+        self.credit.trim()
         if self._pushed:
-            self._changed.wake()
-
-    # ------------------------------------------------------------------ messages
+            self._streams.changed.wake()
 
     async def next_messages(self, limit: int) -> list[ReceivedMessage]:
         """The next messages, as soon as there are some: up to ``limit`` and the credit."""
@@ -212,15 +152,12 @@ class Relay(ConsumerSession):
 
     async def _next(self, limit: int) -> list[Pushed]:
         while True:
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
-            if self._is_closed:
-                raise InvalidRequest("the consumer is closed")
-            await self.until_confirmed()
-            chosen = self._choose(min(limit, self.credit))
+            self._streams.check()
+            await self.settlements.until_room()
+            chosen = self._choose(min(limit, self.credit.messages))
             if not chosen:
-                self._flush()
-                await self._changed.wait()
+                self.settlements.send_buffered()
+                await self._streams.changed.wait()
             elif started := await self._start_all(chosen):
                 return started
 
@@ -242,158 +179,35 @@ class Relay(ConsumerSession):
 
     async def _start_all(self, chosen: list[Pushed]) -> list[Pushed]:
         """Start these; those that the program may have."""
-        self.credit -= sum(map(len, chosen))
+        self.credit.use(sum(map(len, chosen)), chosen[-1].stream)
         by_stream: dict[NodeStream, list[Pushed]] = {}
         for part in chosen:
             by_stream.setdefault(part.stream, []).append(part)
-        self._served = chosen[-1].stream
         begun = []
         for stream, parts in by_stream.items():
-            is_last = self._takes_turns and stream is self._served
-            window = 0 if is_last else self._share
-            leases = _union([part.leases() for part in parts])
-            begun.append(self._begin(stream, leases, None if window == stream.window else window))
-        self._order.add([run for part in chosen for run in part.runs()], self._in_hand)
-        self._window = self._share
-        if len(self._streams) > 1:
-            self._offer()
-        self._trim()
+            leases = union(part.leases() for part in parts)
+            begun.append(self._streams.begin(stream, leases, self.credit.new_window(stream)))
+        self._order.add([run for part in chosen for run in part.runs()], self._in_hand.leases)
+        self.credit.offer_rest()
         answers = [answer for answer in begun if answer is not None]
         return await self._without_lost(chosen, answers) if answers else chosen
 
-    async def _without_lost(self, chosen: list[Pushed], answers: Sequence[Any]) -> list[Pushed]:
+    async def _without_lost(
+        self, chosen: list[Pushed], answers: Sequence[asyncio.Future[Answer]]
+    ) -> list[Pushed]:
         """Those that the nodes say the program may have, once that is stored."""
-        lost: Leases = {}
         try:
-            for answer in answers:
-                for one in expect(Settled, (await answer)[0]).stale:
-                    lost[one.lease] = BitMap64.deserialize(one.offsets)
-        except QuiverError:
-            self.give_back(_union([part.leases() for part in chosen]))  # it is not known
-            return []
-        except asyncio.CancelledError:
-            self.give_back(_union([part.leases() for part in chosen]))
+            lost = await lost_in(answers)
+        except (QuiverError, asyncio.CancelledError) as error:
+            # Whether they were started is not known, or whoever waited for them is gone.
+            self.settlements.give_back(union(part.leases() for part in chosen))
+            if isinstance(error, QuiverError):
+                return []
             raise
         if not lost:
             return chosen
-        self._forget(lost)
+        self._in_hand.forget(lost)
         return [kept for part in chosen if len(kept := part.without(lost))]
-
-    # ------------------------------------------------------------------ settling
-
-    async def until_confirmed(self) -> None:
-        """Wait while too many settlements are on their way."""
-        while sum(self._unconfirmed.values()) >= UNCONFIRMED_MAX:
-            await self._confirmations.wait()
-
-    def settle_all(self, kind: Kind, leases: Leases) -> None:
-        """Record what the program did with messages. It is sent with others, soon."""
-        known, others = self._divided(leases)
-        self._record(kind, known)
-        if others:
-            self._tasks.start(self._settle_and_tell(kind, others))
-
-    def settle_watched(self, kind: Kind, leases: Leases) -> Watched:
-        """The same for somebody who waits with ``stored``."""
-        known, others = self._divided(leases)
-        watched = Watched(kind, known, others)
-        self._watching.add(watched)
-        self._record(kind, known)
-        return watched
-
-    async def stored(self, watched: Watched) -> None:
-        """Wait until that is stored; ``StaleReceipt`` for what came too late."""
-        try:
-            if watched.others:
-                watched.late = await self._settle_others(watched.kind, watched.others)
-            await asyncio.sleep(0)  # settlements of the same moment are sent together
-            self._flush()
-            sent = set(self._unconfirmed)
-            while sent & self._unconfirmed.keys():
-                await self._confirmations.wait()
-        finally:
-            self._watching.discard(watched)
-        if watched.error is not None:
-            raise watched.error
-        if watched.late:
-            raise _stale(watched.late)
-
-    def give_back(self, leases: Leases) -> None:
-        """The program has not seen these: they are ready again at once, and do not count."""
-        self._forget(leases)
-        self._send(leases, RETURN)
-
-    def _divided(self, leases: Leases) -> tuple[Leases, Leases]:
-        """What this session has started, and what comes from elsewhere or is not even genuine."""
-        known = {key: value for key, value in leases.items() if key in self._lease_streams}
-        return known, {key: value for key, value in leases.items() if key not in known}
-
-    def _record(self, kind: Kind, leases: Leases) -> None:
-        if not leases:
-            return
-        if kind != self._last_kind:
-            self._flush()  # what is done with a message is done in order
-            self._last_kind = kind
-        self._buffer.add_all(kind, leases)
-
-    async def _settle_others(self, kind: Kind, leases: Leases) -> Leases:
-        """Settle what was not started here, on its own: a wrong receipt spoils nothing else."""
-        request = kind.request(self.terms.subscription, settlements_of(leases))
-        _, (reply, _) = await self._cluster.call(request, repeatable=True)
-        stale = expect(Settled, reply).stale
-        return {one.lease: BitMap64.deserialize(one.offsets) for one in stale}
-
-    async def _settle_and_tell(self, kind: Kind, leases: Leases) -> None:
-        try:
-            late = await self._settle_others(kind, leases)
-        except QuiverError as error:
-            self._on_problem(error)
-        else:
-            if late:
-                self._on_problem(_stale(late))
-
-    def _note_stale(self, request: AnyRequest, stale: list[Settlement]) -> None:
-        if isinstance(request, Return):
-            return
-        super()._note_stale(request, stale)
-        is_known = False
-        for watched in self._watching:
-            late = watched.overlap(stale)
-            watched.late = {**watched.late, **late}
-            is_known = is_known or bool(late)
-        if stale and not is_known and not self._is_closed:
-            late = {one.lease: BitMap64.deserialize(one.offsets) for one in stale}
-            self._on_problem(_stale(late))
-
-    def _not_delivered(self, error: BaseException, request: AnyRequest | None = None) -> None:
-        super()._not_delivered(error, request)
-        if not isinstance(error, QuiverError) or self._is_closed:
-            return
-        settlements = getattr(request, "settlements", ())
-        affected = [one for one in self._watching if one.overlap(settlements)]
-        for watched in affected:
-            watched.error = error
-        if not affected:
-            self._on_problem(error)
-
-    # ------------------------------------------------------------------ the end
-
-    async def close(self, end: RelayEnd = RelayEnd.CLOSED) -> None:
-        """Store what was settled and return the rest, as the program's end asks."""
-        if self._is_closed:
-            return
-        self._client_sessions.discard(self)
-        self.set_credit(0)
-        self._flush()
-        self._is_silent = end is not RelayEnd.CLOSED
-        if end is not RelayEnd.KEPT:
-            back = {lease: offsets.copy() for lease, offsets in self._in_hand.items()}
-            oldest = self._order.oldest(back) if end is RelayEnd.SILENT else None
-            if oldest is not None:
-                lease, offset = oldest
-                back[lease].discard(offset)
-            self.give_back({lease: offsets for lease, offsets in back.items() if offsets})
-        await super().close()
 
 
 async def open_relay(
@@ -401,7 +215,7 @@ async def open_relay(
     terms: SessionTerms,
     *,
     is_arrow: bool = False,
-    on_problem: Callable[[QuiverError], object] = lambda error: None,
+    on_problem: OnProblem = ignore_problem,
 ) -> Relay:
     """A relay that is connected. Raises what keeps it from consuming, as ``SubscriptionNotFound``."""
     relay = Relay(client, terms, is_arrow=is_arrow, on_problem=on_problem)
@@ -412,26 +226,3 @@ async def open_relay(
         await relay.close()
         raise
     return relay
-
-
-def _is_other(told: int, share: int, nodes: int) -> bool:
-    """Whether a node has to be told its share. Of several nodes, one may have about as much."""
-    if nodes == 1 or not share or not told:
-        return told != share
-    return not share <= 2 * told <= 4 * share
-
-
-def _union(parts: Sequence[Leases]) -> Leases:
-    found: Leases = {}
-    for leases in parts:
-        for lease, offsets in leases.items():
-            known = found.get(lease)
-            found[lease] = offsets if known is None else known | offsets
-    return found
-
-
-def _stale(late: Leases) -> StaleReceipt:
-    return StaleReceipt(
-        "the lease had ended: another consumer may have the message",
-        stale=[receipt(lease, offset) for lease, offsets in late.items() for offset in offsets],
-    )

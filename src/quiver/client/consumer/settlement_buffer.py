@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 from pyroaring import BitMap64
 
+from quiver.client.consumer.leases import Leases
 from quiver.protocol import Ack, AnyRequest, Extend, Nack, Reject, Return, Settlement
 
 
@@ -44,7 +45,6 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 ACK, RETURN = Kind("ack"), Kind("return")
-Leases = dict[bytes, BitMap64]
 
 
 class SettlementBuffer:

@@ -17,8 +17,8 @@ from quiver.aio import TaskSet
 from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage, leases_of
 from quiver.client.consumer.relay import Relay, open_relay
-from quiver.client.consumer.session import SessionTerms
 from quiver.client.consumer.settlement_buffer import ACK, Kind
+from quiver.client.consumer.terms import SessionTerms
 from quiver.edge.http.edge import encode
 from quiver.edge.http.routes.receive import delivered
 from quiver.edge.http.schemas.deliveries import Delivered
@@ -89,7 +89,7 @@ class Pusher:
         """Push until the session ends. What was not answered by then is returned uncounted."""
         try:
             while True:
-                relay.set_credit(self._push.batch * await self._room(relay))
+                relay.credit.set(self._push.batch * await self._room(relay))
                 messages = await relay.next_messages(self._push.batch)
                 self._posts.start(self._post(relay, messages))
         finally:
@@ -100,7 +100,7 @@ class Pusher:
     async def _room(self, relay: Relay) -> int:
         """Wait until requests may be begun; how many. Meanwhile nothing is kept from others."""
         while not (room := self._pace.room(now := self._clock.monotonic(), len(self._posts))):
-            relay.set_credit(0)
+            relay.credit.set(0)
             pause_s = self._pace.wait_s(now)
             if pause_s is not None:
                 await self._clock.sleep(pause_s)
@@ -114,7 +114,7 @@ class Pusher:
         body = encode(Delivered(messages=delivered(messages, deadline_us)))
         outcome = await self._send(body)
         self._learn(began, outcome)
-        relay.settle_all(self._kind(outcome), leases_of(messages))
+        relay.settlements.settle_all(self._kind(outcome), leases_of(messages))
 
     def _learn(self, began: float, outcome: _Outcome) -> None:
         """Go faster or slower. An endpoint that rejects messages is well."""

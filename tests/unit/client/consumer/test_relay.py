@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
+from quiver.client.consumer.leases import Leases, settlements_of
 from quiver.client.consumer.pushed import PushedBatch, PushedMessages
 from quiver.client.consumer.received import RECEIVED_SCHEMA, ReceivedMessage, leases_of
 from quiver.client.consumer.relay import Relay, RelayEnd
-from quiver.client.consumer.session import SessionTerms
-from quiver.client.consumer.settlement_buffer import ACK, Kind, Leases
+from quiver.client.consumer.settlement_buffer import ACK, Kind
+from quiver.client.consumer.terms import SessionTerms
 from quiver.errors import QuiverError, StaleReceipt
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import receipts
@@ -96,7 +97,7 @@ class Fixture:
             on_problem=self.problems.append,
         )
         self.streams: list[Any] = [FakeStream(address, self.told) for address in addresses]
-        self.relay._streams = {stream.address: stream for stream in self.streams}
+        self.relay._streams._streams = {stream.address: stream for stream in self.streams}
 
     def push(self, stream: int, *offsets: int) -> None:
         """What a node does with what it has, as far as its window goes."""
@@ -112,7 +113,7 @@ class Fixture:
                 ReceivedMessage("emails", 0, offset, 0, 1, b"", lease=lease) for offset in offsets
             ]
             self.relay._pushed.append(PushedMessages(source, made))
-        self.relay._trim()
+        self.relay.credit.trim()
 
 
 def offsets_in(settlements: Sequence[Settlement]) -> list[int]:
@@ -126,22 +127,26 @@ def of(stream: int, *offsets: int) -> Leases:
 @async_test
 async def test_credit_is_used_up_by_messages_that_are_taken() -> None:
     one = Fixture("a")
-    one.relay.set_credit(3)
+    one.relay.credit.set(3)
     one.push(0, 1, 2)
     messages = await one.relay.next_messages(10)
     assert [message.offset for message in messages] == [1, 2]
-    assert (one.relay.credit, one.streams[0].window, one.streams[0].started) == (1, 1, [1, 2])
+    assert (one.relay.credit.messages, one.streams[0].window, one.streams[0].started) == (
+        1,
+        1,
+        [1, 2],
+    )
 
 
 @pytest.mark.parametrize("is_arrow", [False, True])
 @async_test
 async def test_what_is_pushed_beyond_the_credit_is_returned_at_once(is_arrow: bool) -> None:
     one = Fixture("a", is_arrow=is_arrow)
-    one.relay.set_credit(2)
+    one.relay.credit.set(2)
     one.push(0, 1, 2, 3, 4)
     assert one.streams[0].released == [3, 4]
     assert one.streams[0].window == 0  # or it would push them again
-    one.relay.set_credit(0)
+    one.relay.credit.set(0)
     assert sorted(one.streams[0].released) == [1, 2, 3, 4]
     assert not one.relay._pushed
 
@@ -150,7 +155,7 @@ async def test_what_is_pushed_beyond_the_credit_is_returned_at_once(is_arrow: bo
 @async_test
 async def test_some_of_a_push_are_taken_and_the_rest_later(is_arrow: bool) -> None:
     one = Fixture("a", is_arrow=is_arrow)
-    one.relay.set_credit(10)
+    one.relay.credit.set(10)
     one.push(0, 1, 2, 3)
     for limit in (2, 2):
         await (one.relay.next_batch(limit) if is_arrow else one.relay.next_messages(limit))
@@ -160,21 +165,21 @@ async def test_some_of_a_push_are_taken_and_the_rest_later(is_arrow: bool) -> No
 @async_test
 async def test_the_nodes_share_the_credit() -> None:
     three = Fixture("a", "b", "c")
-    three.relay.set_credit(31)
+    three.relay.credit.set(31)
     assert [stream.window for stream in three.streams] == [10, 10, 10]
-    three.relay.rest()
+    three.relay.credit.rest()
     assert [stream.window for stream in three.streams] == [0, 0, 0]
 
 
 @async_test
 async def test_with_little_credit_the_node_that_was_served_last_comes_last() -> None:
     three = Fixture("a", "b", "c")
-    three.relay.set_credit(1)
+    three.relay.credit.set(1)
     three.push(0, 1)
     await three.relay.next_messages(1)
     assert [stream.window for stream in three.streams] == [0, 0, 0]
     three.told.clear()
-    three.relay.set_credit(1)
+    three.relay.credit.set(1)
     assert three.told == ["b=1", "c=1"]
     await turns()
     assert three.told == ["b=1", "c=1", "a=1"]
@@ -183,14 +188,14 @@ async def test_with_little_credit_the_node_that_was_served_last_comes_last() -> 
 @async_test
 async def test_settlements_of_one_kind_go_together_and_kinds_in_order() -> None:
     one = Fixture("a")
-    one.relay.set_credit(10)
+    one.relay.credit.set(10)
     one.push(0, 1, 2, 3, 4)
     await one.relay.next_messages(10)
-    one.relay.settle_all(ACK, of(0, 1))
-    one.relay.settle_all(ACK, of(0, 2))
-    one.relay.settle_all(Kind("reject"), of(0, 3))
-    one.relay.settle_all(ACK, of(0, 4))
-    await one.relay.flush()
+    one.relay.settlements.settle_all(ACK, of(0, 1))
+    one.relay.settlements.settle_all(ACK, of(0, 2))
+    one.relay.settlements.settle_all(Kind("reject"), of(0, 3))
+    one.relay.settlements.settle_all(ACK, of(0, 4))
+    await one.relay.settlements.flush()
     assert [
         (type(request).__name__, offsets_in(request.settlements))
         for request in one.streams[0].requests
@@ -200,16 +205,16 @@ async def test_settlements_of_one_kind_go_together_and_kinds_in_order() -> None:
 @async_test
 async def test_who_waits_is_told_of_what_came_too_late_and_nobody_else() -> None:
     one = Fixture("a")
-    one.relay.set_credit(10)
+    one.relay.credit.set(10)
     one.push(0, 1, 2)
     await one.relay.next_messages(10)
     one.streams[0].stale = [
         Settlement(lease, offsets.serialize()) for lease, offsets in of(0, 1).items()
     ]
-    late, fine = (one.relay.settle_watched(ACK, of(0, offset)) for offset in (1, 2))
+    late, fine = (one.relay.settlements.settle_watched(ACK, of(0, offset)) for offset in (1, 2))
     with pytest.raises(StaleReceipt):
-        await one.relay.stored(late)
-    await one.relay.stored(fine)
+        await one.relay.settlements.stored(late)
+    await one.relay.settlements.stored(fine)
     assert one.problems == []
 
 
@@ -226,11 +231,11 @@ async def test_the_end_decides_what_becomes_of_unsettled_messages(
     end: RelayEnd, returned: list[list[int]], told: str
 ) -> None:
     one = Fixture("a")
-    one.relay.set_credit(10)
+    one.relay.credit.set(10)
     one.push(0, 1, 2, 3)
     one.push(0, 4)
     await one.relay.next_messages(3)
-    one.relay.settle_all(ACK, of(0, 1))
+    one.relay.settlements.settle_all(ACK, of(0, 1))
     await one.relay.close(end)
     settled = [
         (type(request).__name__, offsets_in(request.settlements))
@@ -244,14 +249,14 @@ async def test_the_end_decides_what_becomes_of_unsettled_messages(
 @async_test
 async def test_a_session_leaves_a_node_when_it_has_nothing_of_it_in_hand() -> None:
     two = Fixture("localhost:7401", "127.0.0.1:7401")
-    two.relay.set_credit(10)
+    two.relay.credit.set(10)
     two.push(0, 1, 2, 3)
     messages = await two.relay.next_messages(2)
-    two.relay._wanted = {"127.0.0.1:7401"}
-    await two.relay._close_unwanted()
+    two.relay._streams._wanted = {"127.0.0.1:7401"}
+    await two.relay._streams._close_unwanted()
     assert two.streams[0].ends == [], "the node may lead after all, and extends the leases"
-    two.relay._forget(leases_of(messages))
-    await two.relay._close_unwanted()
+    two.relay.settled(settlements_of(leases_of(messages)))
+    await two.relay._streams._close_unwanted()
     assert two.streams[0].ends == ["moved"]
     assert two.streams[0].released == [3]
     assert two.streams[0].requests == []

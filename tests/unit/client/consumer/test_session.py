@@ -9,8 +9,9 @@ import pytest
 from pyroaring import BitMap64
 
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession, SessionTerms
+from quiver.client.consumer.session import ConsumerSession
 from quiver.client.consumer.settlement_buffer import ACK
+from quiver.client.consumer.terms import SessionTerms
 from quiver.errors import InvalidReceipt, Unavailable
 from quiver.model.clock import SystemClock
 from quiver.protocol import Consume, Consuming, Progress
@@ -51,15 +52,14 @@ def session(*nodes: Node) -> ConsumerSession:
     cluster: Any = Cluster()
     opened = ConsumerSession(cluster, SystemClock(), terms, Program(), None)
     streams: Any = {node.address: node for node in nodes}
-    opened._streams = streams
+    opened._streams._streams = streams
     return opened
 
 
 def message(opened: ConsumerSession, node: Any, offset: int) -> ReceivedMessage:
     """One that the program has."""
     lease = node.address.encode()
-    opened._in_hand.setdefault(lease, BitMap64()).add(offset)
-    opened._lease_streams[lease] = node
+    opened._in_hand.add(node, {lease: BitMap64([offset])})
     return ReceivedMessage("emails", 0, offset, 0, 1, b"", lease=lease)
 
 
@@ -102,15 +102,15 @@ async def test_a_node_that_does_not_answer_keeps_no_other_from_hearing_of_the_en
 async def test_a_stream_to_a_node_that_leads_nothing_is_closed_without_giving_up_messages() -> None:
     gone, kept = Node("n1"), Node("n2")
     opened = session(gone, kept)
-    opened._wanted = {"n2"}
+    opened._streams._wanted = {"n2"}
     held = message(opened, gone, 1)
-    await opened._close_unwanted()
+    await opened._streams._close_unwanted()
     assert not gone.ends, "the lease of a message in hand needs its heartbeats"
     opened.settle(held, ACK)
-    opened._flush()
-    await opened._close_unwanted()
+    opened._settlements.send_buffered()
+    await opened._streams._close_unwanted()
     assert gone.ends == [{"is_moved": True}]
-    assert list(opened._streams) == ["n2"]
+    assert [stream.address for stream in opened._streams] == ["n2"]
 
 
 class SlowChannel:
@@ -131,10 +131,10 @@ class SlowChannel:
 @async_test
 async def test_a_node_is_told_of_partitions_that_changed_while_its_stream_was_opened() -> None:
     opened, channel = session(), SlowChannel()
-    opened._partitions = []
-    opening = asyncio.ensure_future(opened._open_stream("n1", channel))
+    opened._streams._member.partitions = []
+    opening = asyncio.ensure_future(opened._streams._open_stream("n1", channel))
     await turns()
-    opened._partitions = ["jobs/0"]
+    opened._streams._member.partitions = ["jobs/0"]
     channel.opened.set_result((Consuming(), memoryview(b"")))
     await opening
     assert channel.asked.partitions == []

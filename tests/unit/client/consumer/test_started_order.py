@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from quiver.client.consumer.settlement_buffer import Leases
+from quiver.client.consumer.leases import Leases
 from quiver.client.consumer.started_order import StartedOrder
 
 A, B = b"a" * 26, b"b" * 26

@@ -17,10 +17,12 @@ import structlog
 
 from quiver.aio import TaskSet, first_of, retrieve_exception
 from quiver.client import AsyncClient
+from quiver.client.consumer.leases import Leases
 from quiver.client.consumer.received import leases_of
-from quiver.client.consumer.relay import Relay, RelayEnd, Watched, open_relay
-from quiver.client.consumer.session import SessionTerms
-from quiver.client.consumer.settlement_buffer import ACK, Kind, Leases
+from quiver.client.consumer.relay import Relay, RelayEnd, open_relay
+from quiver.client.consumer.settlement_buffer import ACK, Kind
+from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.watched_settlements import Watched
 from quiver.edge.http.arrow import stream_of, table_in
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.problems import problem_of
@@ -158,7 +160,8 @@ class Stream:
 
     async def _take(self, frame: Said) -> None:
         if isinstance(frame, Credit):
-            self._relay.set_credit(min(CREDIT_MAX, self._relay.credit + frame.messages))
+            credit = self._relay.credit
+            credit.set(min(CREDIT_MAX, credit.messages + frame.messages))
         elif isinstance(frame, Ping):
             with contextlib.suppress(SocketGone):  # the last frame says how it ended
                 await self._socket.send(Pong(ref=frame.ref))
@@ -184,7 +187,7 @@ class Stream:
                 await (self._push_batch() if self._is_arrow else self._push_messages())
                 self._active = self._clock.monotonic()
         except SocketGone:
-            self._relay.set_credit(0)
+            self._relay.credit.set(0)
         # How the socket ended is in the last frame, after what the consumer said before.
         await asyncio.get_running_loop().create_future()
         raise AssertionError("whoever listens ends first")
@@ -196,7 +199,7 @@ class Stream:
         try:
             await self._written(self._socket.send(frame))
         except BaseException:
-            self._relay.give_back(leases_of(messages))
+            self._relay.settlements.give_back(leases_of(messages))
             raise
 
     async def _push_batch(self) -> None:
@@ -204,19 +207,20 @@ class Stream:
         try:
             await self._written(self._socket.send_bytes(stream_of(batch)))
         except BaseException:
-            self._relay.give_back(leases_in(batch.column("receipt")))
+            self._relay.settlements.give_back(leases_in(batch.column("receipt")))
             raise
 
     async def _written(self, sending: Coroutine[Any, Any, None]) -> None:
         """Send. Nothing waits for a socket that takes nothing."""
         loop = asyncio.get_running_loop()
-        blocked = loop.call_later(_BLOCKED_S, self._relay.rest)
+        blocked = loop.call_later(_BLOCKED_S, self._relay.credit.rest)
         try:
             await sending
         finally:
             blocked.cancel()
-        if self._relay.is_resting:
-            self._relay.set_credit(self._relay.credit)
+        credit = self._relay.credit
+        if credit.is_resting:
+            credit.set(credit.messages)
 
     # ------------------------------------------------------------------ settling
 
@@ -233,7 +237,7 @@ class Stream:
             await self._record(_kind(frame), leases)
             return
         await self._turns.acquire()
-        watched = self._relay.settle_watched(_kind(frame), leases)
+        watched = self._relay.settlements.settle_watched(_kind(frame), leases)
         self._settling.start(self._confirm(frame, watched)).add_done_callback(self._settled)
 
     async def _settle_table(self, table: pa.Table) -> None:
@@ -247,12 +251,12 @@ class Stream:
             await self._record(ACK, leases)
 
     async def _record(self, kind: Kind, leases: Leases) -> None:
-        await self._relay.until_confirmed()
-        self._relay.settle_all(kind, leases)
+        await self._relay.settlements.until_room()
+        self._relay.settlements.settle_all(kind, leases)
 
     async def _confirm(self, frame: SettleFrame, watched: Watched) -> None:
         try:
-            await self._relay.stored(watched)
+            await self._relay.settlements.stored(watched)
         except QuiverError as error:
             await self._socket.send(ProblemFrame(problem=problem_of(error), ref=frame.ref))
         else:

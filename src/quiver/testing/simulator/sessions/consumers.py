@@ -16,7 +16,8 @@ from pyroaring import BitMap64
 
 from quiver.client.consumer.consumer import AsyncConsumer
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession, SessionTerms
+from quiver.client.consumer.session import ConsumerSession
+from quiver.client.consumer.terms import SessionTerms
 from quiver.client.transport.cluster import Cluster
 from quiver.client.transport.pool import Pool
 from quiver.cluster.records import NodeId, PartitionId
@@ -228,8 +229,8 @@ class SessionLife:
             chance=chance,
         )
         self._cluster = Cluster(pool, clock=clock, timeout_s=_CALL_SECONDS, chance=chance)
+        self._chance = chance
         self._consumer = AsyncConsumer(self._session, lambda _: None)
-        self._consumer._session._chance = chance
         self._loop.start(self.process, self._run())
 
     def _session(self, settler: AsyncConsumer) -> ConsumerSession:
@@ -239,7 +240,8 @@ class SessionLife:
             prefetch=self._rng.choice((None, None, 1, 5, 20)),
             on_stale=self._note_stale,
         )
-        return ConsumerSession(self._cluster, self._cluster._clock, terms, settler, settler)
+        clock = self._cluster._clock
+        return ConsumerSession(self._cluster, clock, terms, settler, settler, chance=self._chance)
 
     # ------------------------------------------------------------------ the end
 

@@ -12,6 +12,7 @@ from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.subscription.consumer import Consumer, SessionEnd
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session import ConsumerSession
+from quiver.client.consumer.settlements import Settlements
 from quiver.edge.messages import consumer_stream
 from quiver.model.ids import Microseconds
 
@@ -43,8 +44,8 @@ def _extend_nothing(self: SessionDelivery, *_: Any) -> bool:
     return True
 
 
-async def _flush_without_waiting(self: ConsumerSession) -> None:
-    self._flush()
+async def _flush_without_waiting(self: Settlements) -> None:
+    self.send_buffered()
 
 
 def _end_as_closed(request: protocol.Progress) -> SessionEnd:
@@ -58,9 +59,7 @@ SESSION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "keep messages for a consumer that is gone": [(Consumer, "end", _end_without_returning)],
     "never keep a lease alive": [(SessionDelivery, "keep_alive", _extend_nothing)],
-    "confirm settlements that are on their way": [
-        (ConsumerSession, "flush", _flush_without_waiting)
-    ],
+    "confirm settlements that are on their way": [(Settlements, "flush", _flush_without_waiting)],
     "return what a consumer works on when it moves": [(consumer_stream, "_end_of", _end_as_closed)],
 }
 """Those that only seeds with consumer sessions find."""

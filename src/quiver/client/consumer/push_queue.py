@@ -1,0 +1,29 @@
+"""What was pushed to a session and waits for the program, in the order in which it came."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from quiver.client.consumer.leases import Leases, union
+from quiver.client.consumer.node_stream import NodeStream
+from quiver.client.consumer.pushed import Pushed
+
+
+class PushQueue(deque[Pushed]):
+    """Pushes, the next one first."""
+
+    def take_all(self) -> dict[NodeStream, Leases]:
+        """What the program will not get, by stream."""
+        parts: dict[NodeStream, list[Leases]] = {}
+        while self:
+            pushed = self.popleft()
+            parts.setdefault(pushed.stream, []).append(pushed.leases())
+        return {stream: union(leases) for stream, leases in parts.items()}
+
+    def remove_all_of(self, stream: NodeStream) -> Leases:
+        """What came over this stream: the program will not get it."""
+        removed = [pushed for pushed in self if pushed.stream is stream]
+        kept = [pushed for pushed in self if pushed.stream is not stream]
+        self.clear()
+        self.extend(kept)
+        return union(pushed.leases() for pushed in removed)

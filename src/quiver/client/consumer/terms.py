@@ -1,0 +1,40 @@
+"""What a program asks of a session with a subscription, and what a session asks of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from quiver.protocol import Settlement
+
+OnStale = Callable[[list[str]], object]
+
+
+class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program asks for when it consumes."""
+
+    subscription: str
+    consumer: str
+    prefetch: int | None = None
+    """How many messages may wait for the program; as its pace allows if not given."""
+    bytes_max: int = 16 << 20
+    visibility_ms: int | None = None
+    on_stale: OnStale | None = None
+
+
+class Program(Protocol):
+    """Whose messages these are."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Run something in the session's event loop. Called from the program's thread."""
+
+
+class OpenSession(Protocol):
+    """A session of a client, which closes it at its own end."""
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """These were settled in another way."""
+
+    def close(self) -> Coroutine[Any, Any, None]: ...
