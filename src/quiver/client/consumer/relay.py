@@ -21,6 +21,7 @@ from quiver.client.consumer.node_stream import NodeStream, lost_in
 from quiver.client.consumer.push_queue import PushQueue
 from quiver.client.consumer.pushed import Pushed, PushedBatch, PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, batch_in, messages_in
+from quiver.client.consumer.start_backoff import StartBackoff
 from quiver.client.consumer.started_order import StartedOrder
 from quiver.client.consumer.streams import NodeStreams
 from quiver.client.consumer.terms import OpenSession, SessionTerms
@@ -84,6 +85,7 @@ class Relay:
             cluster, clock, terms, self, pushed=self._pushed, in_hand=self._in_hand
         )
         self.credit = Credit(self._streams, self._pushed)
+        self._start_backoff = StartBackoff(clock, terms.subscription)
 
     @property
     def visibility_us(self) -> int:
@@ -154,6 +156,11 @@ class Relay:
         while True:
             self._streams.check()
             await self.settlements.until_room()
+            if (pause_s := self._start_backoff.left_s) > 0:
+                await self._streams.changed.wait(pause_s)
+                continue
+            if self.credit.is_resting:
+                self.credit.set(self.credit.messages)
             chosen = self._choose(min(limit, self.credit.messages))
             if not chosen:
                 self.settlements.send_buffered()
@@ -198,16 +205,24 @@ class Relay:
         """Those that the nodes say the program may have, once that is stored."""
         try:
             lost = await lost_in(answers)
-        except (QuiverError, asyncio.CancelledError) as error:
-            # Whether they were started is not known, or whoever waited for them is gone.
+        except QuiverError as error:
+            # Whether they were started is not known. What waits comes after them.
+            self._start_backoff.failed(error)
+            self.credit.messages += sum(map(len, chosen))
+            self.credit.rest()
             self.settlements.give_back(union(part.leases() for part in chosen))
-            if isinstance(error, QuiverError):
-                return []
+            return []
+        except asyncio.CancelledError:
+            self.settlements.give_back(union(part.leases() for part in chosen))
             raise
+        self._start_backoff.succeeded()
         if not lost:
             return chosen
         self._in_hand.forget(lost)
-        return [kept for part in chosen if len(kept := part.without(lost))]
+        kept = [part for one in chosen if len(part := one.without(lost))]
+        unused = sum(map(len, chosen)) - sum(map(len, kept))
+        self.credit.set(self.credit.messages + unused)
+        return kept
 
 
 async def open_relay(

@@ -26,6 +26,7 @@ from quiver.client.consumer.pushed import PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
 from quiver.client.consumer.settlement_buffer import Kind
 from quiver.client.consumer.settlements import Settlements
+from quiver.client.consumer.start_backoff import StartBackoff
 from quiver.client.consumer.streams import NodeStreams
 from quiver.client.consumer.terms import Program, SessionTerms
 from quiver.client.transport.channel import Answer
@@ -69,6 +70,7 @@ class ConsumerSession:
             in_hand=self._in_hand,
             chance=chance,
         )
+        self._start_backoff = StartBackoff(clock, terms.subscription, chance)
         self._started: deque[ReceivedMessage] = deque()
         """Messages that the program may have. The program takes them from the left."""
         self._current: ReceivedMessage | None = None
@@ -133,6 +135,8 @@ class ConsumerSession:
         self._streams.check()
         if self._settlements.is_full:
             await self._settlements.until_some_confirmed()
+        elif (pause_s := self._start_backoff.left_s) > 0:
+            await self._streams.changed.wait(pause_s)
         elif not await self._start_some():
             self._streams.set_window(self._pace.window)
             if self._streams.consuming.ordering != Ordering.NONE:
@@ -204,11 +208,13 @@ class ConsumerSession:
         """Those of the messages that the nodes say the program may have."""
         try:
             lost = await lost_in(answers)
-        except QuiverError:
-            self._settlements.give_back(
-                leases_of(messages)
-            )  # whether they were started is not known
+        except QuiverError as error:
+            # Whether they were started is not known. What waits comes after them.
+            self._start_backoff.failed(error)
+            self._release_pushed()
+            self._settlements.give_back(leases_of(messages))
             return []
+        self._start_backoff.succeeded()
         if not lost:
             return messages
         self._in_hand.forget(lost)
@@ -241,6 +247,10 @@ class ConsumerSession:
             self._busy_check = asyncio.get_running_loop().call_later(left_s, self._check_busy)
             return
         self._return_started()
+        self._release_pushed()
+
+    def _release_pushed(self) -> None:
+        """Return what waits, and have nothing pushed before the program asks for more."""
         released = self._pushed.take_all()
         if released or self._streams.window:
             self._streams.window = 0

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
+from quiver.aio import failed_future
 from quiver.client.consumer.leases import Leases, settlements_of
 from quiver.client.consumer.pushed import PushedBatch, PushedMessages
 from quiver.client.consumer.received import RECEIVED_SCHEMA, ReceivedMessage, leases_of
 from quiver.client.consumer.relay import Relay, RelayEnd
 from quiver.client.consumer.settlement_buffer import ACK, Kind
 from quiver.client.consumer.terms import SessionTerms
-from quiver.errors import QuiverError, StaleReceipt
+from quiver.errors import NotEnoughReplicas, QuiverError, StaleReceipt
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import receipts
-from quiver.protocol import AnyRequest, Settled, Settlement
+from quiver.protocol import AnyRequest, Consuming, Settled, Settlement
 from tests.aio import async_test, turns
+from tests.unit.client.scripted_node import HastyClock
 
 
 class FakeStream:
@@ -36,6 +38,11 @@ class FakeStream:
         self.stale: list[Settlement] = []
         self.held: list[int] = []
         self.ends: list[str] = []
+        self.errors: list[QuiverError] = []
+        """With which the next starts fail."""
+        self.lost: list[Settlement] = []
+        self.on_window: Callable[[], None] = lambda: None
+        """Called when the node is told a window, in which it may push."""
         self._told = told
 
     def tell(
@@ -50,10 +57,14 @@ class FakeStream:
         if window is not None:
             self.window = window
             self._told.append(f"{self.address}={window}")
+            if window:
+                self.on_window()
 
     def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Any]:
         self.tell(started=started, window=window)
-        return self._answer(Settled())
+        if self.errors:
+            return failed_future(self.errors.pop())
+        return self._answer(Settled(stale=self.lost))
 
     def send(self, request: AnyRequest) -> asyncio.Future[Any]:
         self.requests.append(request)
@@ -80,18 +91,18 @@ class FakeCluster:
 
 
 class FakeClient:
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None) -> None:
         self._read_cluster: Any = FakeCluster()
-        self._clock: Clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._sessions: set[Any] = set()
 
 
 class Fixture:
-    def __init__(self, *addresses: str, is_arrow: bool = False) -> None:
+    def __init__(self, *addresses: str, is_arrow: bool = False, clock: Clock | None = None) -> None:
         self.told: list[str] = []
         self.problems: list[QuiverError] = []
         self.relay = Relay(
-            FakeClient(),
+            FakeClient(clock),
             SessionTerms(subscription="emails", consumer="me"),
             is_arrow=is_arrow,
             on_problem=self.problems.append,
@@ -260,3 +271,29 @@ async def test_a_session_leaves_a_node_when_it_has_nothing_of_it_in_hand() -> No
     assert two.streams[0].ends == ["moved"]
     assert two.streams[0].released == [3]
     assert two.streams[0].requests == []
+
+
+@async_test
+async def test_starts_that_fail_use_up_no_credit_and_are_repeated_after_a_pause() -> None:
+    one = Fixture("a", clock=(clock := HastyClock()))
+    one.relay._streams.consuming = Consuming(guarantee="exactly-once")
+    node = one.streams[0]
+    node.errors = [NotEnoughReplicas() for _ in range(20)]
+    node.on_window = lambda: one.push(0, 1, 2)
+    one.relay.credit.set(1)
+    messages = await one.relay.next_messages(10)
+    assert [message.offset for message in messages] == [1]
+    assert node.started == [1] * 21
+    assert clock.now > 5, "twenty times in so many seconds"
+
+
+@async_test
+async def test_messages_that_the_program_may_not_have_use_up_no_credit() -> None:
+    one = Fixture("a")
+    one.relay._streams.consuming = Consuming(guarantee="exactly-once")
+    one.relay.credit.set(3)
+    one.push(0, 1, 2, 3)
+    one.streams[0].lost = settlements_of(of(0, 1, 3))
+    messages = await one.relay.next_messages(10)
+    assert [message.offset for message in messages] == [2]
+    assert (one.relay.credit.messages, one.streams[0].window) == (2, 2)

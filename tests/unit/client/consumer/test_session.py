@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 from pyroaring import BitMap64
 
+from quiver.aio import failed_future
+from quiver.client.consumer.leases import leases_from
+from quiver.client.consumer.pushed import PushedMessages
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session import ConsumerSession
 from quiver.client.consumer.settlement_buffer import ACK
 from quiver.client.consumer.terms import SessionTerms
-from quiver.errors import InvalidReceipt, Unavailable
-from quiver.model.clock import SystemClock
-from quiver.protocol import Consume, Consuming, Progress
+from quiver.errors import InvalidReceipt, NotEnoughReplicas, Unavailable
+from quiver.model.clock import Clock, SystemClock
+from quiver.protocol import Consume, Consuming, Progress, Settled, Settlement
 from tests.aio import async_test, turns
+from tests.unit.client.scripted_node import HastyClock
 
 
 class Node:
@@ -47,10 +53,12 @@ class Program:
         call()
 
 
-def session(*nodes: Node) -> ConsumerSession:
+def session(*nodes: Node, clock: Clock | None = None) -> ConsumerSession:
     terms = SessionTerms(subscription="emails", consumer="me")
     cluster: Any = Cluster()
-    opened = ConsumerSession(cluster, SystemClock(), terms, Program(), None)
+    opened = ConsumerSession(
+        cluster, clock or SystemClock(), terms, Program(), None, chance=Random(1)
+    )
     streams: Any = {node.address: node for node in nodes}
     opened._streams._streams = streams
     return opened
@@ -139,3 +147,55 @@ async def test_a_node_is_told_of_partitions_that_changed_while_its_stream_was_op
     await opening
     assert channel.asked.partitions == []
     assert [one.partitions for one in channel.told] == [["jobs/0"]]
+
+
+class FailingNode(Node):
+    """One that cannot store a start. It pushes as soon as it may and has something."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.window = 0
+        self.starts: list[list[int]] = []
+        self.has_failed_often = asyncio.Event()
+        self.session: ConsumerSession
+        self._is_pushed = False
+
+    def tell(self, *, released: Sequence[Settlement] = (), window: int | None = None) -> None:
+        self._is_pushed = self._is_pushed and not released
+        self._push(window)
+
+    def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Any]:
+        self._push(window)
+        self.starts.append([offset for one in leases_from(started).values() for offset in one])
+        if len(self.starts) == 20:
+            self.has_failed_often.set()
+        return failed_future(NotEnoughReplicas())
+
+    def send(self, _: object) -> asyncio.Future[Any]:
+        self._is_pushed = False
+        self._push(None)
+        answer = super().send(_)
+        answer.set_result((Settled(), memoryview(b"")))
+        return answer
+
+    def _push(self, window: int | None) -> None:
+        self.window = self.window if window is None else window
+        if self.window and not self._is_pushed:
+            self._is_pushed = True
+            made = [ReceivedMessage("emails", 0, at, 0, 1, b"", lease=b"one") for at in (1, 2)]
+            stream: Any = self
+            self.session._pushed.append(PushedMessages(stream, made))
+            self.session._streams.changed.wake()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
+@async_test
+async def test_starts_that_fail_are_repeated_after_a_pause_that_grows(guarantee: str) -> None:
+    node, clock = FailingNode("n1"), HastyClock()
+    opened = node.session = session(node, clock=clock)
+    opened._streams.consuming = Consuming(guarantee=guarantee)
+    asking = asyncio.ensure_future(opened.next())
+    await node.has_failed_often.wait()
+    asking.cancel()
+    assert clock.now > 5, "twenty times in so many seconds"
+    assert node.starts == [[1]] * 20, "the second does not overtake the first"
