@@ -176,6 +176,39 @@ def test_an_order_is_kept_when_loops_are_left_and_entered_again(
     assert found == MESSAGES
 
 
+@pytest.mark.parametrize("delay", [0, 0.3])
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_in_an_order_nothing_overtakes_a_message_that_was_nacked(
+    driver: Driver, ordering: str, delay: float
+) -> None:
+    driver.q.create_queue("jobs", ordering=ordering)
+    for text in MESSAGES:
+        driver.q.publish("jobs", text, key="same")
+    found: list[str] = []
+    with driver.consumer("jobs") as loop:
+        while len(found) < len(MESSAGES):
+            got = loop.take()
+            if got.deliveries == 1 and int(got.text) % 7 == 3:
+                loop.nack(got, delay=delay)
+                continue
+            loop.ack(got)
+            found.append(got.text)
+    assert found == MESSAGES
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_in_an_order_what_follows_a_rejected_message_goes_on(driver: Driver, ordering: str) -> None:
+    driver.q.create_queue("jobs", ordering=ordering)
+    for text in MESSAGES:
+        driver.q.publish("jobs", text, key="same")
+    found: list[str] = []
+    with driver.consumer("jobs") as loop:
+        loop.reject(loop.take(), error="never")
+        found = taken(loop, len(MESSAGES) - 1)
+    assert found == MESSAGES[1:]
+    assert dead_letters(driver.q, "jobs") == [("0", "never")]
+
+
 def test_without_an_order_higher_priorities_come_first(driver: Driver) -> None:
     driver.q.create_queue("jobs")
     for text, priority in zip(numbered(6), (4, 9, 4, 9, 0, 9), strict=True):

@@ -330,7 +330,7 @@ class SubscriptionsApi:
             return
         if not isinstance(request, Extend):
             for session in self._sessions:
-                session.settled(request.settlements)
+                session.settled(request.settlements, is_nack=isinstance(request, Nack))
         _, (reply, _) = await self._cluster.call(request, repeatable=True)
         stale = expect(Settled, reply).stale
         if stale:

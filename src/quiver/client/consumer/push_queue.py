@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 from quiver.client.consumer.leases import Leases, union
 from quiver.client.consumer.node_stream import NodeStream
@@ -19,6 +20,19 @@ class PushQueue(deque[Pushed]):
             pushed = self.popleft()
             parts.setdefault(pushed.stream, []).append(pushed.leases())
         return {stream: union(leases) for stream, leases in parts.items()}
+
+    def remove_leases(self, leases: Container[bytes]) -> dict[NodeStream, Leases]:
+        """What is of these leases, by stream: the program will not get it."""
+        parts: dict[NodeStream, list[Leases]] = {}
+        for _ in range(len(self)):
+            pushed = self.popleft()
+            found = {key: offsets for key, offsets in pushed.leases().items() if key in leases}
+            if found:
+                parts.setdefault(pushed.stream, []).append(found)
+                pushed = pushed.without(found)
+            if len(pushed):
+                self.append(pushed)
+        return {stream: union(found) for stream, found in parts.items()}
 
     def remove_all_of(self, stream: NodeStream) -> Leases:
         """What came over this stream: the program will not get it."""

@@ -64,7 +64,7 @@ class PushedMessages:
         """Those that are none of these."""
         none = BitMap64()
         messages = [one for one in self.messages if one.offset not in lost.get(one.lease, none)]
-        return PushedMessages(self.stream, messages)
+        return PushedMessages(self.stream, messages, self.size)
 
 
 class PushedBatch:
@@ -98,7 +98,7 @@ class PushedBatch:
     def without(self, lost: Leases) -> PushedBatch:
         named = [receipt(lease, offset) for lease, offsets in lost.items() for offset in offsets]
         is_lost = pc.is_in(self.batch.column("receipt"), pa.array(named, pa.string()))
-        return PushedBatch(self.stream, self.batch.filter(pc.invert(is_lost)))
+        return PushedBatch(self.stream, self.batch.filter(pc.invert(is_lost)), self.size)
 
 
 Pushed = PushedMessages | PushedBatch

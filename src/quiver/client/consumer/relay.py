@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from quiver.client.consumer.credit import Credit
 from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import leases_from, union
+from quiver.client.consumer.leases import Leases, leases_from, union
 from quiver.client.consumer.node_stream import NodeStream, lost_in
 from quiver.client.consumer.push_queue import PushQueue
 from quiver.client.consumer.pushed import Pushed, PushedBatch, PushedMessages
@@ -80,7 +80,9 @@ class Relay:
         self._pushed = PushQueue()
         self._in_hand = InHand()
         self._order = StartedOrder()
-        self.settlements = WatchedSettlements(cluster, clock, terms, self._in_hand, on_problem)
+        self.settlements = WatchedSettlements(
+            cluster, clock, terms, self._in_hand, on_problem, before_nack=self._hold_back
+        )
         self._streams = NodeStreams(
             cluster, clock, terms, self, pushed=self._pushed, in_hand=self._in_hand
         )
@@ -120,10 +122,13 @@ class Relay:
             back[lease].discard(offset)
         self.settlements.give_back({lease: offsets for lease, offsets in back.items() if offsets})
 
-    def settled(self, settlements: Sequence[Settlement]) -> None:
+    def settled(self, settlements: Sequence[Settlement], *, is_nack: bool) -> None:
         """These were settled in another way."""
         held = self._in_hand.leases
-        self._in_hand.forget(leases_from(one for one in settlements if one.lease in held))
+        leases = leases_from(one for one in settlements if one.lease in held)
+        if is_nack:
+            self._hold_back(leases)
+        self._in_hand.forget(leases)
 
     # ------------------------------------------------------------------ messages
 
@@ -141,6 +146,14 @@ class Relay:
         self.credit.trim()
         if self._pushed:
             self._streams.changed.wake()
+
+    def _hold_back(self, nacked: Leases) -> None:
+        """Return what follows messages that are nacked, if it may not overtake them.
+
+        Of one partition, the relay has messages of one lease only.
+        """
+        if self._streams.blocks_on_nack:
+            self._streams.release(self._pushed.remove_leases(nacked))
 
     async def next_messages(self, limit: int) -> list[ReceivedMessage]:
         """The next messages, as soon as there are some: up to ``limit`` and the credit."""

@@ -24,7 +24,7 @@ from quiver.client.consumer.pace import HandlerPace
 from quiver.client.consumer.push_queue import PushQueue
 from quiver.client.consumer.pushed import PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
-from quiver.client.consumer.settlement_buffer import Kind
+from quiver.client.consumer.settlement_buffer import ACK, RETURN, Kind
 from quiver.client.consumer.settlements import Settlements
 from quiver.client.consumer.start_backoff import StartBackoff
 from quiver.client.consumer.streams import NodeStreams
@@ -73,6 +73,8 @@ class ConsumerSession:
         self._start_backoff = StartBackoff(clock, terms.subscription, chance)
         self._started: deque[ReceivedMessage] = deque()
         """Messages that the program may have. The program takes them from the left."""
+        self._nacked: set[bytes] = set()
+        """Leases of which the program gets nothing more: what is left follows a nacked message."""
         self._current: ReceivedMessage | None = None
         self._handed = (0, 0.0)
         """How many messages were started last, and when."""
@@ -114,6 +116,18 @@ class ConsumerSession:
             message = self._current = self._started.popleft()
         except IndexError:
             return None
+        return self._take_other(message) if self._nacked else message
+
+    def _take_other(self, message: ReceivedMessage) -> ReceivedMessage | None:
+        """The next message that follows none that was nacked. Those that do are returned."""
+        try:
+            while message.lease in self._nacked:
+                self._buffer.add(RETURN, message.lease, message.offset)
+                message = self._started.popleft()
+        except IndexError:
+            self._current = None
+            return None
+        self._current = message
         return message
 
     async def next(self) -> ReceivedMessage:
@@ -133,6 +147,9 @@ class ConsumerSession:
     async def _get_ready(self) -> None:
         """Start messages, or wait for some."""
         self._streams.check()
+        if self._nacked:
+            self._streams.release(self._pushed.remove_leases(self._nacked))
+            self._nacked &= self._in_hand.leases.keys()
         if self._settlements.is_full:
             await self._settlements.until_some_confirmed()
         elif (pause_s := self._start_backoff.left_s) > 0:
@@ -276,6 +293,8 @@ class ConsumerSession:
         """Record what the program did with a message. May be called from the program's thread."""
         if message is self._current:
             self._current = None
+        if kind is not ACK and kind.name == "nack" and self._streams.blocks_on_nack:
+            self._nacked.add(message.lease)  # of one partition, it has messages of one lease only
         self._buffer.add(kind, message.lease, message.offset)
 
     def take_current(self) -> ReceivedMessage | None:
@@ -291,11 +310,13 @@ class ConsumerSession:
         """Wait until the settlement of a message is stored; ``StaleReceipt`` if it came too late."""
         await self._settlements.confirm(message)
 
-    def settled(self, settlements: Sequence[Settlement]) -> None:
+    def settled(self, settlements: Sequence[Settlement], *, is_nack: bool) -> None:
         """These were settled in another way."""
         held = self._in_hand.leases
         leases = leases_from(one for one in settlements if one.lease in held)
         current = self._current
         if current is not None and current.offset in leases.get(current.lease, ()):
             self._current = None
+        if is_nack and self._streams.blocks_on_nack:
+            self._nacked.update(leases)
         self._in_hand.forget(leases)

@@ -93,6 +93,12 @@ class NodeStreams:
     def guarantee(self) -> str:
         return self.consuming.guarantee
 
+    @property
+    def blocks_on_nack(self) -> bool:
+        """Whether a nacked message comes again before anything that follows it in its partition."""
+        is_final = self.consuming.guarantee == Guarantee.AT_MOST_ONCE
+        return self.consuming.ordering == Ordering.PARTITION and not is_final
+
     async def open(self) -> None:
         """Connect. Raises what keeps the consumer from being one, such as ``SubscriptionNotFound``."""
         deadline = self._clock.monotonic() + self._cluster.timeout_s
@@ -153,6 +159,11 @@ class NodeStreams:
             if stream not in apart:
                 stream.tell(window=window)
         return True
+
+    def release(self, released: dict[NodeStream, Leases]) -> None:
+        """Return what was pushed and will not be started."""
+        for stream, leases in released.items():
+            stream.tell(released=settlements_of(leases))
 
     def tell_partitions(self, partitions: list[str]) -> None:
         for stream in self:

@@ -34,7 +34,7 @@ class Program(Protocol):
 class OpenSession(Protocol):
     """A session of a client, which closes it at its own end."""
 
-    def settled(self, settlements: Sequence[Settlement]) -> None:
+    def settled(self, settlements: Sequence[Settlement], *, is_nack: bool) -> None:
         """These were settled in another way."""
 
     def close(self) -> Coroutine[Any, Any, None]: ...

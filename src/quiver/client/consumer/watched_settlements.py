@@ -55,6 +55,7 @@ class WatchedSettlements:
         terms: SessionTerms,
         in_hand: InHand,
         on_problem: OnProblem,
+        before_nack: Callable[[Leases], None],
     ) -> None:
         self._settlements = Settlements(
             cluster, clock, terms, in_hand, lambda call: call(), observer=self
@@ -63,6 +64,7 @@ class WatchedSettlements:
         self._terms = terms
         self._in_hand = in_hand
         self._on_problem = on_problem
+        self._before_nack = before_nack
         self._watching: set[Watched] = set()
         self._last_kind: Kind | None = None
         self._is_closing = False
@@ -115,6 +117,8 @@ class WatchedSettlements:
         if kind != self._last_kind:
             self._settlements.send_buffered()  # what is done with a message is done in order
             self._last_kind = kind
+        if kind.name == "nack":
+            self._before_nack(leases)
         self._settlements.buffer.add_all(kind, leases)
 
     async def _settle_others(self, kind: Kind, leases: Leases) -> Leases:

@@ -266,7 +266,7 @@ async def test_a_session_leaves_a_node_when_it_has_nothing_of_it_in_hand() -> No
     two.relay._streams._wanted = {"127.0.0.1:7401"}
     await two.relay._streams._close_unwanted()
     assert two.streams[0].ends == [], "the node may lead after all, and extends the leases"
-    two.relay.settled(settlements_of(leases_of(messages)))
+    two.relay.settled(settlements_of(leases_of(messages)), is_nack=False)
     await two.relay._streams._close_unwanted()
     assert two.streams[0].ends == ["moved"]
     assert two.streams[0].released == [3]
@@ -297,3 +297,23 @@ async def test_messages_that_the_program_may_not_have_use_up_no_credit() -> None
     messages = await one.relay.next_messages(10)
     assert [message.offset for message in messages] == [2]
     assert (one.relay.credit.messages, one.streams[0].window) == (2, 2)
+
+
+@pytest.mark.parametrize("is_arrow", [False, True])
+@pytest.mark.parametrize(
+    ("ordering", "released"), [("partition", [2, 3]), ("key", []), ("none", [])]
+)
+@async_test
+async def test_what_follows_a_nacked_message_in_its_partition_is_returned(
+    ordering: str, released: list[int], is_arrow: bool
+) -> None:
+    two = Fixture("a", "b", is_arrow=is_arrow)
+    two.relay._streams.consuming = Consuming(ordering=ordering)
+    two.relay.credit.set(10)
+    two.push(0, 1, 2, 3)
+    two.push(1, 7, 8)
+    await (two.relay.next_batch(1) if is_arrow else two.relay.next_messages(1))
+    two.relay.settlements.settle_all(Kind("nack"), of(0, 1))
+    assert two.streams[0].released == released
+    assert two.streams[1].released == []
+    await two.relay.close()

@@ -11,15 +11,15 @@ import pytest
 from pyroaring import BitMap64
 
 from quiver.aio import failed_future
-from quiver.client.consumer.leases import leases_from
+from quiver.client.consumer.leases import leases_from, settlements_of
 from quiver.client.consumer.pushed import PushedMessages
-from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.consumer.received import ReceivedMessage, leases_of
 from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlement_buffer import ACK
+from quiver.client.consumer.settlement_buffer import ACK, Kind
 from quiver.client.consumer.terms import SessionTerms
 from quiver.errors import InvalidReceipt, NotEnoughReplicas, Unavailable
 from quiver.model.clock import Clock, SystemClock
-from quiver.protocol import Consume, Consuming, Progress, Settled, Settlement
+from quiver.protocol import Consume, Consuming, Progress, Return, Settled, Settlement
 from tests.aio import async_test, turns
 from tests.unit.client.scripted_node import HastyClock
 
@@ -199,3 +199,47 @@ async def test_starts_that_fail_are_repeated_after_a_pause_that_grows(guarantee:
     asking.cancel()
     assert clock.now > 5, "twenty times in so many seconds"
     assert node.starts == [[1]] * 20, "the second does not overtake the first"
+
+
+class PlainNode(Node):
+    """One that answers at once, and remembers what came back."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.returned: list[int] = []
+
+    def tell(self, *, released: Sequence[Settlement] = (), **_: object) -> None:
+        self.returned += [offset for one in leases_from(released).values() for offset in one]
+
+    def send(self, request: object) -> asyncio.Future[Any]:
+        if isinstance(request, Return):
+            self.tell(released=request.settlements)
+        answer = super().send(request)
+        answer.set_result((Settled(), memoryview(b"")))
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"), [("message", [1, 7, 8]), ("client", [1, 7, 8]), ("ack", [1, 2, 3, 4])]
+)
+@async_test
+async def test_what_follows_a_nacked_message_in_its_partition_is_not_handed_over(
+    how: str, expected: list[int]
+) -> None:
+    node: Any = PlainNode("n1")
+    opened = session(node)
+    opened._streams.consuming = Consuming(ordering="partition")
+    for lease, offsets in (b"one", range(1, 7)), (b"two", (7, 8)):
+        made = [ReceivedMessage("emails", 0, at, 0, 1, b"", lease=lease) for at in offsets]
+        opened._pushed.append(PushedMessages(node, made))
+    opened._pace.handled(1000, 0.1)
+    assert opened._pace.started == 4
+    first = await opened.next()
+    if how == "client":
+        opened.settled(settlements_of(leases_of([first])), is_nack=True)
+    else:
+        opened.settle(first, Kind("nack") if how == "message" else ACK)
+    found = [first, *[opened.take() or await opened.next() for _ in expected[1:]]]
+    assert [message.offset for message in found] == expected
+    await opened.flush()
+    assert sorted(node.returned) == ([] if how == "ack" else [2, 3, 4, 5, 6])
