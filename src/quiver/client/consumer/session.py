@@ -29,15 +29,13 @@ from quiver.client.consumer.settlements import Settlements
 from quiver.client.consumer.start_backoff import StartBackoff
 from quiver.client.consumer.streams import NodeStreams
 from quiver.client.consumer.terms import Program, SessionTerms
+from quiver.client.consumer.work_watch import WorkWatch
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.model.subscription import Guarantee, Ordering
 from quiver.protocol import Received, Settlement
-
-_BUSY_S = 0.1
-"""A program that has been busy for so long returns what waits for it: others may be idle."""
 
 
 class ConsumerSession:
@@ -54,9 +52,9 @@ class ConsumerSession:
         chance: random.Random | None = None,
     ) -> None:
         self._terms = terms
-        self._clock = clock
         self._settler = settler
         self._pace = HandlerPace(terms.prefetch)
+        self._watch = WorkWatch(clock, self._pace, self._return_waiting)
         self._pushed = PushQueue()
         self._in_hand = InHand()
         self._settlements = Settlements(cluster, clock, terms, self._in_hand, program.call_soon)
@@ -76,12 +74,6 @@ class ConsumerSession:
         self._nacked: set[bytes] = set()
         """Leases of which the program gets nothing more: what is left follows a nacked message."""
         self._current: ReceivedMessage | None = None
-        self._handed = (0, 0.0)
-        """How many messages were started last, and when."""
-        self._asking = 0
-        """How many wait for a message."""
-        self._is_busy = False
-        self._busy_check: asyncio.TimerHandle | None = None
 
     @property
     def guarantee(self) -> str:
@@ -97,9 +89,7 @@ class ConsumerSession:
         if self._streams.is_closed:
             return
         self._streams.is_closed = True
-        if self._busy_check is not None:
-            self._busy_check.cancel()
-            self._busy_check = None
+        self._watch.stop()
         self._streams.set_window(0)
         self._return_started()
         try:
@@ -132,15 +122,13 @@ class ConsumerSession:
 
     async def next(self) -> ReceivedMessage:
         """The next message, when there is one."""
-        self._is_busy = False
-        self._measure()
-        self._asking += 1
+        self._watch.asked()
         try:
             while (message := self.take()) is None:
                 await self._get_ready()
         finally:
-            self._asking -= 1
-        if self._asking and self._started:
+            self._watch.answered()
+        if self._watch.is_asked and self._started:
             self._streams.changed.wake()  # there is one for the next of those who wait
         return message
 
@@ -160,12 +148,6 @@ class ConsumerSession:
                 self._settlements.send_buffered()  # the next may wait for these
             if not self._pushed:  # a node in this process has pushed already
                 await self._streams.changed.wait()
-
-    def _measure(self) -> None:
-        count, at = self._handed
-        if count:
-            self._pace.handled(count, self._clock.monotonic() - at)
-            self._handed = (0, 0.0)
 
     # ------------------------------------------------------------------ starting
 
@@ -200,10 +182,7 @@ class ConsumerSession:
             self._settlements.give_back(leases_of(started))  # whoever waited for them is gone
             raise
         self._started.extend(started)
-        self._handed = (len(started), self._clock.monotonic())
-        self._is_busy = True
-        if self._busy_check is None and self._pace.is_adaptive:
-            self._busy_check = asyncio.get_running_loop().call_later(_BUSY_S, self._check_busy)
+        self._watch.gave(len(started))
 
     async def _start(
         self, chosen: dict[NodeStream, list[ReceivedMessage]], messages: list[ReceivedMessage]
@@ -254,17 +233,11 @@ class ConsumerSession:
         if stream.window != self._streams.window:
             stream.tell(window=self._streams.window)
 
-    def _check_busy(self) -> None:
+    def _return_waiting(self) -> None:
         """Return what waits for a program that has been busy for long: others may be idle."""
-        self._busy_check = None
-        if not self._is_busy or self._asking or self._streams.is_closed:
-            return
-        left_s = self._handed[1] + _BUSY_S - self._clock.monotonic()
-        if left_s > 0:
-            self._busy_check = asyncio.get_running_loop().call_later(left_s, self._check_busy)
-            return
-        self._return_started()
-        self._release_pushed()
+        if not self._streams.is_closed:
+            self._return_started()
+            self._release_pushed()
 
     def _release_pushed(self) -> None:
         """Return what waits, and have nothing pushed before the program asks for more."""
@@ -284,7 +257,7 @@ class ConsumerSession:
             while True:
                 back.append(self._started.pop())
         if back:
-            self._handed = (max(1, self._handed[0] - len(back)), self._handed[1])
+            self._watch.returned(len(back))
             self._settlements.give_back(leases_of(back))
 
     # ------------------------------------------------------------------ settling
