@@ -6,6 +6,7 @@ itself. It asks more often while they move.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Protocol
 
 from quiver.aio import Signal
@@ -13,7 +14,7 @@ from quiver.client.consumer.terms import SessionTerms
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import QuiverError
 from quiver.model.subscription import Ordering
-from quiver.protocol import Consuming, GroupMembership, Heartbeat
+from quiver.protocol import Consuming, GroupMembership, Heartbeat, Leave
 
 _MEMBERSHIP_S, _MOVING_S = 1.0, 0.1
 """How often, in a cluster, the member of a group asks which partitions it reads: also while they move."""
@@ -58,6 +59,13 @@ class GroupMember:
             if not moved.done():
                 await changed.wait(_MOVING_S if asks else _MEMBERSHIP_S)
             asks = _MOVING_ASKS if moved.done() else max(0, asks - 1)
+
+    async def leave(self) -> None:
+        """Have the partitions go to others at once, if the coordinator may be another node."""
+        if self._is_elsewhere:
+            request = Leave(subscription=self._terms.subscription, consumer=self._terms.consumer)
+            with contextlib.suppress(QuiverError):  # then they go when the session has timed out
+                await self._cluster.call(request, repeatable=True, timeout_s=_MEMBERSHIP_S)
 
     async def _ask(self) -> bool:
         """Whether it reads other partitions than before."""

@@ -133,7 +133,10 @@ class NodeStreams:
             stream.close(settlements_of(released.get(stream, {})), is_silent=is_silent)
             for stream in self
         ]
-        await asyncio.gather(*closing, return_exceptions=True)  # who is gone knows of nothing
+        ends = await asyncio.gather(*closing, return_exceptions=True)
+        has_failed = any(isinstance(end, BaseException) for end in ends)
+        if not is_silent and (has_failed or (self._wanted or set()) - self._streams.keys()):
+            await self._member.leave()  # a node that has not heard of the end may coordinate
         self._streams.clear()
         self.changed.wake()
 

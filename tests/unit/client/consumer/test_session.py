@@ -17,9 +17,19 @@ from quiver.client.consumer.received import ReceivedMessage, leases_of
 from quiver.client.consumer.session import ConsumerSession
 from quiver.client.consumer.settlement_buffer import ACK, Kind
 from quiver.client.consumer.terms import SessionTerms
-from quiver.errors import InvalidReceipt, NotEnoughReplicas, Unavailable
+from quiver.errors import InvalidReceipt, NotEnoughReplicas, QuiverError, Unavailable
 from quiver.model.clock import Clock, SystemClock
-from quiver.protocol import Consume, Consuming, Progress, Return, Settled, Settlement
+from quiver.protocol import (
+    AnyRequest,
+    Consume,
+    Consuming,
+    Done,
+    Leave,
+    Progress,
+    Return,
+    Settled,
+    Settlement,
+)
 from tests.aio import async_test, turns
 from tests.unit.client.scripted_node import HastyClock
 
@@ -33,6 +43,7 @@ class Node:
         self.answers: list[asyncio.Future[Any]] = []
         self.ends: list[dict[str, bool]] = []
         self.is_stuck = False
+        self.error: QuiverError | None = None
 
     def send(self, _: object) -> asyncio.Future[Any]:
         self.answers.append(asyncio.get_running_loop().create_future())
@@ -42,6 +53,8 @@ class Node:
         self.ends.append(how)
         if self.is_stuck:
             await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
 
 
 class Cluster:
@@ -53,11 +66,10 @@ class Program:
         call()
 
 
-def session(*nodes: Node, clock: Clock | None = None) -> ConsumerSession:
+def session(*nodes: Node, clock: Clock | None = None, cluster: Any = None) -> ConsumerSession:
     terms = SessionTerms(subscription="emails", consumer="me")
-    cluster: Any = Cluster()
     opened = ConsumerSession(
-        cluster, clock or SystemClock(), terms, Program(), None, chance=Random(1)
+        cluster or Cluster(), clock or SystemClock(), terms, Program(), None, chance=Random(1)
     )
     streams: Any = {node.address: node for node in nodes}
     opened._streams._streams = streams
@@ -243,3 +255,42 @@ async def test_what_follows_a_nacked_message_in_its_partition_is_not_handed_over
     assert [message.offset for message in found] == expected
     await opened.flush()
     assert sorted(node.returned) == ([] if how == "ack" else [2, 3, 4, 5, 6])
+
+
+class GroupCluster(Cluster):
+    """Remembers calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[AnyRequest] = []
+
+    async def call(self, request: AnyRequest, **_: object) -> tuple[str, Any]:
+        self.calls.append(request)
+        return "n1", (Done(), memoryview(b""))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leaves"),
+    [({"n1", "n2"}, []), ({"n1", "n2", "n3"}, [Leave(subscription="emails", consumer="me")])],
+)
+@async_test
+async def test_a_member_leaves_its_group_also_where_it_has_no_stream(
+    wanted: set[str], leaves: list[Leave]
+) -> None:
+    cluster: Any = GroupCluster()
+    opened = session(Node("n1"), Node("n2"), cluster=cluster)
+    opened._streams.consuming = Consuming(ordering="partition", leaders=sorted(wanted))
+    opened._streams._wanted = wanted
+    await opened.close()
+    assert cluster.calls == leaves
+
+
+@async_test
+async def test_a_member_leaves_its_group_if_a_node_did_not_hear_of_its_end() -> None:
+    cluster: Any = GroupCluster()
+    node = Node("n1")
+    node.error = Unavailable()
+    opened = session(node, Node("n2"), cluster=cluster)
+    opened._streams.consuming = Consuming(ordering="partition", leaders=["n1", "n2"])
+    opened._streams._wanted = {"n1", "n2"}
+    await opened.close()
+    assert cluster.calls == [Leave(subscription="emails", consumer="me")]
