@@ -51,11 +51,21 @@ class NodeStream:
         self.window = request.window
         answer = self._channel.open_stream(request, self)
         self._id = request.id
-        reply, _ = await answer
+        try:
+            reply, _ = await asyncio.shield(answer)
+        except BaseException:
+            answer.add_done_callback(self._give_up)
+            raise
         if self._error is not None:
             raise self._error
         self.is_open = True
         return expect(Consuming, reply)
+
+    def _give_up(self, opened: asyncio.Future[Answer]) -> None:
+        """Nobody waits for the stream any more: end it at once if the node has opened it."""
+        if retrieve_exception(opened) is None and not opened.cancelled():
+            self._channel.tell(Progress(session=self._id, is_over=True, answer=False))
+        self._channel.close_stream(self._id)
 
     def received(self, reply: AnyReply, body: memoryview) -> None:
         if isinstance(reply, Received):

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Container, Iterator
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from quiver.aio import Signal, cancel_and_wait
+from quiver.aio import Signal, SingleFlight, cancel_and_wait
 from quiver.client.consumer.group_member import GroupMember
 from quiver.client.consumer.in_hand import InHand
 from quiver.client.consumer.leases import Leases, settlements_of
@@ -23,7 +24,7 @@ from quiver.client.consumer.terms import SessionTerms
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
-from quiver.errors import InvalidRequest, QuiverError, Unavailable
+from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.clock import Clock
 from quiver.model.subscription import Guarantee, Ordering
 from quiver.protocol import Consume, Consuming, Received
@@ -81,6 +82,9 @@ class NodeStreams:
         self._wanted: set[str] | None = None
         """The nodes to have streams to; ``None``: any one."""
         self._failure: QuiverError | None = None
+        self._opening: SingleFlight[str, None] = SingleFlight()
+        """By address."""
+        self._openers: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
@@ -127,7 +131,8 @@ class NodeStreams:
     async def close(self, *, is_silent: bool = False) -> None:
         """Return what was not started. ``is_silent``: the program ended without a word."""
         self.is_closed = True
-        await cancel_and_wait(*self._background)
+        await cancel_and_wait(*self._background, *self._openers.values())
+        await self._opening.cancel()
         released = self._pushed.take_all()
         closing = [
             stream.close(settlements_of(released.get(stream, {})), is_silent=is_silent)
@@ -217,6 +222,8 @@ class NodeStreams:
     # ------------------------------------------------------------------ to the leaders
 
     async def _open_stream(self, address: str, channel: Any) -> None:
+        if address in self._streams:
+            return
         stream = NodeStream(self, address, channel)
         partitions = self._member.partitions
         consuming = await stream.open(
@@ -241,7 +248,9 @@ class NodeStreams:
         while not self.is_closed and self._failure is None:
             moved = self.moved.next_wake()
             try:
-                await self._open_missing()
+                if not self._streams:
+                    await self._open_any()
+                self._open_missing()
                 await self._close_unwanted()
                 failures = 0
             except QuiverError as error:
@@ -254,20 +263,35 @@ class NodeStreams:
                 continue
             await moved
 
-    async def _open_missing(self) -> None:
-        if not self._streams:
-            self._wanted = None
-            address, channel = await self._cluster.any_channel()
-            await self._open_stream(address, channel)
-        failed: QuiverError | None = None
-        for address in sorted((self._wanted or set()) - self._streams.keys()):
+    async def _open_any(self) -> None:
+        self._wanted = None
+        address, channel = await self._cluster.any_channel()
+        await self._opening.run(address, partial(self._open_stream, address, channel))
+
+    def _open_missing(self) -> None:
+        """Each by itself: a node that does not answer keeps no other waiting."""
+        for address in sorted(self._missing):
+            opener = self._openers.get(address)
+            if opener is None or opener.done():
+                self._openers[address] = asyncio.create_task(self._open_until_there(address))
+
+    @property
+    def _missing(self) -> set[str]:
+        """The nodes that lead partitions, and to which there is no stream."""
+        return (self._wanted or set()) - self._streams.keys()
+
+    async def _open_until_there(self, address: str) -> None:
+        failures = 0
+        while address in self._missing:
             try:
-                await self._open_stream(address, await self._cluster.pool.channel(address))
-            except QuiverError as error:  # the others may be there
-                failed = error
-        if failed is not None:
-            # It may not have heard of the subscription yet. If that is gone, others say so.
-            raise Unavailable(failed.message) from failed
+                await self._opening.run(address, partial(self._open_at, address))
+            except QuiverError:
+                # It may not have heard of the subscription yet. If that is gone, others say so.
+                failures += 1
+                await self.moved.wait(_BACKOFF.pause_s(failures, self._chance))
+
+    async def _open_at(self, address: str) -> None:
+        await self._open_stream(address, await self._cluster.pool.channel(address))
 
     async def _close_unwanted(self) -> None:
         for address in sorted(self._streams.keys() - (self._wanted or self._streams.keys())):

@@ -147,6 +147,9 @@ class SlowChannel:
     def tell(self, request: Progress) -> None:
         self.told.append(request)
 
+    def close_stream(self, _: int) -> None:
+        pass
+
 
 @async_test
 async def test_a_node_is_told_of_partitions_that_changed_while_its_stream_was_opened() -> None:
@@ -294,3 +297,63 @@ async def test_a_member_leaves_its_group_if_a_node_did_not_hear_of_its_end() -> 
     opened._streams._wanted = {"n1", "n2"}
     await opened.close()
     assert cluster.calls == [Leave(subscription="emails", consumer="me")]
+
+
+class OpeningChannel(SlowChannel):
+    """A ``Channel`` to a node that opens streams at once."""
+
+    def __init__(self, leaders: list[str]) -> None:
+        super().__init__()
+        self.opened.set_result((Consuming(leaders=leaders), memoryview(b"")))
+
+    async def call(self, request: Progress) -> object:
+        return self.told.append(request)
+
+
+class HangingPool:
+    """Connects to all nodes but one, which does not even refuse."""
+
+    def __init__(self, hangs: str) -> None:
+        self.leaders = ["n1", "n2", "n3"]
+        self._hangs = hangs
+
+    async def channel(self, address: str) -> OpeningChannel:
+        if address == self._hangs:
+            await asyncio.Event().wait()
+        return OpeningChannel(self.leaders)
+
+
+class HangingCluster(Cluster):
+    def __init__(self, hangs: str) -> None:
+        self.pool = HangingPool(hangs)
+
+    async def any_channel(self) -> tuple[str, OpeningChannel]:
+        return "n2", await self.pool.channel("n2")
+
+
+@async_test
+async def test_a_node_that_does_not_answer_keeps_no_stream_to_another_from_being_opened() -> None:
+    cluster = HangingCluster("n1")
+    opened = session(cluster=cluster)
+    await opened.open()
+    await turns()
+    assert {stream.address for stream in opened._streams} == {"n2", "n3"}
+    (stream, _) = opened._streams
+    cluster.pool.leaders = ["n1", "n4"]
+    opened._streams.told(stream, Consuming(leaders=cluster.pool.leaders))
+    await turns()
+    assert {stream.address for stream in opened._streams} == {"n4"}
+    await opened.close()
+
+
+@async_test
+async def test_a_session_that_closes_leaves_no_stream_behind_that_was_being_opened() -> None:
+    opened, channel = session(), SlowChannel()
+    opening = asyncio.ensure_future(opened._streams._open_stream("n1", channel))
+    await turns()
+    opening.cancel()
+    await turns()
+    assert channel.told == []
+    channel.opened.set_result((Consuming(), memoryview(b"")))
+    await turns()
+    assert [one.is_over for one in channel.told] == [True]
