@@ -141,6 +141,8 @@ class Consuming(Reply, tag="consuming"):
     guarantee: str = "at-least-once"
     visibility_ms: int = 30_000
     session_timeout_ms: int = 10_000
+    max_processing_ms: int = 0
+    """For how long the consumer's leases are extended; 0 from a node that does not say."""
 
 
 class Progress(Request, tag="progress"):

@@ -230,6 +230,15 @@ def test_what_no_program_saw_is_never_told_as_stale(q: quiver.Client) -> None:
     assert stale == []
 
 
+def test_a_message_that_is_held_for_too_long_leaves_the_session(q: quiver.Client) -> None:
+    filled(q, ["hangs"], visibility=1, max_processing=1)
+    with q.consumer("jobs") as messages:
+        next(messages)
+        in_hand = messages._session._in_hand
+        assert in_hand
+        eventually(lambda: not in_hand, "it is given up")
+
+
 def test_threads_may_settle_what_one_of_them_took(q: quiver.Client) -> None:
     filled(q, numbered(1000))
     taken: list[ReceivedMessage] = []

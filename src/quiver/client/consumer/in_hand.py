@@ -6,13 +6,17 @@ from pyroaring import BitMap64
 
 from quiver.client.consumer.leases import Leases
 from quiver.client.consumer.node_stream import NodeStream
+from quiver.model.clock import Clock
 
 
 class InHand:
     """``leases`` are the messages that the program may have."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.leases: Leases = {}
+        self._clock = clock
+        self._started: dict[bytes, float] = {}
+        """When the last messages of each lease were started."""
         self._streams: dict[bytes, NodeStream] = {}
 
     def __bool__(self) -> bool:
@@ -23,6 +27,7 @@ class InHand:
         for lease, offsets in leases.items():
             self._streams[lease] = stream
             if not is_final:
+                self._started[lease] = self._clock.monotonic()
                 self.leases.setdefault(lease, BitMap64()).update(offsets)
 
     def forget(self, leases: Leases) -> None:
@@ -33,7 +38,14 @@ class InHand:
                 held -= offsets
                 self.leases[lease] = held
                 if not held:
-                    del self.leases[lease]
+                    del self.leases[lease], self._started[lease]
+
+    def take_started_before(self, moment: float) -> Leases:
+        """Forget the leases of which nothing was started since; which they were."""
+        old = [lease for lease, started in self._started.items() if started < moment]
+        for lease in old:
+            del self._started[lease]
+        return {lease: self.leases.pop(lease) for lease in old}
 
     def tidy(self) -> None:
         """Forget the streams of leases that hold nothing."""

@@ -78,7 +78,7 @@ class Relay:
         self._client_sessions = client._sessions
         self._is_arrow = is_arrow
         self._pushed = PushQueue()
-        self._in_hand = InHand()
+        self._in_hand = InHand(clock)
         self._order = StartedOrder()
         self.settlements = WatchedSettlements(
             cluster, clock, terms, self._in_hand, on_problem, before_nack=self._hold_back

@@ -56,7 +56,7 @@ class ConsumerSession:
         self._pace = HandlerPace(terms.prefetch)
         self._watch = WorkWatch(clock, self._pace, self._return_waiting)
         self._pushed = PushQueue()
-        self._in_hand = InHand()
+        self._in_hand = InHand(clock)
         self._settlements = Settlements(cluster, clock, terms, self._in_hand, program.call_soon)
         self._buffer = self._settlements.buffer
         self._streams = NodeStreams(

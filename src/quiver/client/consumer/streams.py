@@ -11,11 +11,11 @@ import contextlib
 import random
 from collections.abc import Container, Iterator
 from functools import partial
-from itertools import count
 from typing import Any, Protocol
 
 from quiver.aio import Signal, SingleFlight, cancel_and_wait
 from quiver.client.consumer.group_member import GroupMember
+from quiver.client.consumer.heartbeats import Heartbeats
 from quiver.client.consumer.in_hand import InHand
 from quiver.client.consumer.leases import Leases, settlements_of
 from quiver.client.consumer.node_stream import NodeStream
@@ -29,9 +29,6 @@ from quiver.model.clock import Clock
 from quiver.model.subscription import Guarantee, Ordering
 from quiver.protocol import Consume, Consuming, Received
 
-_BEAT_S_MIN = 0.1
-_ANSWERED = 3
-"""Of the heartbeats of an idle consumer, every such one asks the node whether it is there."""
 _BACKOFF = RetryBackoff()
 
 
@@ -78,6 +75,7 @@ class NodeStreams:
         self._in_hand = in_hand
         self._chance = chance or random.Random()
         self._member = GroupMember(cluster, terms, self)
+        self._heartbeats = Heartbeats(clock, terms, self, in_hand)
         self._streams: dict[str, NodeStream] = {}
         self._wanted: set[str] | None = None
         """The nodes to have streams to; ``None``: any one."""
@@ -116,7 +114,7 @@ class NodeStreams:
                 if not error.retryable or is_late or not self._cluster.pool.has_connected:
                     raise
                 await self._clock.sleep(_BACKOFF.pause_s(failures, self._chance))
-        work = [self._follow(), self._beat()]
+        work = [self._follow(), self._heartbeats.run()]
         if self.consuming.ordering == Ordering.PARTITION:
             work.append(self._member.stay())
         self._background = [asyncio.create_task(one) for one in work]
@@ -177,22 +175,6 @@ class NodeStreams:
         for stream in self:
             stream.tell(partitions=partitions)
 
-    async def _beat(self) -> None:
-        """Say that the consumer is there, and what it works on."""
-        for number in count(1):
-            await self._clock.sleep(max(_BEAT_S_MIN, self.consuming.visibility_ms / 3000))
-            self._hold_on(is_quiet=not self._in_hand and number % _ANSWERED != 0)
-
-    def _hold_on(self, *, is_quiet: bool = False) -> None:
-        held = settlements_of(self._in_hand.leases)
-        self._in_hand.tidy()
-        for stream in self:
-            if stream.is_open:
-                if is_quiet:
-                    stream.tell()
-                else:
-                    stream.beat(held)
-
     # ------------------------------------------------------------------ what the nodes say
 
     def arrived(self, stream: NodeStream, reply: Received, body: memoryview) -> None:
@@ -203,7 +185,7 @@ class NodeStreams:
         others = set(consuming.leaders)
         self._wanted = others | {stream.address} if consuming.leads or not others else others
         if self._in_hand:
-            self._hold_on()
+            self._heartbeats.beat()
         self.moved.wake()
 
     def lost(self, stream: NodeStream, error: QuiverError) -> None:
@@ -302,4 +284,4 @@ class NodeStreams:
             with contextlib.suppress(QuiverError):
                 await stream.close(settlements_of(released), is_moved=True)
             if self._in_hand:
-                self._hold_on()  # the same node may be known by another address
+                self._heartbeats.beat()  # the same node may be known by another address

@@ -81,6 +81,7 @@ class ConsumerStream:
             guarantee=settings.guarantee,
             visibility_ms=self._consumer.visibility_us // 1000,
             session_timeout_ms=settings.session_timeout_us // 1000,
+            max_processing_ms=settings.max_processing_us // 1000,
         )
 
     # ------------------------------------------------------------------ from the subscription

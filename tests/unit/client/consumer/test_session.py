@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyroaring import BitMap64
+from structlog.testing import capture_logs
 
 from quiver.aio import failed_future
 from quiver.client.consumer.leases import leases_from, settlements_of
@@ -43,11 +44,15 @@ class Node:
         self.answers: list[asyncio.Future[Any]] = []
         self.ends: list[dict[str, bool]] = []
         self.is_stuck = False
+        self.held: list[Settlement] = []
         self.error: QuiverError | None = None
 
     def send(self, _: object) -> asyncio.Future[Any]:
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
+
+    def beat(self, held: list[Settlement]) -> None:
+        self.held = held
 
     async def close(self, _: object, **how: bool) -> None:
         self.ends.append(how)
@@ -357,3 +362,20 @@ async def test_a_session_that_closes_leaves_no_stream_behind_that_was_being_open
     channel.opened.set_result((Consuming(), memoryview(b"")))
     await turns()
     assert [one.is_over for one in channel.told] == [True]
+
+
+@async_test
+async def test_a_message_that_is_held_for_too_long_is_given_up_and_logged_once() -> None:
+    node, clock = Node("n1"), HastyClock()
+    opened = session(node, clock=clock)
+    opened._streams.consuming = Consuming(visibility_ms=1000, max_processing_ms=60_000)
+    message(opened, node, 1)
+    with capture_logs() as logs:
+        for second in range(1, 70):
+            clock.now = second
+            if second == 30:
+                opened._in_hand.add(node, {b"later": BitMap64([2])})  # type: ignore[arg-type]
+            opened._streams._heartbeats.beat()
+            assert (b"n1" in opened._in_hand.leases) == (second <= 61)
+    assert list(opened._in_hand.leases) == [b"later"]
+    assert [(entry["log_level"], entry["messages"]) for entry in logs] == [("warning", 1)]
