@@ -20,6 +20,8 @@ from quiver.model.clock import Clock
 from quiver.protocol import Consuming
 
 _BEAT_S_MIN = 0.1
+_BEATS, _IDLE_BEATS = 3, 2
+"""So many fit into the visibility: while the program works on messages, and while it waits."""
 _ANSWERED = 3
 """Of the heartbeats of an idle consumer, every such one asks the node whether it is there."""
 
@@ -47,7 +49,9 @@ class Heartbeats:
         """Say again and again that the consumer is there, and what it works on."""
         for number in count(1):
             visibility_s = self._streams.consuming.visibility_ms / 1000
-            await self._clock.sleep(max(_BEAT_S_MIN, visibility_s / 3))
+            # A lease that begins meanwhile lasts longer than this.
+            beats = _BEATS if self._in_hand else _IDLE_BEATS
+            await self._clock.sleep(max(_BEAT_S_MIN, visibility_s / beats))
             self.beat(is_quiet=not self._in_hand and number % _ANSWERED != 0)
 
     def beat(self, *, is_quiet: bool = False) -> None:
