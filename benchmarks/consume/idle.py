@@ -19,7 +19,7 @@ _QUEUE = "idle"
 
 
 def wait_idle(bench: Bench) -> list[Row]:
-    consumers, seconds = bench.pick(1_000, 20), bench.pick(21, 1)
+    consumers, seconds = bench.pick(1_000, 20), bench.pick(30, 1)
     with bench.folder() as folder, served(folder) as node:
         share = uvloop.run(_idle(node, consumers, seconds))
     return [
