@@ -20,7 +20,7 @@ from collections.abc import (
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from quiver.model.clock import Clock
+from quiver.model.clock import Clock, Timer
 
 AT_ONCE = 32
 """How many items ``for_each`` works on at a time, unless told otherwise."""
@@ -206,13 +206,28 @@ class SingleFlight(Generic[Key, T]):
 # ------------------------------------------------------------------ waiting
 
 
+def call_later(clock: Clock, seconds: float, call: Callable[[], object]) -> Timer:
+    """Make a call when ``seconds`` have passed on the clock.
+
+    Quiver's clocks have timers. For any other, a task sleeps until then.
+    """
+    start = getattr(clock, "call_later", None)
+    if start is not None:
+        timer: Timer = start(seconds, call)
+        return timer
+    asleep = asyncio.ensure_future(clock.sleep(seconds))
+    asleep.add_done_callback(lambda done: None if done.cancelled() else call())
+    return asleep
+
+
 class Signal:
     """Each ``wake`` ends every wait that is under way. Waits for a limited time need the clock."""
 
-    __slots__ = ("_clock", "_waiters")
+    __slots__ = ("_clock", "_loop", "_waiters")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
@@ -225,7 +240,9 @@ class Signal:
 
     def next_wake(self) -> asyncio.Future[None]:
         """Done with the next ``wake``, counted from this very moment."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._loop is None:  # asking for it each time would be a system call each time
+            self._loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         return waiter
 
@@ -236,21 +253,18 @@ class Signal:
 
     async def wait(self, seconds: float | None = None) -> None:
         """Until the next ``wake``; for ``seconds`` at most, if given."""
-        waiter = self.next_wake()
-        if seconds is None:
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self.forget(waiter)
-                raise
-            return
-        assert self._clock is not None, "who waits for a limited time gives a clock"
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        waiter, timer = self.next_wake(), None
+        if seconds is not None:
+            assert self._clock is not None, "who waits for a limited time gives a clock"
+            timer = call_later(self._clock, seconds, partial(self._wake_one, waiter))
         try:
-            await asyncio.wait([waiter, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
+            await waiter
+        except asyncio.CancelledError:
             self.forget(waiter)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def wait_or(self, other: asyncio.Future[Any]) -> None:
         """Until the next ``wake``, or until ``other`` is done. Cheaper than a timer for each wait."""
@@ -268,9 +282,48 @@ class Signal:
             if other.done() or waiter.cancelled():
                 self._leave(waiter)
 
+    def _wake_one(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+        self._leave(waiter)
+
     def _leave(self, waiter: asyncio.Future[None]) -> None:
         with contextlib.suppress(ValueError):
             self._waiters.remove(waiter)
+
+
+class Alarm:
+    """Calls ``ring`` once, no later than the earliest time that it is set for.
+
+    It may ring before anything is due: whoever is called sets it again for what comes next. So a
+    deadline that moves into the future, again and again, costs no timer each time.
+    """
+
+    __slots__ = ("_clock", "_ring", "_timer", "_when")
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._timer: Timer | None = None
+        self._when = 0.0
+
+    def ring_by(self, when: float) -> None:
+        """Ring at this time of the clock's ``monotonic``, unless it rings before."""
+        if self._timer is not None:
+            if self._when <= when:
+                return
+            self._timer.cancel()
+        self._when = when
+        self._timer = call_later(self._clock, when - self._clock.monotonic(), self._due)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        self._timer = None
+        self._ring()
 
 
 # ------------------------------------------------------------------ without a task

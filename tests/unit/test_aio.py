@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from quiver.aio import (
+    Alarm,
     Signal,
     SingleFlight,
     TaskSet,
+    call_later,
     cancel_and_wait,
     failed_future,
     finish,
@@ -328,3 +330,62 @@ class TestSignal:
         await turns()
         signal.forget(signal.next_wake())
         assert not signal._waiters
+
+    @async_test
+    async def test_a_wait_that_was_woken_leaves_no_timer_behind(self) -> None:
+        clock = ManualClock()
+        signal = Signal(clock)
+        waiting = asyncio.ensure_future(signal.wait(10))
+        await turns()
+        signal.wake()
+        await waiting
+        assert not clock.sleepers
+
+
+class TestTimers:
+    @async_test
+    async def test_a_clock_without_timers_gets_a_task_that_sleeps(self) -> None:
+        manual, rung = ManualClock(), []
+
+        class PlainClock:
+            monotonic, time_us, sleep = manual.monotonic, manual.time_us, manual.sleep
+
+        call_later(PlainClock(), 5, lambda: rung.append(manual.monotonic()))
+        call_later(PlainClock(), 3, lambda: rung.append(manual.monotonic())).cancel()
+        await manual.advance(10)
+        assert rung == [5.0]
+
+
+class TestAlarm:
+    @async_test
+    async def test_it_rings_once_at_the_earliest_time_it_was_set_for(self) -> None:
+        clock, rung = ManualClock(), []
+        alarm = Alarm(clock, lambda: rung.append(clock.monotonic()))
+        for when in (5.0, 3.0, 4.0):
+            alarm.ring_by(when)
+        await clock.advance(10)
+        assert rung == [3.0]
+
+    @async_test
+    async def test_whoever_is_called_may_set_it_again(self) -> None:
+        clock, rung = ManualClock(), []
+
+        def ring() -> None:
+            rung.append(clock.monotonic())
+            if len(rung) < 3:
+                alarm.ring_by(clock.monotonic() + 2)
+
+        alarm = Alarm(clock, ring)
+        alarm.ring_by(1.0)
+        await clock.advance(10)
+        assert rung == [1.0, 3.0, 5.0]
+
+    @async_test
+    async def test_a_cancelled_one_does_not_ring(self) -> None:
+        clock, rung = ManualClock(), []
+        alarm = Alarm(clock, lambda: rung.append(clock.monotonic()))
+        alarm.ring_by(1.0)
+        alarm.cancel()
+        await clock.advance(10)
+        assert rung == []
+        assert not clock.sleepers

@@ -155,6 +155,11 @@ class GroupCommit:
         task.add_done_callback(retrieve_exception)
         return await asyncio.shield(task)
 
+    async def store_staged(self) -> None:
+        """Commit what is staged without being queued; the caller must not be cancelled meanwhile."""
+        async with self._disk_turn:
+            await self.commit()
+
     async def wait_stored(self) -> None:
         """Return when everything that was submitted is stored; ``LogFailed`` if it is not."""
         while self._waiting:
@@ -179,16 +184,13 @@ class GroupCommit:
         if self._inline is not None:
             self._inline.took(seconds)
         self._log.finish_commit(commit)
-        messages = size = 0
         for _ in range(taken):
             future, entry = self._waiting.popleft()
-            messages += entry.count
-            size += entry.size()
+            self._queued_bytes -= entry.size()
             if not future.cancelled():
                 future.set_result(entry)
-        self._queued_bytes -= size
         self._room.wake()
-        self._on_commit(Committed(messages, size, taken, seconds if commit.sync else None))
+        self._on_commit(_committed(commit, seconds))
         self.sync_later()
 
     def _timed(self, commit: Commit) -> float:
@@ -229,3 +231,13 @@ class GroupCommit:
         self._closing = True
         if self._syncer is not None:
             self._syncer.cancel()
+
+
+def _committed(commit: Commit, seconds: float) -> Committed:
+    stored = [step for step in commit.steps if isinstance(step, StoredBatch)]
+    return Committed(
+        messages=sum(entry.count for entry in stored),
+        size=sum(entry.size() for entry in stored),
+        batches=len(stored),
+        sync_seconds=seconds if commit.sync else None,
+    )

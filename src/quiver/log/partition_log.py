@@ -138,12 +138,14 @@ class PartitionLog:
     async def append_replica(self, entries: Sequence[StoredBatch]) -> None:
         """Store entries of another log at their own offsets, which must follow on this one's.
 
-        Returns when all are as durable as the settings ask; ``LogError`` if one does not follow.
+        Returns when all are as durable as the settings ask; ``LogError`` if one does not follow. The
+        caller must not be cancelled meanwhile.
         """
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
-        stored = [self.commits.queue(self._log.stage_replica(entry)) for entry in entries]
-        await asyncio.gather(*stored)
+        for entry in entries:
+            self._log.stage_replica(entry)
+        await self.commits.store_staged()
 
     def _committed(self, committed: Committed) -> None:
         self._on_commit(committed)

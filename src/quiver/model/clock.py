@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from quiver.model.ids import Microseconds
+
+
+class Timer(Protocol):
+    """A call that is to be made later."""
+
+    def cancel(self) -> object:
+        """Make no call. Without effect once it is made."""
 
 
 class Clock(Protocol):
@@ -37,3 +45,7 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        """Make a call when ``seconds`` have passed, without a task that sleeps until then."""
+        return asyncio.get_running_loop().call_later(max(seconds, 0.0), call)

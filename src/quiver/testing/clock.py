@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
 
+from quiver.model.clock import Timer
 from quiver.model.ids import Microseconds
 
 START_US = Microseconds(1_700_000_000_000_000)
 """The date a new ``ManualClock`` shows: 2023-11-14 22:13:20 UTC."""
+
+
+Sleeper = tuple[int, int, asyncio.Future[None]]
+"""When it is due, its place among those that are due together, and what it waits for."""
 
 
 class ManualClock:
@@ -34,7 +40,7 @@ class ManualClock:
         self._turns = turns
         self._advancing = False
         self._order = count()
-        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sleepers: list[Sleeper] = []
 
     def monotonic(self) -> float:
         return self._elapsed_us / 1e6
@@ -51,18 +57,30 @@ class ManualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
+        sleeper = self._lie_down(seconds)
+        try:
+            await sleeper[2]
+        except asyncio.CancelledError:
+            self._forget(sleeper)
+            raise
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        if seconds <= 0:
+            return asyncio.get_running_loop().call_soon(call)
+        return _ManualTimer(self, self._lie_down(seconds), call)
+
+    def _lie_down(self, seconds: float) -> Sleeper:
         # Never less than one microsecond: a loop that sleeps out the rest of a deadline must not
         # spin when the rest is a rounding error.
         due_us = self._elapsed_us + max(1, _microseconds(seconds))
         sleeper = (due_us, next(self._order), asyncio.get_running_loop().create_future())
         heapq.heappush(self._sleepers, sleeper)
-        try:
-            await sleeper[2]
-        except asyncio.CancelledError:
-            if sleeper in self._sleepers:
-                self._sleepers.remove(sleeper)
-                heapq.heapify(self._sleepers)
-            raise
+        return sleeper
+
+    def _forget(self, sleeper: Sleeper) -> None:
+        if sleeper in self._sleepers:
+            self._sleepers.remove(sleeper)
+            heapq.heapify(self._sleepers)
 
     async def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass, waking every sleeper who is due by then, in due order."""
@@ -90,6 +108,24 @@ class ManualClock:
     async def _settle(self) -> None:
         for _ in range(self._turns):
             await asyncio.sleep(0)
+
+
+class _ManualTimer:
+    """A call that is made when a ``ManualClock`` has advanced far enough."""
+
+    def __init__(self, clock: ManualClock, sleeper: Sleeper, call: Callable[[], object]) -> None:
+        self._clock = clock
+        self._sleeper = sleeper
+        self._call = call
+        sleeper[2].add_done_callback(self._wake)
+
+    def _wake(self, woken: asyncio.Future[None]) -> None:
+        if not woken.cancelled():
+            self._call()
+
+    def cancel(self) -> None:
+        self._sleeper[2].cancel()
+        self._clock._forget(self._sleeper)
 
 
 def _microseconds(seconds: float) -> int:

@@ -1,16 +1,16 @@
 """The driver of a follower: asks, and does what the machine makes of the answer.
 
-What has begun to change the log is finished before following ends, so that whoever comes next finds
-the log at rest.
+``stop`` ends following. What has begun to change the log is finished before, so that whoever comes next
+finds the log at rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
-from quiver.aio import finish
 from quiver.cluster.records import NodeId
 from quiver.cluster.replica.follower import (
     Append,
@@ -49,7 +49,7 @@ def followed(held: ReplicaLog) -> FollowedLog:
 
 
 class FollowerDriver:
-    """Follows one log of one partition in one epoch, until it is cancelled or fails."""
+    """Follows one log of one partition in one epoch, until it is stopped or fails."""
 
     def __init__(
         self,
@@ -71,13 +71,28 @@ class FollowerDriver:
         self._on_gone = on_gone
         self._wait_s = settings.fetch_wait_s
         self._pause_s = settings.pause_s
+        self._stopping = False
+        self._changing = False
+
+    def start(self) -> asyncio.Task[None]:
+        """``run`` in a task, which ``stop`` ends."""
+        self._task = asyncio.create_task(self.run())
+        return self._task
+
+    def stop(self) -> None:
+        """Ask nothing more. A change of the log that has begun goes on to its end."""
+        self._stopping = True
+        if not self._changing:
+            self._task.cancel()
 
     async def run(self) -> None:
         """``LogFailed`` when this node's disk fails, ``MustBeginAnew`` when the log is of no use."""
-        while True:
+        while not self._stopping:
             step = await self._ask()
             if isinstance(step, Append | Cut | Drop):
-                await finish(self._change(step))
+                self._changing = True
+                await self._change(step)
+                self._changing = False
             elif isinstance(step, BeginAnew):
                 raise MustBeginAnew(self._index, step.offset)
             elif not isinstance(step, Ask):

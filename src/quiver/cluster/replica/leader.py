@@ -184,22 +184,22 @@ class Leader:
     # ------------------------------------------------------------------ the watermark
 
     def advance(self, now: float) -> bool:
-        """Move the watermarks as far as they may go; whether one moved."""
-        if not self._may_advance(now):
-            return False
-        waited_for = self._waited_for()
-        moved = [log.advance(waited_for) for log in self.logs]
+        """Move the watermarks of all logs as far as they may go; whether one moved."""
+        moved = [self.advance_log(index, now) for index in range(len(self.logs))]
         return any(moved)
 
-    def _may_advance(self, now: float) -> bool:
-        return not self.deposed and self.enough_in_sync() and self._is_proven_by_peers_or_lease(now)
+    def advance_log(self, index: int, now: float) -> bool:
+        """Move the watermark of one log as far as it may go; whether it moved."""
+        if self.deposed or not self.enough_in_sync():
+            return False
+        waited_for = self._waited_for()
+        # Followers prove the epoch by fetching in it; who is alone has only the lease.
+        if not waited_for and now >= self.lease_until:
+            return False
+        return self.logs[index].advance(waited_for)
 
     def enough_in_sync(self) -> bool:
         return len(self.record.in_sync) >= self.record.min_in_sync
-
-    def _is_proven_by_peers_or_lease(self, now: float) -> bool:
-        """Followers prove the epoch by fetching in it; who is alone has only the lease."""
-        return bool(self._waited_for()) or now < self.lease_until
 
     def _waited_for(self) -> list[NodeId]:
         """Everyone who is, or may already be, in the in-sync set: but for the leader."""

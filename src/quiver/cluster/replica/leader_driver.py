@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -27,6 +28,7 @@ from quiver.cluster.records import (
 )
 from quiver.cluster.replica.leader import Leader, Proposal, Serve
 from quiver.cluster.replica.messages import Entries, Fetch, FetchReply, NotLeading
+from quiver.cluster.replica.parked_fetches import ParkedFetches
 from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
@@ -45,15 +47,26 @@ from quiver.model.ids import Offset
 logger = structlog.get_logger()
 
 
-Committed = asyncio.Future[None]
+Committed = asyncio.Future[Any]
 
 
 class AppendResult(NamedTuple):
-    """A batch that has its offset. It is safe here once ``stored``, and for good once ``committed``."""
+    """A batch that has its offset. It is safe here once ``stored``, and for good once ``committed``.
+
+    Both futures have the entry as their result.
+    """
 
     entry: StoredBatch
     stored: asyncio.Future[StoredBatch]
+    committed: asyncio.Future[StoredBatch]
+
+
+class _Waiting(NamedTuple):
+    """Somebody who waits until everything before ``end`` is committed."""
+
+    end: Offset
     committed: Committed
+    result: StoredBatch | None
 
 
 def progress_of(held: ReplicaLog) -> LogProgress:
@@ -95,8 +108,9 @@ class LeaderDriver:
         self._clock = clock
         self._settings = settings
         self._proven_until = proven_until
-        self._waiting: list[deque[tuple[Offset, Committed]]] = [deque() for _ in logs]
-        self._moved = Signal(clock)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[deque[_Waiting]] = [deque() for _ in logs]
+        self._parked = ParkedFetches(self.machine, clock, settings)
         self._attention = Signal(clock)
         self._over = False
         self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
@@ -120,7 +134,8 @@ class LeaderDriver:
 
     def on_doubt(self) -> None:
         """The lease is not being renewed: fetches that wait are judged by that."""
-        self._moved.wake()
+        self.machine.lease_until = self._proven_until()
+        self._parked.doubt()
 
     def on_suspect(self, node: NodeId) -> None:
         """That node seems to be gone: nobody is to wait for it."""
@@ -145,8 +160,8 @@ class LeaderDriver:
         except LogFailed:
             self._give_up()  # it failed while nothing was being published
             raise
-        stored.add_done_callback(self._on_stored)
-        return AppendResult(entry, stored, self.when_committed(entry.next_offset, log))
+        stored.add_done_callback(partial(self._on_stored, log))
+        return AppendResult(entry, stored, self.when_committed(entry.next_offset, log, entry))
 
     def require_writable(self, in_sync_min: int = 0) -> None:
         """``NotEnoughReplicas`` unless as many are in sync as the partition and the caller ask for."""
@@ -159,14 +174,16 @@ class LeaderDriver:
                 f"publishing needs {needed}: it resumes by itself when they are back"
             )
 
-    def when_committed(self, end: Offset, log: int = 0) -> Committed:
-        """Done when everything before ``end`` is committed."""
-        committed: Committed = asyncio.get_running_loop().create_future()
+    def when_committed(
+        self, end: Offset, log: int = 0, result: StoredBatch | None = None
+    ) -> Committed:
+        """Done, with ``result``, when everything before ``end`` is committed."""
+        committed: Committed = self._loop.create_future()
         waiting = self._waiting[log]
         place = len(waiting)
-        while place and waiting[place - 1][0] > end:
+        while place and waiting[place - 1].end > end:
             place -= 1
-        waiting.insert(place, (end, committed))
+        waiting.insert(place, _Waiting(end, committed, result))
         self._confirm(waiting, self.watermark(log))
         return committed
 
@@ -180,39 +197,43 @@ class LeaderDriver:
         """How far readers may read."""
         return self.machine.logs[log].watermark
 
-    def _on_stored(self, stored: asyncio.Future[StoredBatch]) -> None:
+    def _on_stored(self, log: int, stored: asyncio.Future[StoredBatch]) -> None:
         if stored.cancelled() or stored.exception() is not None:
             self._give_up()
-        else:
-            self._look()
+        elif self._logs[log].safe_offset > self.machine.logs[log].durable:
+            self._look_at(log)  # with the first entry of a commit, for all of them
 
     def _give_up(self) -> None:
         """A log of this node cannot be written any more: it leads no more."""
         self._over = True
-        self._moved.wake()
+        self._parked.answer_all()
         self._attention.wake()
 
     def _look(self) -> None:
-        """See how far everything has come, and tell whoever waits for it."""
-        for held, progress in zip(self._logs, self.machine.logs, strict=True):
-            progress.start = held.log.start_offset
-            progress.end = held.log.next_offset
-            progress.durable = held.safe_offset
-        self.machine.lease_until = self._proven_until()
-        self.machine.advance(self._clock.monotonic())
-        for held, progress, waiting, on_watermark in zip(
-            self._logs, self.machine.logs, self._waiting, self.on_watermark, strict=True
-        ):
-            held.watermark = max(held.watermark, progress.watermark)
-            self._confirm(waiting, progress.watermark)
-            on_watermark()
-        self._moved.wake()
+        """See how far all logs have come, and tell whoever waits for it."""
+        for log in range(len(self._logs)):
+            self._look_at(log)
+        if self.is_over:
+            self._parked.answer_all()
 
-    def _confirm(self, waiting: deque[tuple[Offset, Committed]], watermark: Offset) -> None:
-        while waiting and waiting[0][0] <= watermark:
-            _, committed = waiting.popleft()
+    def _look_at(self, log: int) -> None:
+        """See how far one log has come, and tell whoever waits for it."""
+        held, progress = self._logs[log], self.machine.logs[log]
+        progress.start = held.log.start_offset
+        progress.end = held.log.next_offset
+        progress.durable = held.safe_offset
+        self.machine.lease_until = self._proven_until()
+        if self.machine.advance_log(log, self._clock.monotonic()):
+            held.watermark = max(held.watermark, progress.watermark)
+            self._confirm(self._waiting[log], progress.watermark)
+            self.on_watermark[log]()
+        self._parked.look(log)
+
+    def _confirm(self, waiting: deque[_Waiting], watermark: Offset) -> None:
+        while waiting and waiting[0].end <= watermark:
+            _, committed, result = waiting.popleft()
             if not committed.done():
-                committed.set_result(None)
+                committed.set_result(result)
 
     # ------------------------------------------------------------------ fetches
 
@@ -220,10 +241,11 @@ class LeaderDriver:
         verdict = self.machine.on_fetch(fetch, self._clock.monotonic())
         if not isinstance(verdict, Serve):
             return verdict
-        self._look()
+        self._look_at(fetch.log)
         if fetch.node not in self.machine.record.in_sync:
             self._attention.wake()  # perhaps it has caught up
-        await self._wait_for_news(fetch)
+        if not (self.is_over or self._parked.has_entries(fetch)):
+            await self._park(fetch)
         entries = await self._logs[fetch.log].log.read(fetch.offset, self._settings.fetch_bytes)
         if self.is_over:
             return NotLeading(epoch=self.machine.epoch)
@@ -235,28 +257,12 @@ class LeaderDriver:
             start=self.machine.logs[fetch.log].start,
         )
 
-    async def _wait_for_news(self, fetch: Fetch) -> None:
-        if self._has_news(fetch):
-            return
-        began = self._clock.monotonic()
-        longest = min(fetch.wait_s, self._settings.idle_wait_s)
-        follower = self.machine.hold(fetch)
+    async def _park(self, fetch: Fetch) -> None:
         try:
-            while not self._has_news(fetch):
-                now = self._clock.monotonic()
-                self.machine.lease_until = self._proven_until()
-                left = began + min(longest, self.machine.wait_s_max(now)) - now
-                if left <= 0:
-                    return
-                await self._moved.wait(left)
+            await self._parked.wait(fetch)
         finally:
-            self.machine.release(follower, fetch.log, self._clock.monotonic())
             if self._at_rest:
-                self._attention.wake()
-
-    def _has_news(self, fetch: Fetch) -> bool:
-        progress = self.machine.logs[fetch.log]
-        return progress.end > fetch.offset or progress.watermark > fetch.watermark or self.is_over
+                self._attention.wake()  # it was at rest because this fetch waited
 
     # ------------------------------------------------------------------ the in-sync set
 
@@ -312,11 +318,11 @@ class LeaderDriver:
         self._over = True
         for waiting in self._waiting:
             while waiting:
-                _, committed = waiting.popleft()
+                committed = waiting.popleft().committed
                 if not committed.done():
                     committed.set_exception(LeaderChanged())
                     retrieve_exception(committed)  # nobody need wait for it
-        self._moved.wake()
+        self._parked.answer_all()
         for wake in self.on_end:
             wake()
 

@@ -7,11 +7,10 @@ It lives as long as the node leads in one epoch. Requests that are not committed
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import msgspec
 
-from quiver.aio import Signal, forward_outcome, retrieve_exception
+from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
@@ -106,12 +105,9 @@ class LeaderLog:
         in_sync_min = len(record.replicas) if acks is Acks.ALL else 0
         entry, stored, committed = self._leading.publish(batch, self._index, in_sync_min)
         if acks in (Acks.NONE, Acks.LEADER):
-            committed.add_done_callback(retrieve_exception)
             return entry, stored
-        acknowledged: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
-        committed.add_done_callback(partial(forward_outcome, acknowledged, entry))
         stored.add_done_callback(retrieve_exception)
-        return entry, acknowledged
+        return entry, committed
 
     # ------------------------------------------------------------------ reading
 

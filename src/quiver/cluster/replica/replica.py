@@ -261,20 +261,19 @@ class Replica:
         follower = Follower(
             self.partition, self._node, session, record, [followed(held) for held in self.logs]
         )
-        tasks = [
-            asyncio.ensure_future(
-                FollowerDriver(
-                    index,
-                    held,
-                    follower,
-                    self._network,
-                    self._clock,
-                    self._settings,
-                    self._listener.gone,
-                ).run()
+        drivers = [
+            FollowerDriver(
+                index,
+                held,
+                follower,
+                self._network,
+                self._clock,
+                self._settings,
+                self._listener.gone,
             )
             for index, held in enumerate(self.logs)
         ]
+        tasks = [driver.start() for driver in drivers]
         try:
             while self._still_follows(record, session):
                 changed = self._changed.next_wake()
@@ -284,8 +283,8 @@ class Replica:
                     if task.done():
                         task.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            for driver in drivers:
+                driver.stop()
             await _ended(tasks)
 
     def _still_follows(self, record: PartitionRecord, session: SessionId) -> bool:
@@ -323,7 +322,7 @@ class Replica:
                 continue
 
 
-async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for tasks that were told to end; what they say no longer matters."""
     waiting = list(tasks)
     while waiting:

@@ -15,6 +15,9 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a leader keeps a fetch waiting for something new, while there often is."""
     idle_wait_s: float = 10.0
     """How long at most: each fetch that brings nothing lets the next wait twice as long."""
+    watermark_delay_s: float = 0.01
+    """How long a watermark that moved waits for entries to ride on. Sent alone it costs an answer and
+    a fetch of each follower. Those who read from followers look every 50 ms, so they hardly notice."""
     fetch_timeout_s: float = 2.0
     """After how long without an answer, beyond what it may wait, a follower asks again."""
     pause_s: float = 0.05

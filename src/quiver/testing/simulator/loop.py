@@ -240,3 +240,6 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0))
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Handle:
+        return self._loop.call_later(max(seconds, 0), call)

@@ -43,6 +43,7 @@ from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.replica.replica import Replica
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.errors import QuiverError
+from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
 from quiver.model.topic import Acks, Durability
@@ -64,9 +65,11 @@ def planted(bug: str) -> Iterator[None]:
         yield
 
 
-def _committed_at_once(self: LeaderDriver, end: Offset, log: int = 0) -> asyncio.Future[None]:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    done.set_result(None)
+def _committed_at_once(
+    self: LeaderDriver, end: Offset, log: int = 0, result: StoredBatch | None = None
+) -> asyncio.Future[Any]:
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    done.set_result(result)
     return done
 
 
@@ -74,10 +77,10 @@ def _confirm_all(self: LeaderDriver) -> None:
     self._over = True
     for waiting in self._waiting:
         while waiting:
-            _, committed = waiting.popleft()
+            _, committed, result = waiting.popleft()
             if not committed.done():
-                committed.set_result(None)
-    self._moved.wake()
+                committed.set_result(result)
+    self._parked.answer_all()
 
 
 _run_following = FollowerDriver.run

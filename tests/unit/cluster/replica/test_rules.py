@@ -100,6 +100,8 @@ def fetch(
     number: int = 3,
     session: SessionId | None = None,
     log: int = 0,
+    watermark: int = 0,
+    wait_s: float = 0.5,
 ) -> Fetch:
     return Fetch(
         partition=P,
@@ -110,7 +112,8 @@ def fetch(
         offset=offset(at),
         last_epoch=epoch(last),
         synced=offset(at if synced is None else synced),
-        watermark=offset(0),
+        watermark=offset(watermark),
+        wait_s=wait_s,
     )
 
 

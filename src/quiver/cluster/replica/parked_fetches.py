@@ -1,0 +1,112 @@
+"""The fetches that wait at a leader until there is something to answer them with.
+
+New entries answer a fetch at once. A watermark that moved does not: it rides on the entries that come
+next, and is sent alone only if none come for ``watermark_delay_s``. Publishes do not wait for that: the
+leader confirms them by what it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from quiver.aio import Alarm
+from quiver.cluster.replica.leader import Leader
+from quiver.cluster.replica.messages import Fetch
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.model.clock import Clock
+
+_EARLY_S = 0.001
+"""An event loop may ring this much before the time that was asked for."""
+
+
+class _Parked:
+    __slots__ = ("answered", "began", "due", "fetch", "is_behind")
+
+    def __init__(self, fetch: Fetch, began: float, due: float, answered: asyncio.Future[None]):
+        self.fetch = fetch
+        self.began = began
+        self.due = due
+        """When it is answered, with news or without."""
+        self.is_behind = False
+        """Whether the follower does not know how far the watermark is."""
+        self.answered = answered
+
+
+class ParkedFetches:
+    """Of one leader in one epoch. Call ``look`` whenever a log has come further."""
+
+    def __init__(self, machine: Leader, clock: Clock, settings: ReplicaSettings) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._settings = settings
+        self._parked: list[list[_Parked]] = [[] for _ in machine.logs]
+        self._alarm = Alarm(clock, self._ring)
+        self._loop = asyncio.get_running_loop()
+
+    def has_entries(self, fetch: Fetch) -> bool:
+        return self._machine.logs[fetch.log].end > fetch.offset
+
+    async def wait(self, fetch: Fetch) -> None:
+        """Return when there are entries for it, or when it has waited long enough."""
+        now, parked_here = self._clock.monotonic(), self._parked[fetch.log]
+        longest = min(fetch.wait_s, self._settings.idle_wait_s, self._machine.wait_s_max(now))
+        parked = _Parked(fetch, now, now + longest, self._loop.create_future())
+        follower = self._machine.hold(fetch)
+        parked_here.append(parked)
+        self._tell_watermark(parked, now)
+        self._alarm.ring_by(parked.due)
+        try:
+            await parked.answered
+        finally:
+            parked_here.remove(parked)
+            self._machine.release(follower, fetch.log, self._clock.monotonic())
+
+    def look(self, log: int) -> None:
+        """Answer the fetches of a log that there are entries for."""
+        progress = self._machine.logs[log]
+        for parked in self._parked[log]:
+            if progress.end > parked.fetch.offset:
+                _answer(parked)
+            elif not parked.is_behind and progress.watermark > parked.fetch.watermark:
+                self._tell_watermark(parked, self._clock.monotonic())
+                self._alarm.ring_by(parked.due)
+
+    def _tell_watermark(self, parked: _Parked, now: float) -> None:
+        """Let the follower know of the watermark soon, if it has moved."""
+        watermark = self._machine.logs[parked.fetch.log].watermark
+        if watermark > parked.fetch.watermark:
+            parked.is_behind = True
+            parked.due = min(parked.due, now + self._settings.watermark_delay_s)
+
+    def doubt(self) -> None:
+        """The lease is not being renewed: let followers ask again, which proves the epoch."""
+        now = self._clock.monotonic()
+        longest = self._machine.wait_s_max(now)
+        for parked in self._all():
+            parked.due = min(parked.due, parked.began + longest)
+        self._ring()
+
+    def answer_all(self) -> None:
+        """This node leads no more."""
+        self._alarm.cancel()
+        for parked in self._all():
+            _answer(parked)
+
+    def _ring(self) -> None:
+        """Answer what has waited long enough, and set the alarm for the rest."""
+        now, following = self._clock.monotonic(), float("inf")
+        for parked in self._all():
+            if parked.due <= now + _EARLY_S:
+                _answer(parked)
+            else:
+                following = min(following, parked.due)
+        if following < float("inf"):
+            self._alarm.ring_by(following)
+
+    def _all(self) -> list[_Parked]:
+        return [parked for parked_here in self._parked for parked in parked_here]
+
+
+def _answer(parked: _Parked) -> None:
+    if not parked.answered.done():
+        parked.answered.set_result(None)
