@@ -9,7 +9,15 @@ import pytest
 
 from quiver.cluster.records import NodeId, PartitionId, SessionId
 from quiver.testing.simulator.checker import RULES, check
-from quiver.testing.simulator.history import Appended, Copy, History, Led, Read, Send
+from quiver.testing.simulator.history import (
+    Appended,
+    Confirmed,
+    Copy,
+    History,
+    Led,
+    Read,
+    Send,
+)
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
 
@@ -43,6 +51,9 @@ def sound() -> History:
         appended=[
             Appended(partition=P, epoch=epoch, offset=offset, value=value, node=A)
             for offset, epoch, value in values
+        ],
+        confirmed=[
+            Confirmed(partition=P, epoch=1, node=A, end=end, durable=end, at=1.0) for end in (1, 2)
         ],
         copies={P: [Copy(node=node, watermark=3, values=values) for node in (A, B)]},
     )
@@ -78,6 +89,11 @@ def hold(
 
 def lose_the_tail(history: History) -> None:
     hold(history, (0, 1, "1.0"), (1, 1, "1.1"))
+
+
+def confirm_what_is_not_synced(history: History) -> None:
+    late = Confirmed(partition=P, epoch=2, node=B, end=3, durable=2, at=2.5)
+    history.confirmed.append(late)
 
 
 def move_a_value(history: History) -> None:
@@ -169,6 +185,7 @@ def come_to_no_end(history: History) -> None:
     [
         (lose_the_tail, "confirmed but lost"),
         (move_a_value, "confirmed but lost"),
+        (confirm_what_is_not_synced, "confirmed before it was synced"),
         (read_another_value, "two values at one offset"),
         (read_what_nobody_sent, "never sent"),
         (store_twice, "stored twice"),

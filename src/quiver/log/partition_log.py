@@ -157,8 +157,15 @@ class PartitionLog:
         """The same as ``read`` from memory alone; ``None`` if that needs the disk."""
         return self._log.read_tail(offset, bytes_max)
 
-    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
-        """Entries from the one that holds ``offset`` on; empty at the end of the log."""
+    async def read(
+        self, offset: Offset, bytes_max: int = 1 << 20, *, staged: bool = False
+    ) -> list[StoredBatch]:
+        """Entries from the one that holds ``offset`` on; empty at the end of the log.
+
+        With ``staged`` those follow that are not stored yet: for whoever keeps a replica of the log.
+        """
+        if staged and offset >= self._log.next_offset:
+            return self._log.read_staged(offset, bytes_max)
         recent = self._recent
         entries = self._log.read_tail(offset, bytes_max)
         if entries is None:

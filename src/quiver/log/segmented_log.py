@@ -12,6 +12,7 @@ what was appended or an error. Invariant: start ≤ durable ≤ next ≤ staged.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
@@ -29,7 +30,7 @@ from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk import Disk
 from quiver.log.files import CHECKPOINT, segment_path, write_files
-from quiver.log.hot_tail import HotTail
+from quiver.log.hot_tail import HotTail, base_offset_of, entries_from
 from quiver.log.recovery import kept_segments, recover
 from quiver.log.retention import RetentionLimits, first_kept
 from quiver.log.scan import corrupt
@@ -89,6 +90,7 @@ class SegmentedLog:
         )
         self._tail = HotTail(settings.tail_bytes)
         self._staged: list[StoredBatch | Roll] = []
+        self._unpublished: list[StoredBatch] = []
         self.staged_offset = recovered.next_offset
         self._staged_epoch = recovered.epoch
         self._append_time = recovered.append_time
@@ -150,6 +152,7 @@ class SegmentedLog:
         self._staged_epoch = entry.epoch
         self._reader.newest.add(entry, self._reader.newest.covered)
         self._staged.append(entry)
+        self._unpublished.append(entry)
         return entry
 
     @property
@@ -198,12 +201,14 @@ class SegmentedLog:
     def finish_commit(self, commit: Commit) -> None:
         """Publish what a commit wrote."""
         self._committing = False
+        published = 0
         for step in commit.steps:
             if isinstance(step, Roll):
                 self.durable_offset = step.base_offset
                 self._segments.append(Segment(self.folder, step.base_offset, 0))
             else:
                 assert step.base_offset == self.next_offset, "published in order, without gaps"
+                published += 1
                 self._tail.add(step)
                 segment = self._segments[-1]
                 if not segment.size:
@@ -212,6 +217,7 @@ class SegmentedLog:
                 self.next_offset = step.next_offset
                 self.epoch = step.epoch
                 self._published_time = step.append_time
+        del self._unpublished[:published]
         if commit.sync:
             self.durable_offset = self.next_offset
         assert self.start_offset <= self.durable_offset <= self.next_offset <= self.staged_offset
@@ -219,7 +225,7 @@ class SegmentedLog:
     def fail(self, error: Exception) -> LogFailed:
         """Something could not be written: take nothing more, and forget what no reader saw."""
         self._committing = False
-        self._staged = []
+        self._staged, self._unpublished = [], []
         self._failure = LogFailed(
             f"{self.folder} could not be written: {getattr(error, 'strerror', None) or error}; "
             "it accepts no appends until it is opened again",
@@ -266,6 +272,14 @@ class SegmentedLog:
         if offset == self.next_offset:
             return []
         return self._tail.read(offset, bytes_max)
+
+    def read_staged(self, offset: Offset, bytes_max: int) -> list[StoredBatch]:
+        """Entries from the one at ``offset`` on that are staged and not published yet.
+
+        They may never be: only whoever keeps a copy of this log, and cuts it if need be, reads them.
+        """
+        place = bisect_left(self._unpublished, offset, key=base_offset_of)
+        return entries_from(self._unpublished, place, bytes_max)
 
     def read_disk(self, offset: Offset, bytes_max: int) -> list[StoredBatch]:
         """The same from the files alone. May run in another thread while the log is written to."""

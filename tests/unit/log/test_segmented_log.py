@@ -58,6 +58,31 @@ def append_each(log: SegmentedLog, count: int, size: int = 100, first: int = 0) 
         log.append([batch(size, seed=seed)])
 
 
+def test_what_is_staged_is_read_by_replicas_until_it_is_published(log: SegmentedLog) -> None:
+    first = log.stage(batch(seed=1))
+    second = log.stage(batch(seed=2))
+    assert log.read_staged(first.base_offset, 1 << 20) == [first, second]
+    assert log.read_staged(second.base_offset, 1 << 20) == [second]
+    assert log.read_staged(second.next_offset, 1 << 20) == []
+    commit = log.begin_commit()
+    assert commit is not None
+    third = log.stage(batch(seed=3))
+    assert log.read_staged(first.base_offset, 1) == [first], "while it is being written, too"
+    log.run(commit)
+    assert log.read_staged(second.next_offset, 1 << 20) == [third]
+    assert read_all(log) == [facts(first), facts(second)]
+
+
+def test_what_is_staged_is_gone_when_the_log_fails(log: SegmentedLog, disk: SimulatedDisk) -> None:
+    entry = log.stage(batch())
+    commit = log.begin_commit()
+    assert commit is not None
+    disk.fail("sync", errno.EIO, times=1)
+    with pytest.raises(LogFailed):
+        log.run(commit)
+    assert log.read_staged(entry.base_offset, 1 << 20) == []
+
+
 def bodies(log: SegmentedLog) -> list[bytes]:
     return [entry.body for entry in read_all(log)]
 

@@ -24,4 +24,5 @@ class ReplicationLag:
 def _lag(leading: LeaderDriver) -> int:
     log, record = leading.machine.logs[0], leading.machine.record
     others = [node for node in record.replicas if node != record.leader]
-    return max((log.durable - (log.synced(node) or log.start) for node in others), default=0)
+    # A follower may have synced what the leader is still syncing.
+    return max([0, *(log.durable - (log.synced(node) or log.start) for node in others)])

@@ -161,7 +161,13 @@ class LeaderDriver:
             self._give_up()  # it failed while nothing was being published
             raise
         stored.add_done_callback(partial(self._on_stored, log))
+        self._offer(entry, log)
         return AppendResult(entry, stored, self.when_committed(entry.next_offset, log, entry))
+
+    def _offer(self, entry: StoredBatch, log: int) -> None:
+        """Let followers have an entry now: they sync it while this node does."""
+        self.machine.logs[log].end = entry.next_offset
+        self._parked.look(log)
 
     def require_writable(self, in_sync_min: int = 0) -> None:
         """``NotEnoughReplicas`` unless as many are in sync as the partition and the caller ask for."""
@@ -220,7 +226,7 @@ class LeaderDriver:
         """See how far one log has come, and tell whoever waits for it."""
         held, progress = self._logs[log], self.machine.logs[log]
         progress.start = held.log.start_offset
-        progress.end = held.log.next_offset
+        progress.end = held.log.staged_offset
         progress.durable = held.safe_offset
         self.machine.lease_until = self._proven_until()
         if self.machine.advance_log(log, self._clock.monotonic()):
@@ -246,7 +252,8 @@ class LeaderDriver:
             self._attention.wake()  # perhaps it has caught up
         if not (self.is_over or self._parked.has_entries(fetch)):
             await self._park(fetch)
-        entries = await self._logs[fetch.log].log.read(fetch.offset, self._settings.fetch_bytes)
+        log = self._logs[fetch.log].log
+        entries = await log.read(fetch.offset, self._settings.fetch_bytes, staged=True)
         if self.is_over:
             return NotLeading(epoch=self.machine.epoch)
         data = b"".join(buffer for entry in entries for buffer in entry.buffers())

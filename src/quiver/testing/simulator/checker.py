@@ -58,6 +58,16 @@ def _topic_of(partition: PartitionId) -> str:
     return partition.rpartition("/")[0]
 
 
+def confirmed_before_it_was_synced(history: History) -> Iterator[str]:
+    """A leader sends entries to followers before it has synced them, and confirms them after."""
+    for one in history.confirmed:
+        if one.durable < one.end:
+            yield (
+                f"{one.node} confirmed {one.partition} up to {one.end} in epoch {one.epoch} at "
+                f"{one.at:.3f} s, and had synced it up to {one.durable}"
+            )
+
+
 def two_values_at_one_offset(history: History) -> Iterator[str]:
     """Nobody ever sees two values at one place: not senders, not readers, not replicas."""
     seen: dict[tuple[PartitionId, int], str] = {}
@@ -286,6 +296,7 @@ def _longest(copies: list[Copy]) -> Copy:
 
 RULES: tuple[Rule, ...] = (
     confirmed_but_lost,
+    confirmed_before_it_was_synced,
     two_values_at_one_offset,
     never_sent,
     stored_twice,

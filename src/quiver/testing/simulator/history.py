@@ -56,6 +56,17 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
 
 
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader confirmed everything before ``end``, when its own log was synced to ``durable``."""
+
+    partition: PartitionId
+    epoch: int
+    node: NodeId
+    end: int
+    durable: int
+    at: float
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription of the history, as far as the rules depend on it."""
 
@@ -182,6 +193,7 @@ class History(msgspec.Struct):
     reads: list[Read] = []
     led: list[Led] = []
     appended: list[Appended] = []
+    confirmed: list[Confirmed] = []
     copies: dict[PartitionId, list[Copy]] = {}
     states: dict[PartitionId, list[Copy]] = {}
     """The same of the second log, whose beginning is dropped now and then."""

@@ -27,7 +27,7 @@ from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
 from quiver.model.schema import PAYLOAD
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
-from quiver.testing.simulator.history import Appended, History, Led
+from quiver.testing.simulator.history import Appended, Confirmed, History, Led
 from quiver.testing.simulator.loop import Process, VirtualClock, VirtualLoop
 from quiver.testing.simulator.messages import (
     Found,
@@ -284,7 +284,20 @@ class SimulatedNode:
                 )
             )
         await published.committed
+        self._record_confirmed(front, epoch, entry.next_offset)
         return Stored(entry.base_offset, epoch)
+
+    def _record_confirmed(self, front: Front, epoch: int, end: Offset) -> None:
+        self._history.confirmed.append(
+            Confirmed(
+                partition=front.replica.partition,
+                epoch=epoch,
+                node=self.name,
+                end=end,
+                durable=front.replica.logs[0].log.durable_offset,
+                at=self._loop.time(),
+            )
+        )
 
     def _note(self, front: Front, batch: UnstoredBatch) -> None:
         """Write to the log of states what was published, and drop what is old of it."""

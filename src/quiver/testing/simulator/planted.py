@@ -7,7 +7,7 @@ outside of tests does this, and no code of the cluster knows of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -113,6 +113,14 @@ def _mine_of_any_session(self: Leader, record: PartitionRecord) -> bool:
 def _caught_up_with_watermark(self: LogProgress, node: NodeId) -> bool:
     synced = self.synced(node)
     return synced is not None and synced >= self.watermark
+
+
+def _advance_before_the_leader_synced(self: LogProgress, followers: Iterable[NodeId]) -> bool:
+    self.durable = self.end
+    return _advance(self, followers)
+
+
+_advance = LogProgress.advance
 
 
 def _wait_for_confirmed_members(self: Leader) -> list[NodeId]:
@@ -242,6 +250,9 @@ BUGS: dict[str, list[Patch]] = {
     "acknowledge before commit": [(LeaderDriver, "when_committed", _committed_at_once)],
     "confirm what was under way when deposed": [(LeaderDriver, "_end", _confirm_all)],
     "count unsynced offsets": [(simulation, "LOGS", _unsynced())],
+    "count the leader before it has synced": [
+        (LogProgress, "advance", _advance_before_the_leader_synced)
+    ],
     "truncate by watermark": [(FollowerDriver, "run", _cut_to_watermark_first)],
     "forget the epoch check": [(LogProgress, "divergence", _always(None))],
     "keep the epoch over a restart": [

@@ -144,6 +144,17 @@ class TestWatermark:
         leader.advance(0.1)
         assert leader.logs[0].watermark == 110
 
+    def test_what_followers_have_and_the_leader_is_still_syncing_is_not_committed(self) -> None:
+        leader = leading()
+        grow(leader, 120, durable=100)
+        for node in (B, C):
+            leader.on_fetch(fetch(node, 120, last=3), 0.1)
+        leader.advance(0.1)
+        assert leader.logs[0].watermark == 100
+        leader.logs[0].durable = offset(120)
+        assert leader.advance(0.2)
+        assert leader.logs[0].watermark == 120
+
     def test_it_never_goes_back(self) -> None:
         leader = leading(record(A, B), watermark=90)
         leader.on_fetch(fetch(B, 60), 0.1)
@@ -258,6 +269,20 @@ class TestTruncation:
         leader.on_fetch(fetch(B, 120), 0.1)
         assert leader.logs[0].synced(B) is None
         assert not leader.advance(0.1)
+
+    def test_a_follower_that_is_ahead_in_the_same_epoch_is_cut_and_not_counted(self) -> None:
+        leader = leading(record(A, B))
+        grow(leader, 110)
+        ahead = fetch(B, 120, last=3)
+        told = Diverged(epoch=epoch(3), end=EpochEnd(epoch(3), offset(110)))
+        assert leader.on_fetch(ahead, 0.1) == told
+        assert not leader.advance(0.1)
+
+    def test_what_only_followers_of_a_former_epoch_had_synced_is_cut(self) -> None:
+        """The leader of epoch 2 lost power before its own sync, and was elected again."""
+        leader = leading(starts=history((1, 0), (2, 60), (3, 80)), end=80, watermark=70)
+        told = Diverged(epoch=epoch(3), end=EpochEnd(epoch(2), offset(80)))
+        assert leader.on_fetch(fetch(B, 100, last=2), 0.1) == told
 
     def test_what_retention_has_dropped_is_told(self) -> None:
         leader = leading(start=40)

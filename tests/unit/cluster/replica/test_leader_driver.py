@@ -1,0 +1,166 @@
+"""A leader at work: followers are sent entries while it syncs them, and it confirms them after."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quiver.aio import cancel_and_wait
+from quiver.cluster.metadata.store import Put
+from quiver.cluster.records import VersionedPartition, encode, partition_key
+from quiver.cluster.replica.leader_driver import LeaderDriver
+from quiver.cluster.replica.messages import Entries, NotLeading
+from quiver.cluster.replica.replica_log import ReplicaLog
+from quiver.cluster.replica.settings import ReplicaSettings
+from quiver.errors import LeaderChanged
+from quiver.log.settings import LogSettings
+from quiver.model.envelope import entries_in
+from quiver.testing.clock import ManualClock
+from quiver.testing.disk import SimulatedDisk
+from quiver.testing.memory_store import MemoryStore
+from tests.aio import async_test, turns
+from tests.unit.broker.broker_doubles import batch_of
+from tests.unit.cluster.replica.test_rules import SESSIONS, A, B, C, P, epoch, fetch, record
+
+
+class SlowDisk:
+    """Runs disk work at once, or when it is let go on."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk(1)
+        self.is_slow = False
+        self._released = asyncio.Event()
+
+    async def run_blocking(self, call: Callable[[], Any]) -> Any:
+        if self.is_slow:
+            await self._released.wait()
+        return call()
+
+    def release(self) -> None:
+        self._released.set()
+
+
+@asynccontextmanager
+async def leader() -> AsyncIterator[tuple[LeaderDriver, SlowDisk]]:
+    """A leader in epoch 3 with an empty log, whose two followers are in sync."""
+    slow, clock, store = SlowDisk(), ManualClock(), MemoryStore(ManualClock())
+    held = await ReplicaLog.open(
+        "/log", LogSettings(), disk=slow.disk, clock=clock, run_blocking=slow.run_blocking
+    )
+    await held.begin_epoch(epoch(3))
+    revision = await store.commit([], [Put(partition_key(P), encode(record()))])
+    driver = LeaderDriver(
+        P,
+        A,
+        VersionedPartition(record(), revision),
+        [held],
+        store=store,
+        clock=clock,
+        settings=ReplicaSettings(),
+        proven_until=lambda: 1_000.0,
+    )
+    driver.on_state(VersionedPartition(record(), revision), SESSIONS)
+    running = asyncio.create_task(driver.run())
+    try:
+        yield driver, slow
+    finally:
+        slow.release()
+        await cancel_and_wait(running)
+        await held.log.close()
+        await store.close()
+
+
+async def asked(driver: LeaderDriver, node: Any, at: int, last: int = 0) -> asyncio.Task[Any]:
+    task = asyncio.create_task(driver.on_fetch(fetch(node, at, last=last, wait_s=5.0)))
+    await turns()
+    return task
+
+
+@async_test
+async def test_followers_are_sent_an_entry_while_the_leader_syncs_it() -> None:
+    async with leader() as (driver, slow):
+        waiting = [await asked(driver, node, 0) for node in (B, C)]
+        slow.is_slow = True
+        published = driver.publish(batch_of(b"one"))
+        await turns()
+        assert not published.stored.done()
+        for reply in [task.result() for task in waiting]:
+            assert isinstance(reply, Entries)
+            assert [one.base_offset for one in entries_in(reply.data)] == [0]
+            assert reply.watermark == 0
+
+
+@async_test
+async def test_nothing_is_confirmed_before_the_leader_has_synced_it() -> None:
+    async with leader() as (driver, slow):
+        slow.is_slow = True
+        published = driver.publish(batch_of(b"one"))
+        followers = [await asked(driver, node, 1, last=3) for node in (B, C)]
+        assert driver.machine.logs[0].synced(B) == driver.machine.logs[0].synced(C) == 1
+        assert not published.committed.done()
+        slow.release()
+        assert await published.committed is published.entry
+        assert driver.watermark() == 1
+        await cancel_and_wait(*followers)
+
+
+@async_test
+async def test_nothing_is_confirmed_before_all_in_sync_followers_have_it() -> None:
+    async with leader() as (driver, _):
+        published = driver.publish(batch_of(b"one"))
+        await published.stored
+        first = await asked(driver, B, 1, last=3)
+        assert not published.committed.done()
+        second = await asked(driver, C, 1, last=3)
+        await published.committed
+        await cancel_and_wait(first, second)
+
+
+@async_test
+async def test_what_a_failed_leader_has_sent_is_not_confirmed() -> None:
+    async with leader() as (driver, slow):
+        slow.is_slow = True
+        published = driver.publish(batch_of(b"one"))
+        followers = [await asked(driver, node, 1, last=3) for node in (B, C)]
+        slow.disk.fail("sync", errno.EIO, times=1)
+        slow.release()
+        with pytest.raises(LeaderChanged):
+            await published.committed
+        published.stored.exception()
+        for follower in followers:
+            assert isinstance(await follower, NotLeading)
+        assert driver.watermark() == 0
+
+
+@async_test
+async def test_one_look_is_enough_for_all_entries_of_a_commit() -> None:
+    async with leader() as (driver, slow):
+        await turns()
+        slow.is_slow = True
+        looks: list[int] = []
+        look_at = driver._look_at
+        driver._look_at = lambda log: (looks.append(log), look_at(log))  # type: ignore[method-assign,func-returns-value,assignment]
+        published = [driver.publish(batch_of(b"one")) for _ in range(10)]
+        await turns()
+        slow.release()
+        await published[-1].stored
+        await turns()
+        assert looks == [0]
+
+
+@async_test
+async def test_the_watermark_rides_on_the_entries_that_come_next() -> None:
+    async with leader() as (driver, _):
+        published = driver.publish(batch_of(b"one"))
+        waiting = [await asked(driver, node, 1, last=3) for node in (B, C)]
+        await published.committed
+        await turns()
+        assert not any(task.done() for task in waiting)
+        driver.publish(batch_of(b"two"))
+        replies = [await task for task in waiting]
+        assert [(reply.watermark, bool(reply.data)) for reply in replies] == [(1, True)] * 2
