@@ -9,7 +9,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -40,6 +40,9 @@ class Loop(Protocol):
 
     def ack(self, got: Got) -> None: ...
 
+    def ack_stored(self, got: Got) -> None:
+        """Acknowledge, and wait until that is durable; the default of ``exactly-once``."""
+
     def nack(self, got: Got, *, delay: float | None = None, error: str | None = None) -> None: ...
 
     def reject(self, got: Got, *, error: str) -> None: ...
@@ -69,6 +72,10 @@ class BlockingLoop:
 
     def ack(self, got: Got) -> None:
         got.handle.ack()
+
+    def ack_stored(self, got: Got) -> None:
+        got.handle.ack()
+        self.flush()
 
     def nack(self, got: Got, *, delay: float | None = None, error: str | None = None) -> None:
         got.handle.nack(delay=delay, error=error)
@@ -109,6 +116,9 @@ class AsyncLoop:
     def ack(self, got: Got) -> None:
         self._run(_called(got.handle.ack))
 
+    def ack_stored(self, got: Got) -> None:
+        self._run(_awaited(got.handle.ack))
+
     def nack(self, got: Got, *, delay: float | None = None, error: str | None = None) -> None:
         self._run(_called(got.handle.nack, delay=delay, error=error))
 
@@ -122,6 +132,10 @@ class AsyncLoop:
 async def _called(call: Callable[..., object], **arguments: Any) -> None:
     """Settle, and wait for nothing."""
     call(**arguments)
+
+
+async def _awaited(call: Callable[[], Awaitable[None]]) -> None:
+    await call()
 
 
 class AsyncDriver:
@@ -182,6 +196,10 @@ class WebSocketLoop:
 
     def ack(self, got: Got) -> None:
         self._settle(got, type="ack")
+
+    def ack_stored(self, got: Got) -> None:
+        self.ack(got)
+        self.flush()
 
     def nack(self, got: Got, *, delay: float | None = None, error: str | None = None) -> None:
         self._settle(got, type="nack", delay=delay, error=error)

@@ -236,14 +236,18 @@ def test_at_most_once_delivers_nothing_again_and_loses_nothing_that_was_not_take
     assert left(driver) == dict.fromkeys(MESSAGES[5:], 1)
 
 
-def test_a_settlement_that_came_too_late_is_told_and_the_loop_goes_on(driver: Driver) -> None:
-    driver.q.create_queue("jobs")
-    publish(driver.q, "jobs", ["late"])
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_settlement_that_came_too_late_is_told_and_the_loop_goes_on(
+    driver: Driver, guarantee: str
+) -> None:
+    driver.q.create_queue("jobs", guarantee=guarantee)
+    publish(driver.q, "jobs", ["late", "late too"])
     with driver.consumer("jobs") as loop:
-        got = loop.take()
+        late, late_too = loop.take(), loop.take()
         driver.q.seek("jobs", "latest")
-        loop.ack(got)
+        loop.ack(late)
         loop.flush()
-        assert len(loop.late) == 1
+        loop.ack_stored(late_too)
+        assert len(loop.late) == 2
         publish(driver.q, "jobs", ["good"])
         assert taken(loop, 1) == ["good"]

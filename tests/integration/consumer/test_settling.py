@@ -199,6 +199,21 @@ def test_whoever_waits_for_a_settlement_that_came_too_late_is_told(
         assert next(messages).text() == "after"
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@async_test
+async def test_an_async_program_that_asks_for_it_is_told_too(
+    node: ThreadNode, guarantee: str
+) -> None:
+    async with quiver.AsyncClient(node.url) as q:
+        await q.create_queue("jobs", guarantee=guarantee)
+        await q.publish("jobs", "late")
+        async with q.consumer("jobs") as messages:
+            late = await anext(messages)
+            await q.seek("jobs", "latest")
+            with pytest.raises(StaleReceipt):
+                await late.ack(wait=True)
+
+
 def test_an_error_in_on_stale_neither_ends_the_loop_nor_keeps_it_from_closing(
     q: quiver.Client,
 ) -> None:

@@ -31,16 +31,24 @@ def failure_kind(error: BaseException) -> Kind:
 
 
 class Settling:
-    """A settlement that is on its way. Awaiting it waits until it is stored."""
+    """A settlement that is on its way. Awaiting it waits until it is stored.
 
-    __slots__ = ("_message", "_session")
+    ``raises_stale``: with an error if it came too late.
+    """
 
-    def __init__(self, session: ConsumerSession, message: ReceivedMessage) -> None:
+    __slots__ = ("_message", "_raises_stale", "_session")
+
+    def __init__(
+        self, session: ConsumerSession, message: ReceivedMessage, raises_stale: bool
+    ) -> None:
         self._session = session
         self._message = message
+        self._raises_stale = raises_stale
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._session.confirm(self._message).__await__()
+        if self._raises_stale:
+            return self._session.confirm(self._message).__await__()
+        return settle_by_default(self._session, self._message).__await__()
 
 
 class AsyncConsumer:
@@ -94,7 +102,7 @@ class AsyncConsumer:
 
     def _settle_received(self, message: ReceivedMessage, kind: Kind, wait: bool | None) -> Settling:
         self._session.settle(message, kind)
-        return Settling(self._session, message)
+        return Settling(self._session, message, wait is True)
 
 
 def give_up_current(session: ConsumerSession, error: BaseException) -> None:

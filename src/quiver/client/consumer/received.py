@@ -67,7 +67,9 @@ class ReceivedMessage(Message, frozen=True, gc=False):
         """Acknowledge the message. It is not delivered again.
 
         A message of a consumer is acknowledged together with others, within a few milliseconds. With
-        ``wait=True``, or awaited, it is stored on return. One that was received always is.
+        ``wait=True``, or awaited, it is stored on return. If it came too late, ``wait=True`` raises
+        ``StaleReceipt``; otherwise ``on_stale`` is told. With one that was received it is always
+        as with ``wait=True``.
         """
         return self.settler._settle_received(self, ACK, wait)
 
