@@ -257,7 +257,8 @@ def test_a_message_that_is_held_for_too_long_leaves_the_session(q: quiver.Client
 def test_threads_may_settle_what_one_of_them_took(q: quiver.Client) -> None:
     filled(q, numbered(1000))
     taken: list[ReceivedMessage] = []
-    with q.consumer("jobs") as messages:
+    stale: list[str] = []
+    with q.consumer("jobs", on_stale=stale.extend) as messages:
         for _, message in zip(range(1000), messages, strict=False):
             taken.append(message)
         threads = [
@@ -268,4 +269,6 @@ def test_threads_may_settle_what_one_of_them_took(q: quiver.Client) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    eventually(lambda: pending(q, "jobs") == 0, "all are acknowledged", 5)
+    assert pending(q, "jobs") == 0
+    assert {message.text() for message in taken} == set(numbered(1000))
+    assert stale == []

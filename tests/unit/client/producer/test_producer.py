@@ -391,11 +391,12 @@ class TestBackPressure:
 
     @async_test
     async def test_a_message_larger_than_the_buffer_goes_alone(self) -> None:
-        async with scripted() as (client, _, _, _):
+        async with scripted() as (client, node, _, _):
             producer = await client.producer("orders", buffer_bytes=100)
             for _ in range(3):
                 await producer.send(bytes(5000))
             await producer.close()
+            assert [entry.count for entry in node.partitions["orders"][0].entries] == [1, 1, 1]
 
 
 class TestAcknowledgements:

@@ -339,10 +339,13 @@ class TestFollowing:
 
     @async_test
     async def test_a_reader_that_nobody_holds_stops_fetching(self) -> None:
-        async with scripted() as (client, _, _):
+        async with scripted() as (client, node, _):
             await fill(client, 3)
             reader = client.read("orders", follow=True)
             await anext(reader)
             tasks = asyncio.all_tasks()
             del reader
             await until(lambda: len(asyncio.all_tasks()) < len(tasks))
+            fetches = node.count(protocol.Fetch)
+            await fill(client, 3)
+            assert node.count(protocol.Fetch) == fetches

@@ -313,7 +313,9 @@ class TestEndings:
             await asyncio.sleep(0)
             call.cancel()
             await asyncio.wait([call])
-            await channel.call(protocol.Ping())
+            assert call.cancelled()
+            reply, _ = await channel.call(protocol.Ping())
+            assert isinstance(reply, protocol.Done)
 
     @async_test
     async def test_bytes_that_are_no_reply_end_the_connection(self) -> None:

@@ -140,6 +140,9 @@ async def test_a_cancelled_opening_leaves_the_file_free(path: str) -> None:
         if not opening.cancel():
             await opening.result().close()
         await _until_free(path)
+    async with opened(path) as store:
+        await store.commit([], [Put("a", b"1")])
+        assert await store.get("a") is not None
 
 
 async def _until_free(path: str) -> None:

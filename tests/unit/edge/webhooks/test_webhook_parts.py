@@ -108,6 +108,8 @@ class TestTargets:
     )
     def test_what_is_listed_is_allowed(self, listed: str, url: str) -> None:
         Targets(listed).require(url)
+        with pytest.raises(InvalidSetting):
+            Targets("other.example.com").require(url)
 
     @pytest.mark.parametrize(
         ("listed", "url"),
