@@ -9,8 +9,8 @@ from benchmarks.harness.bench import Bench
 from benchmarks.harness.rounds import compare, median_of
 from benchmarks.harness.row import Row, at_most, ratio_at_most
 from benchmarks.log.subject import ready_batch
-from quiver.log.disk import AppendFile
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.disk import AppendFile
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch

@@ -9,8 +9,8 @@ from benchmarks.harness.bench import Bench
 from benchmarks.harness.rounds import compare, median_of
 from benchmarks.harness.row import Row, at_least
 from benchmarks.log.subject import GB, ready_batch
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import LOG
-from quiver.log.real_disk import RealDisk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock

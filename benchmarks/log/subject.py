@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pyarrow as pa
 
-from quiver.log.disk import AppendFile
-from quiver.log.disk_threads import DiskThreads
+from quiver.log.disk.disk import AppendFile
+from quiver.log.disk.disk_threads import DiskThreads
+from quiver.log.disk.real_disk import RealAppendFile, RealDisk
 from quiver.log.partition_log import PartitionLog
-from quiver.log.real_disk import RealAppendFile, RealDisk
 from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch
 from quiver.model.clock import SystemClock

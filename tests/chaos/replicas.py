@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from quiver.cluster.records import NodeId, PartitionId
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import LOG
-from quiver.log.real_disk import RealDisk
 from quiver.log.scan import scan
 from quiver.testing.simulator.history import Copy
 from tests.chaos.machine import Machine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quiver.log.checkpoint import Checkpoint, read_checkpoint
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.index import SparseIndex
-from quiver.log.real_disk import RealDisk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch

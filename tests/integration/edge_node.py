@@ -22,7 +22,7 @@ import uvloop
 from quiver.config import Address, Alerts, Limits, NodeConfig, Quotas, Security
 from quiver.edge.native.server import NativeConnection
 from quiver.edge.node import Node
-from quiver.log.disk import AppendFile, Bytes, Disk
+from quiver.log.disk.disk import AppendFile, Bytes, Disk
 from quiver.model.clock import Clock
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.native_peer import Peer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import SystemClock

@@ -22,10 +22,10 @@ import pyarrow as pa
 import uvloop
 
 from quiver.errors import LogError
-from quiver.log.disk import AppendFile, Bytes, Disk
+from quiver.log.disk.disk import AppendFile, Bytes, Disk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import LOG
 from quiver.log.partition_log import PartitionLog
-from quiver.log.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch

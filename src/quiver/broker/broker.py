@@ -35,8 +35,8 @@ from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.lookup import Lookup
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import MetadataStore
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.metrics.sample import NodeSample
 from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock

@@ -18,8 +18,8 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.config import Address, NodeConfig
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 from quiver.version import __version__

@@ -38,11 +38,11 @@ from quiver.edge.peers.peers import peer_secret
 from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.targets import Targets
-from quiver.log.disk import Disk, FolderLock
-from quiver.log.disk_threads import DiskThreads
-from quiver.log.folder_lock import lock_folder
-from quiver.log.inline_policy import InlinePolicy
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.disk import Disk, FolderLock
+from quiver.log.disk.disk_threads import DiskThreads
+from quiver.log.disk.folder_lock import lock_folder
+from quiver.log.disk.inline_policy import InlinePolicy
+from quiver.log.disk.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
 

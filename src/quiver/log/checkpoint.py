@@ -13,7 +13,7 @@ import msgspec
 from crc32c import crc32c
 
 from quiver.errors import UnsupportedFormat
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.files import CHECKPOINT
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 

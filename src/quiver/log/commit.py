@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from quiver.log.disk import AppendFile, Disk
+from quiver.log.disk.disk import AppendFile, Disk
 from quiver.log.files import (
     SUFFIXES,
     UNFINISHED,

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 
 from quiver.errors import CorruptLog
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.model.ids import Offset
 
 CHECKPOINT = "checkpoint"

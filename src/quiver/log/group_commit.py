@@ -19,8 +19,8 @@ import msgspec
 from quiver.aio import Signal, retrieve_exception
 from quiver.errors import LogFailed
 from quiver.log.commit import Commit
-from quiver.log.disk_threads import RunBlocking, inline_policy
-from quiver.log.inline_policy import InlinePolicy
+from quiver.log.disk.disk_threads import RunBlocking, inline_policy
+from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock

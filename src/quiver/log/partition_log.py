@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from quiver.aio import Signal
 from quiver.errors import LogClosed, LogError, LogFailed
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking, in_thread
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking, in_thread
 from quiver.log.group_commit import Committed, GroupCommit, OnCommit
 from quiver.log.recent_reads import RecentReads
 from quiver.log.retention import RetentionLimits

@@ -23,7 +23,7 @@ import msgspec
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.checkpoint import Checkpoint
-from quiver.log.disk import AppendFile, Disk
+from quiver.log.disk.disk import AppendFile, Disk
 from quiver.log.files import map_entries, remove_strays, segment_offsets, segment_path
 from quiver.log.scan import corrupt, scan, unsupported
 from quiver.log.segment import Segment, SegmentIndexes, load_indexes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quiver.errors import CorruptLog, UnsupportedFormat
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.files import map_entries
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import ENVELOPE_SIZE, BadEntry, ends_by, entry_at, entry_size_at

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from quiver.errors import CorruptLog, UnsupportedFormat
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.files import INDEX, SUFFIXES, TIME_INDEX, segment_path
 from quiver.log.index import SparseIndex
 from quiver.log.retention import SegmentFacts

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from quiver.errors import CorruptLog, UnsupportedFormat
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.scan import corrupt
 from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
 from quiver.log.settings import LogSettings

@@ -28,7 +28,7 @@ from quiver.errors import (
 )
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.files import CHECKPOINT, segment_path, write_files
 from quiver.log.hot_tail import HotTail, base_offset_of, entries_from
 from quiver.log.recovery import kept_segments, recover

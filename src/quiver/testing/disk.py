@@ -12,7 +12,7 @@ import os
 from random import Random
 from typing import TypeVar
 
-from quiver.log.disk import AppendFile, Disk, FolderLock
+from quiver.log.disk.disk import AppendFile, Disk, FolderLock
 from quiver.testing.disk_faults import Fault, Hazards, Operation, SimulatedCrash
 from quiver.testing.power_loss import PowerLoss
 from quiver.testing.simulated_file import SimulatedFile

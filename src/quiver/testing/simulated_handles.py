@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from quiver.log.disk import AppendFile, Bytes, FolderLock
+from quiver.log.disk.disk import AppendFile, Bytes, FolderLock
 from quiver.testing.disk_faults import Hazards
 from quiver.testing.simulated_file import SimulatedFile
 

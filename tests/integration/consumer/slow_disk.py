@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quiver.log.real_disk import RealAppendFile
+from quiver.log.disk.real_disk import RealAppendFile
 
 _SECONDS_MAX = 60.0
 

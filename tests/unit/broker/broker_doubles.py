@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import MetadataStore
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import BatchBuilder
 from quiver.model.clock import Clock

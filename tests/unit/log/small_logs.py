@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch

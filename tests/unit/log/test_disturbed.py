@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from quiver.errors import OffsetOutOfRange
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.partition_log import PartitionLog
-from quiver.log.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.ids import Microseconds, Offset

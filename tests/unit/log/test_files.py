@@ -24,11 +24,11 @@ from quiver.log.checkpoint import (
     encode_checkpoint,
     read_checkpoint,
 )
+from quiver.log.disk.folder_lock import lock_folder
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import remove_strays, segment_offsets, segment_path, write_files
-from quiver.log.folder_lock import lock_folder
 from quiver.log.hot_tail import HotTail
 from quiver.log.index import SparseIndex
-from quiver.log.real_disk import RealDisk
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
@@ -266,8 +266,8 @@ def test_a_half_written_leftover_does_not_get_into_a_new_file() -> None:
 
 _HOLDER = """
 import sys
-from quiver.log.folder_lock import lock_folder
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.folder_lock import lock_folder
+from quiver.log.disk.real_disk import RealDisk
 lock = lock_folder(RealDisk(), sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from quiver.errors import LogClosed, LogError, LogFailed, OffsetOutOfRange
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking, in_thread
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking, in_thread
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch

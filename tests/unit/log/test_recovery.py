@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from quiver.errors import CorruptLog, LogFailed, UnsupportedFormat
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.partition_log import PartitionLog
-from quiver.log.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock

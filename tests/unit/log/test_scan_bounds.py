@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock

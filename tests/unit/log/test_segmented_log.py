@@ -17,7 +17,7 @@ from quiver.errors import (
     LogFailed,
     OffsetOutOfRange,
 )
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings

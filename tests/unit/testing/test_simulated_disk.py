@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiver.log.disk import AppendFile
+from quiver.log.disk.disk import AppendFile
 from quiver.testing.disk import Operation, SimulatedCrash, SimulatedDisk
 
 SEEDS = range(300)

@@ -13,8 +13,8 @@ from typing import Protocol
 import msgspec
 from crc32c import crc32c
 
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.files import write_files
 from quiver.log.log import Log
 from quiver.model.envelope import seal_batch

@@ -48,8 +48,8 @@ from quiver.errors import (
     PartitionUnavailable,
     QuiverError,
 )
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings

@@ -7,8 +7,8 @@ from typing import Protocol
 from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 

@@ -20,7 +20,7 @@ from quiver.cluster.node import ClusterNode
 from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.replica import Replica
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock

@@ -7,8 +7,8 @@ import msgspec
 from quiver.broker.partition.partition_store import LocalPartitionStore, PartitionStore
 from quiver.broker.partition.placement import LocalPlacement, Placement
 from quiver.broker.topics.catalog import NoTopicHooks, TopicHooks
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 
 

@@ -21,7 +21,7 @@ from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
 from quiver.errors import DiskFull
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
 from quiver.model.guard import OpenedBatch, check_batch, check_message, open_message

@@ -9,8 +9,8 @@ import msgspec
 
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.cluster.replica.network import Network
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 
 

@@ -15,8 +15,8 @@ from crc32c import crc32c
 from quiver.cluster.replica.epochs import EpochHistory, EpochStart
 from quiver.cluster.replica.follower import epoch_starts
 from quiver.errors import CorruptLog, LogError
-from quiver.log.disk import Disk
-from quiver.log.disk_threads import RunBlocking
+from quiver.log.disk.disk import Disk
+from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.files import write_files
 from quiver.log.group_commit import OnCommit
 from quiver.log.partition_log import PartitionLog

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.edge.auth.tokens import TokenStore
-from quiver.log.folder_lock import lock_folder
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.folder_lock import lock_folder
+from quiver.log.disk.real_disk import RealDisk
 from quiver.model.clock import SystemClock
 from quiver.model.units import Duration, seconds
 from quiver.protocol import TokenInfo

@@ -11,7 +11,7 @@ from quiver.broker.partition import partition as partition_module
 from quiver.broker.partition.partition import PRODUCERS, UNKNOWN_OFFSET, Partition, Placed
 from quiver.broker.partition.producer_sessions import RECENT_BATCHES, StoredRange
 from quiver.errors import DiskFull, LogFailed, PartitionUnavailable, SequenceGap
-from quiver.log.disk import Disk
+from quiver.log.disk.disk import Disk
 from quiver.log.settings import LogSettings
 from quiver.model.guard import check_batch
 from quiver.model.ids import ProducerId

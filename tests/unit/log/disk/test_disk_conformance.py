@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiver.log.disk import AppendFile, Disk
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.disk import AppendFile, Disk
+from quiver.log.disk.real_disk import RealDisk
 from quiver.testing.disk import SimulatedDisk
 
 PAGE = mmap.ALLOCATIONGRANULARITY

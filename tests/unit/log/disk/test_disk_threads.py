@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiver.log.disk_threads import DiskThreads
+from quiver.log.disk.disk_threads import DiskThreads
 from tests.aio import async_test, run
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quiver.log.real_disk import RealDisk
+from quiver.log.disk.real_disk import RealDisk
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 
@@ -196,7 +196,7 @@ def test_make_folder_syncs_the_folder_of_each_new_entry_before_the_next(
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from quiver.log.real_disk import RealDisk\n"
+        "from quiver.log.disk.real_disk import RealDisk\n"
         "lock = RealDisk().lock(sys.argv[1], 'the other process')\n"
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"

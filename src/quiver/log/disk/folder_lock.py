@@ -6,7 +6,7 @@ import os
 import socket
 
 from quiver.errors import FolderInUse
-from quiver.log.disk import Disk, FolderLock
+from quiver.log.disk.disk import Disk, FolderLock
 
 LOCK = "lock"
 

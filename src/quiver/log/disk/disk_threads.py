@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from quiver.log.inline_policy import InlinePolicy
+from quiver.log.disk.inline_policy import InlinePolicy
 
 T = TypeVar("T")
 

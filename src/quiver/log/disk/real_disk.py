@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from itertools import islice
 
-from quiver.log.disk import AppendFile, Bytes, Disk, FolderLock
+from quiver.log.disk.disk import AppendFile, Bytes, Disk, FolderLock
 
 _IOV_MAX = 1024
 _WRITE_BYTES = 256 << 10

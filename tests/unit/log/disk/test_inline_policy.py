@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from quiver.errors import LogFailed
-from quiver.log.inline_policy import QUICK_S, SMALL_BYTES, STALL_S, InlinePolicy
+from quiver.log.disk.inline_policy import QUICK_S, SMALL_BYTES, STALL_S, InlinePolicy
 from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings
 from quiver.testing.clock import ManualClock

@@ -1,0 +1,1 @@
+"""The disk, and the threads that wait for it."""
