@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
+from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
@@ -50,6 +51,11 @@ def test_a_bug_planted_in_brokers_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", sorted(SESSION_BUGS))
 def test_a_bug_planted_in_sessions_is_found(bug: str) -> None:
     assert is_found(bug, SimulationSettings(brokers=True, sessions=True))
+
+
+@pytest.mark.parametrize("bug", sorted(RECEIVE_BUGS))
+def test_a_bug_planted_in_receives_is_found(bug: str) -> None:
+    assert is_found(bug, SimulationSettings(brokers=True, receives=True))
 
 
 def is_found(bug: str, settings: SimulationSettings) -> bool:

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 from quiver.broker.delivery.snapshots import LoggedSnapshots
+from quiver.client.transport.connection import Connection
 from quiver.testing.simulator.search import shortest, story_lines
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 SEEDS = 200
-"""One in four of them with brokers, and one in sixteen with consumer sessions besides."""
+"""One in four of them with brokers, and one in sixteen each with consumer sessions and receives."""
 QUICK_SEEDS = 16
 """Those that ``make check`` tries too."""
 CHUNK = 2
-SEED, BROKER_SEED, SESSION_SEED = 6, 7, 5
+SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED = 6, 7, 5, 13
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
+RECEIVES = SimulationSettings(brokers=True, receives=True)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK_SEEDS, CHUNK))
@@ -95,6 +97,26 @@ def test_the_sessions_of_the_seeds_are_in_real_trouble_and_still_of_use() -> Non
     assert sum(len(history.letters) for history in histories) > 10
 
 
+@pytest.mark.long
+def test_the_receives_of_the_seeds_wait_and_are_given_up() -> None:
+    returned: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_tell_leaving", told(Connection._tell_leaving, returned))
+        histories = [simulate(seed, RECEIVES).history for seed in (0, 1, 16)]
+    assert [history.is_calm for history in histories] == [True, True, False]
+    assert sum(len(history.deliveries) for history in histories) > 500
+    assert returned.count("Abandon") > 100
+    assert returned.count("Return") > 5, "some answers came when nobody waited for them any more"
+
+
+def told(tell: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
+    def telling(self: Connection, request: Any) -> Any:
+        names.append(type(request).__name__)
+        return tell(self, request)
+
+    return telling
+
+
 def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[..., Any]:
     async def noting(self: LoggedSnapshots, name: str, data: bytes) -> None:
         names.append(name)
@@ -105,7 +127,7 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED])
+@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED])
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
         "import hashlib; from quiver.testing.simulator.simulation import simulate\n"

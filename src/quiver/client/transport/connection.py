@@ -53,6 +53,8 @@ _TRUSTED_BYTES = 16 << 20
 _CLOSE_TIMEOUT_S = 1.0
 _QUIET_S, _SILENT_S, _LATE_S = 2.0, 3.0, 0.5
 """A node that owes answers and says nothing is asked whether it is there, then given so long."""
+_LISTEN_S_MIN = 0.001
+"""A shorter time may be too little to make a difference to the clock."""
 
 
 class _Call(NamedTuple):
@@ -376,6 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ring_at(following)
 
     def _listen_again(self, after_s: float) -> None:
+        after_s = max(_LISTEN_S_MIN, after_s)
         self._listening = self._loop.call_later(after_s, self._listen, self._loop.time() + after_s)
 
     def _listen(self, due: float) -> None:

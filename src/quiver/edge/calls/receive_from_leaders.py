@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from math import ceil
 
 import msgspec
 
@@ -162,7 +163,7 @@ class _ReceivingFromLeaders:
         """Whether the node has something ready after a wait; ``None`` if it cannot say."""
         request = protocol.AwaitReady(
             subscription=self._request.subscription,
-            wait_ms=round(1000 * wait_s),
+            wait_ms=ceil(1000 * wait_s),
             consumer=self._request.consumer,
             partitions=part.partitions,
         )

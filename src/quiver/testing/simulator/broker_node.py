@@ -20,7 +20,7 @@ from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.partition import Partition, unavailable
 from quiver.broker.partition.replicated_storage import replicated_storage
-from quiver.cluster.node import ClusterListener
+from quiver.cluster.node import ClusterListener, ClusterNode
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.messages import Fetch
@@ -84,7 +84,7 @@ class BrokerNode(SimulatedNode):
             self.name, self.clock, lambda partition: listener().leads_now(partition)
         )
         cluster = self._member(process, self._told(leadership, listener))
-        peers: Any = SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
+        peers = self._reach_peers(process, cluster)
 
         def known_leader(topic: str, index: int) -> str | None:
             return broker.topics.known_leader(topic, index)
@@ -109,7 +109,18 @@ class BrokerNode(SimulatedNode):
         # Drawn only now: earlier, every seed would tell another story.
         start = self._rng.getrandbits(31)
         await cluster.start()
-        services: Any = SimpleNamespace(
+        self._services = self._offer_services(broker, cluster, peers)
+        self._authority = self._services.authority
+        self._sessions: list[Session] = []
+        self.broker, self.cluster = broker, cluster
+
+    def _reach_peers(self, process: Process, cluster: ClusterNode) -> Any:
+        """The other nodes, for one life of the process."""
+        return SimulatedPeers(self.name, self._network, lambda: cluster.view.state.nodes)
+
+    def _offer_services(self, broker: Broker, cluster: ClusterNode, peers: Any) -> Any:
+        """What the edge needs of this node."""
+        return SimpleNamespace(
             broker=broker,
             clock=self.clock,
             peers=peers,
@@ -123,9 +134,6 @@ class BrokerNode(SimulatedNode):
             metrics=_NoMetrics(),
             authority=Authority(self.clock),
         )
-        self._services, self._authority = services, services.authority
-        self._sessions: list[Session] = []
-        self.broker, self.cluster = broker, cluster
 
     def _told(
         self, leadership: Leadership, listener: Callable[[], MetadataListener]

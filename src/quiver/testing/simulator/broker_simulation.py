@@ -47,6 +47,7 @@ from quiver.testing.simulator.clients import Producer, Reader
 from quiver.testing.simulator.consumers import Consumer
 from quiver.testing.simulator.history import Letter, Queue
 from quiver.testing.simulator.loop import Process, VirtualLoop
+from quiver.testing.simulator.receives.consumers import ReceivingConsumer
 from quiver.testing.simulator.routed_producer import RoutedProducer
 from quiver.testing.simulator.sessions.consumers import SessionConsumer
 from quiver.testing.simulator.simulation import (
@@ -71,7 +72,7 @@ _SPLIT_ATTEMPTS = 10
 _FAULT_SHARE = 0.6
 """These seeds take longer, and so have less time for faults."""
 _DRAIN_SECONDS_MAX = 60.0
-_NODES = msgspec.structs.replace(
+NODE_SETTINGS = msgspec.structs.replace(
     SETTINGS,
     replica_manager=msgspec.structs.replace(
         SETTINGS.replica_manager,
@@ -100,7 +101,7 @@ class BrokerSimulation(_Simulation):
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         seconds = settings.fault_seconds * _FAULT_SHARE
         super().__init__(seed, msgspec.structs.replace(settings, fault_seconds=seconds), loop)
-        self._consumers: list[Consumer | SessionConsumer] = []
+        self._consumers: list[Consumer | SessionConsumer | ReceivingConsumer] = []
         self._producers: list[Producer] = []
         self._leases: list[bytes] = []
         self._ids = count(1)
@@ -140,7 +141,7 @@ class BrokerSimulation(_Simulation):
     def _node(self, name: NodeId, zone: str) -> BrokerNode:
         return BrokerNode(
             NodeRecord(id=name, zone=zone, address=name),
-            _NODES,
+            NODE_SETTINGS,
             simulation.LOGS,
             loop=self._loop,
             network=self._network,

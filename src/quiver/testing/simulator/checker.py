@@ -13,6 +13,7 @@ from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
+from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
 
 STALE_SECONDS_MAX = 5.0
@@ -314,4 +315,5 @@ RULES: tuple[Rule, ...] = (
     not_in_time,
     *QUEUE_RULES,
     *SESSION_RULES,
+    *RECEIVE_RULES,
 )

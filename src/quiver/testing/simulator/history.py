@@ -210,6 +210,8 @@ class History(msgspec.Struct):
     """Whether consumers had the time to finish everything in the end."""
     drained_to: dict[PartitionId, int] = {}
     """Where each partition ended then: a publish that was long on its way may have come later."""
+    is_calm: bool = False
+    """Whether no process ended and no link failed: then every reply arrives."""
     clocks_s: tuple[float, float] = (0.0, 0.0)
     """How far a node's clock was behind at most (below zero) and ahead at most."""
     trouble: list[str] = []

@@ -48,6 +48,21 @@ class Handle:
         self.is_cancelled = True
 
 
+class Timer(Handle):
+    """A callback at a time."""
+
+    __slots__ = ("_when",)
+
+    def __init__(
+        self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
+    ) -> None:
+        super().__init__(callback, args, context)
+        self._when = when
+
+    def when(self) -> float:
+        return self._when
+
+
 class Process:
     """One life of a process: what it has scheduled runs while it is alive and not paused."""
 
@@ -177,8 +192,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Handle:
-        handle = Handle(callback, args, copy_context() if context is None else context)
+    ) -> Timer:
+        handle = Timer(when, callback, args, copy_context() if context is None else context)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -27,6 +28,9 @@ STORE = "store"
 class SimulatedNetwork:
     def __init__(self, loop: VirtualLoop, rng: Random) -> None:
         self.delay_s = (0.0002, 0.002)
+        self.step_s = 0.0
+        """What arrives over wires in one such step arrives together, as when a process looks at its
+        sockets once for all of them."""
         self.repeated_share = 0.0
         self.lost_share = 0.0
         self._loop = loop
@@ -94,6 +98,11 @@ class SimulatedNetwork:
 
     def delay(self) -> float:
         return self._rng.uniform(*self.delay_s)
+
+    def arrival(self, now: float) -> float:
+        """When something that is sent now arrives."""
+        at = now + self.delay()
+        return ceil(at / self.step_s) * self.step_s if self.step_s else at
 
     def share(self) -> float:
         """Between 0 and 1."""

@@ -49,6 +49,7 @@ from quiver.model.ids import LeaderEpoch, Offset
 from quiver.model.topic import Acks, Durability
 from quiver.testing.simulator import simulation
 from quiver.testing.simulator.node import Front
+from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
 
 Patch = tuple[Any, str, Any]
@@ -56,9 +57,9 @@ Patch = tuple[Any, str, Any]
 
 @contextmanager
 def planted(bug: str) -> Iterator[None]:
-    """Run with one bug; ``BUGS``, ``BROKER_BUGS`` and ``SESSION_BUGS`` have their names."""
+    """Run with one bug; ``BUGS``, ``BROKER_BUGS`` and those of the sub-packages have their names."""
     with ExitStack() as stack:
-        for owner, name, replacement in (BUGS | BROKER_BUGS | SESSION_BUGS)[bug]:
+        for owner, name, replacement in (BUGS | BROKER_BUGS | SESSION_BUGS | RECEIVE_BUGS)[bug]:
             original = owner.__dict__[name]
             setattr(owner, name, replacement)
             stack.callback(setattr, owner, name, original)

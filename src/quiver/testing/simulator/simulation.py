@@ -50,6 +50,7 @@ from quiver.testing.simulator.store import Outage, StoreClient
 _SETTLE_SECONDS_MAX = 60.0
 _SWEEP_SECONDS = 0.1
 _SESSION_SEED = 5
+_RECEIVE_SEED = 13
 TOPIC = "t"
 
 LOG_SETTINGS = LogSettings(
@@ -92,6 +93,9 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: bool | None = None
     """Whether consumers of real brokers have sessions; ``None``: in one seed of sixteen, if it is
     left to the seed whether there are brokers."""
+    receives: bool | None = None
+    """Whether consumers of real brokers receive over the shipped connections; ``None``: in one seed
+    of sixteen, if it is left to the seed whether there are brokers."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,11 +130,15 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
 
 
 def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
-    is_open = settings.brokers is None and settings.sessions is None
+    is_open = settings.brokers is settings.sessions is settings.receives is None
     if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
         from quiver.testing.simulator.sessions.simulation import SessionSimulation  # noqa: PLC0415
 
         return SessionSimulation
+    if settings.receives or (is_open and seed % 16 == _RECEIVE_SEED):
+        from quiver.testing.simulator.receives.simulation import ReceiveSimulation  # noqa: PLC0415
+
+        return ReceiveSimulation
     if not (seed % 4 == 3 if settings.brokers is None else settings.brokers):
         return _Simulation
     # Brokers come with all that they need, which takes a while to load.
@@ -182,13 +190,16 @@ class _Simulation:
             node.start()
         await self._create_partitions()
         producers = self._start_clients()
-        await self.faults.run(self._loop.time() + self._settings.fault_seconds)
+        await self._make_trouble(self._loop.time() + self._settings.fault_seconds)
         self.faults.heal()
         for producer in producers:
             producer.stopping = True
         await self._settle()
         await self._collect()
         sweeper.cancel()
+
+    async def _make_trouble(self, until: float) -> None:
+        await self.faults.run(until)
 
     async def _sweep(self) -> None:
         while True:

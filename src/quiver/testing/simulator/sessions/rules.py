@@ -60,7 +60,8 @@ def _in_touch_until(history: History, delivery: Delivery) -> float:
     return until
 
 
-def _leads(history: History, partition: str) -> list[tuple[float, str]]:
+def leads_of(history: History, partition: str) -> list[tuple[float, str]]:
+    """When a partition got a leader, and which."""
     topic, _, index = partition.rpartition("/")
     return [
         (led.at, led.node)
@@ -70,14 +71,14 @@ def _leads(history: History, partition: str) -> list[tuple[float, str]]:
 
 
 def _leader_at(history: History, partition: str, at: float) -> str | None:
-    before = [node for since, node in _leads(history, partition) if since <= at]
+    before = [node for since, node in leads_of(history, partition) if since <= at]
     return before[-1] if before else None
 
 
 def _one_leader(history: History, first: Delivery, second: Delivery) -> bool:
     """Whether the lead stayed where it was from one delivery to the other."""
     return not any(
-        first.invoked <= at <= second.ended for at, _ in _leads(history, first.partition)
+        first.invoked <= at <= second.ended for at, _ in leads_of(history, first.partition)
     )
 
 

@@ -66,6 +66,11 @@ class Wire:
             source.is_open = False
             self._tell_end(source)
 
+    def client_died(self) -> None:
+        """The process at the client's side is gone: the node learns it."""
+        self.client.is_open = False
+        self._break(self.node)
+
     def lose(self, source: Side) -> None:
         """The machine of this side is gone, without a word."""
         source.is_open = False
@@ -90,7 +95,7 @@ class Wire:
                 return
             source.is_stuck = False
             work = source.waiting.popleft()
-            source.arrived = max(source.arrived, now + self._network.delay())
+            source.arrived = max(source.arrived, self._network.arrival(now))
             self._loop.call_at(source.arrived, work, context=target.process.context)
         source.is_stuck = False
 

@@ -1,0 +1,1 @@
+"""Receives in simulated clusters: the shipped client, connections and edge over simulated wires."""
