@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -126,6 +128,49 @@ def test_a_node_that_ends_is_told_of_and_not_started_again(tmp_path: Path) -> No
         assert "node-1 was killed by SIGKILL; its log is " in cluster.told
         assert "start it again with: quiver serve --name node-1 " in cluster.told
         assert not any(map(is_there, cluster.pids))
+
+
+def test_it_goes_on_for_nodes_that_were_started_again(tmp_path: Path) -> None:
+    with up(tmp_path, "--nodes", "2") as cluster:
+        first, second = cluster.ready["nodes"]
+        (etcd,) = cluster.ready["etcd"]["pids"]
+        os.kill(first["pid"], signal.SIGKILL)
+        eventually(lambda: "start it again with: " in cluster.told, "it tells how")
+        with started_again(cluster) as node:
+            eventually(lambda: accepts(first["native"]), "the node is there again")
+            os.kill(second["pid"], signal.SIGKILL)
+            eventually(lambda: "node-1 started again: " in cluster.told, "it goes on")
+            assert cluster.process.poll() is None
+            assert is_there(etcd)
+            node.kill()
+            node.wait(_SECONDS_MAX)
+        assert cluster.process.wait(_SECONDS_MAX) == 1, "no node is left to run for"
+        assert not is_there(etcd)
+
+
+@contextmanager
+def started_again(cluster: Up) -> Iterator[subprocess.Popen[bytes]]:
+    """A node, started with the command that was printed."""
+    told = cluster.told.partition("start it again with: quiver ")[2]
+    with Path(f"{cluster.folder}.again").open("wb") as log:
+        node = subprocess.Popen(
+            command(*shlex.split(told.splitlines()[0])),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(),
+        )
+    try:
+        yield node
+    finally:
+        node.kill()
+        node.wait(_SECONDS_MAX)
+
+
+def accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as tried:
+        return tried.connect_ex((host, int(port))) == 0
 
 
 def test_a_node_that_hangs_is_killed_by_the_second_signal(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ _NODE_STOP_S_MAX = 45.0
 """More than a node's own bounds: draining, then closing its logs."""
 _ETCD_STOP_S_MAX = 10.0
 _LOOK_S = 0.05
+_LOOK_AGAIN_S = 1.0
+"""How often to look for nodes that are no children."""
+_RESTART_S_MAX = 5.0
+"""How long a node may take to be started again when no other runs."""
 
 
 class LocalCluster:
@@ -62,6 +66,9 @@ class LocalCluster:
         }
         self._stopping = asyncio.Event()
         self._impatient = asyncio.Event()
+        self._is_alone = False
+        self._found: list[str] = []
+        """The nodes that were started again, as told last."""
 
     @property
     def pids(self) -> dict[str, int]:
@@ -123,20 +130,45 @@ class LocalCluster:
     # ------------------------------------------------------------------ watching
 
     async def _watch(self) -> None:
-        """Tell of each child that ends, until no node is left."""
+        """Tell of each child that ends, until no node is left, not even one that was started again."""
         watched = {
             asyncio.create_task(child.ended()): child
             for child in (*self._nodes.values(), *self._etcd.values())
         }
         try:
-            while any(child.is_running for child in self._nodes.values()):
-                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+            while await self._has_nodes():
+                pause = asyncio.create_task(asyncio.sleep(_LOOK_AGAIN_S))
+                done, _ = await asyncio.wait({*watched, pause}, return_when=asyncio.FIRST_COMPLETED)
+                pause.cancel()
+                for task in [one for one in watched if one in done]:
                     self._tell_of(watched.pop(task), task.result())
             tell("all nodes have ended")
         finally:
             for task in watched:
                 task.cancel()
+
+    async def _has_nodes(self) -> bool:
+        """Whether a node runs. One that somebody starts again is waited for, for a while."""
+        if any(child.is_running for child in self._nodes.values()):
+            return True
+        deadline = asyncio.get_running_loop().time() + _RESTART_S_MAX
+        while not (found := await self._started_again()):
+            if not self._is_alone:
+                self._is_alone = True
+                tell(f"no node runs: etcd ends in {_RESTART_S_MAX:g} s unless one is started again")
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        if found != self._found:
+            self._found, self._is_alone = found, False
+            tell(f"{', '.join(found)} started again: etcd goes on for as long as a node runs")
+        return True
+
+    async def _started_again(self) -> list[str]:
+        """The nodes that somebody else runs at their addresses."""
+        answers = await asyncio.gather(*(_accepts(node.native) for node in self.layout.nodes))
+        nodes = zip(self.layout.nodes, answers, strict=True)
+        return [node.id for node, is_there in nodes if is_there]
 
     def _tell_of(self, child: Child, code: int) -> None:
         tell(f"{child.name} {shown_end(code)}; its log is {child.log}")
@@ -189,6 +221,20 @@ class LocalCluster:
             except BlockingIOError:
                 raise FolderInUse(f"another cluster already runs in {self._folder}") from None
             yield
+
+
+async def _accepts(address: str) -> bool:
+    """Whether a process listens there."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_LOOK_AGAIN_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:  # a timeout is one, too
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
