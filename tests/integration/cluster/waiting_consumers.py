@@ -24,6 +24,7 @@ class Account(msgspec.Struct):
     slowest_s: float = 0.0
     """From the confirmed publish to the program."""
     stored: dict[int, float] = msgspec.field(default_factory=dict)
+    acked: int = 0
     changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def take(self, messages: list[ReceivedMessage]) -> None:
@@ -34,10 +35,14 @@ class Account(msgspec.Struct):
             if message.deliveries > 1:
                 self.after_a_lapse.append(number)
             self.slowest_s = max(self.slowest_s, now - self.stored.get(number, now))
+
+    def settle(self, messages: list[ReceivedMessage]) -> None:
+        self.acked += len(messages)
         self.changed.set()
 
     async def until_all(self, count: int) -> None:
-        while len(self.handed) < count:
+        """Wait until all are acknowledged."""
+        while self.acked < count:
             self.changed.clear()
             await self.changed.wait()
 
@@ -60,6 +65,7 @@ async def run(
     *,
     consumers: int = 6,
     burst: int = 20,
+    messages_max: int = 5,
     impatient: bool = False,
     seed: int = 0,
 ) -> Account:
@@ -70,9 +76,11 @@ async def run(
     account, rng = Account(), Random(seed)
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(2 * SECONDS_MAX):
         workers = [
-            tasks.create_task(_consume(cluster.address(index % 3), name, account, count, worker))
+            tasks.create_task(
+                _consume(cluster.address(index % 3), name, account, messages_max, impatience)
+            )
             for index in range(consumers)
-            for worker in [Random(rng.random()) if impatient and index % 2 else None]
+            for impatience in [Random(rng.random()) if impatient and index % 2 else None]
         ]
         async with AsyncClient(cluster.url) as client:
             for first in range(0, count, burst):
@@ -91,16 +99,17 @@ async def _publish(client: AsyncClient, name: str, number: int, account: Account
 
 
 async def _consume(
-    address: str, name: str, account: Account, count: int, impatience: Random | None
+    address: str, name: str, account: Account, messages_max: int, impatience: Random | None
 ) -> None:
     async with quiver.AsyncClient(f"quiver://{address}") as client:
-        while len(account.handed) < count:
+        while True:
             limit_s = 20.0 if impatience is None else impatience.uniform(0.001, 0.03)
             try:
                 async with asyncio.timeout(limit_s):
-                    messages = await client.receive(name, 5, wait="20s")
+                    messages = await client.receive(name, messages_max, wait="20s")
             except TimeoutError:
                 continue
             account.take(messages)
             if messages:
                 await client.ack(name, messages)
+                account.settle(messages)
