@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import msgspec
 
-from quiver.model.clock import Clock
+from quiver.aio import call_later
+from quiver.model.clock import Clock, Timer
 
 _ASKS_WITHIN_S = 0.05
 """How soon one that was woken is expected to ask. After that others are woken in its place."""
@@ -35,7 +37,7 @@ class ReadyWatchers:
         self._watchers: deque[Watcher] = deque()
         self._expected = 0
         """How many were woken and have not asked since."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -47,8 +49,7 @@ class ReadyWatchers:
         """Wait until something may be ready, in line with all who wait, or the time is over."""
         watcher = Watcher(asyncio.get_running_loop().create_future(), consumer, partitions)
         self._watchers.append(watcher)
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        timer.add_done_callback(lambda _: _wake(watcher))
+        timer = call_later(self._clock, seconds, partial(_wake, watcher))
         try:
             await watcher.woken
         except asyncio.CancelledError:
@@ -82,8 +83,7 @@ class ReadyWatchers:
     def _expect(self) -> None:
         self._expected += 1
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_ASKS_WITHIN_S, self._expect_no_more)
+            self._timer = call_later(self._clock, _ASKS_WITHIN_S, self._expect_no_more)
 
     def _expect_no_more(self) -> None:
         self._timer = None

@@ -90,7 +90,7 @@ async def test_others_are_called_for_when_one_that_was_woken_does_not_ask() -> N
     waiting = Waiting(2)
     await turns()
     waiting.watchers.wake(1)
-    await asyncio.sleep(2 * ready_watchers._ASKS_WITHIN_S)
+    await waiting.clock.advance(ready_watchers._ASKS_WITHIN_S)
     assert waiting.again == 1
     await waiting.end()
 
