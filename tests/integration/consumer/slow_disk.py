@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.disk.real_disk import RealAppendFile
 
 _SECONDS_MAX = 60.0
@@ -20,6 +21,8 @@ class HeldDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._is_free = threading.Event()
         self._is_free.set()
+        # A lone small write on the event loop would hold up the whole node, not only its disk.
+        monkeypatch.setattr(InlinePolicy, "allows", lambda *_: False)
         for name in ("append", "append_synced", "sync"):
             monkeypatch.setattr(RealAppendFile, name, self._waiting(name))
 
