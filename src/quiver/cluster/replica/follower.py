@@ -7,6 +7,7 @@ its log but where its leader's epochs say that the two differ.
 from __future__ import annotations
 
 import msgspec
+from crc32c import crc32c
 
 from quiver.cluster.records import NodeId, PartitionId, PartitionRecord, SessionId
 from quiver.cluster.replica.epochs import EpochEnd, EpochHistory
@@ -21,6 +22,9 @@ from quiver.errors import CorruptLog
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.ids import LeaderEpoch, Offset
+
+_WAIT_SPREAD = 0.25
+"""By how much the longest waits of logs differ."""
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -104,6 +108,11 @@ class Follower:
             watermark=own.watermark,
             wait_s=wait_s,
         )
+
+    def wait_share(self, log: int) -> float:
+        """How much of the longest wait this log uses, so that not all logs ask at the same time."""
+        name = f"{self._partition}/{log}/{self._node}".encode()
+        return 1 - _WAIT_SPREAD * crc32c(name) / (1 << 32)
 
     def on_reply(self, log: int, asked: Fetch, reply: FetchReply) -> Step:
         """What to do about the answer to ``asked``; nothing, if the log has changed since."""

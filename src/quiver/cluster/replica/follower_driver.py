@@ -70,6 +70,7 @@ class FollowerDriver:
         self._settings = settings
         self._on_gone = on_gone
         self._wait_s = settings.fetch_wait_s
+        self._wait_s_max = settings.idle_wait_s * follower.wait_share(index)
         self._pause_s = settings.pause_s
         self._stopping = False
         self._changing = False
@@ -112,7 +113,7 @@ class FollowerDriver:
             reply = await self._network.call(self._follower.leader, fetch, timeout_s)
             step = self._follower.on_reply(self._index, fetch, reply)
             if isinstance(step, Ask) and self._has_all(fetch):
-                self._wait_s = min(2 * wait_s, self._settings.idle_wait_s)
+                self._wait_s = min(2 * wait_s, self._wait_s_max)
             return step
         except CorruptLog as error:
             logger.warning("the leader's bytes were not intact", error=error.message)

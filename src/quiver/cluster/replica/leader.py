@@ -176,6 +176,10 @@ class Leader:
         follower.held[fetch.log] += 1
         return follower
 
+    def knows(self, node: NodeId, follower: KnownFollower) -> bool:
+        """Whether what was known of this follower still counts."""
+        return self._followers.get(node) is follower
+
     def release(self, follower: KnownFollower, log: int, now: float) -> None:
         """It waits no longer; up to this moment the follower had everything."""
         follower.held[log] -= 1

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from quiver.aio import Signal, retrieve_exception
+from quiver.aio import Alarm, Signal, retrieve_exception
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
     NodeId,
@@ -118,6 +118,7 @@ class LeaderDriver:
         self.on_end: list[Callable[[], None]] = []
         """Called when this node leads no more: for whoever waits for more to be committed."""
         self._at_rest = False
+        self._unrest = Alarm(clock, self._end_rest)
 
     # ------------------------------------------------------------------ what the cluster says
 
@@ -129,6 +130,7 @@ class LeaderDriver:
         else:
             self.machine.on_record(versioned)
         self.machine.on_sessions(sessions)
+        self._parked.answer_forgotten()
         self._look()
         self._attention.wake()
 
@@ -268,8 +270,12 @@ class LeaderDriver:
         try:
             await self._parked.wait(fetch)
         finally:
-            if self._at_rest:
-                self._attention.wake()  # it was at rest because this fetch waited
+            if self._at_rest:  # because this fetch waited; most followers ask again at once
+                self._unrest.ring_by(self._clock.monotonic() + self._settings.tick_s)
+
+    def _end_rest(self) -> None:
+        if self._at_rest and self.machine.is_restless():
+            self._attention.wake()
 
     # ------------------------------------------------------------------ the in-sync set
 
@@ -320,6 +326,7 @@ class LeaderDriver:
             self.machine.deposed = True
         else:
             self.machine.on_record(versioned)
+            self._parked.answer_forgotten()
 
     def _end(self) -> None:
         self._over = True
@@ -330,6 +337,7 @@ class LeaderDriver:
                     committed.set_exception(LeaderChanged())
                     retrieve_exception(committed)  # nobody need wait for it
         self._parked.answer_all()
+        self._unrest.cancel()
         for wake in self.on_end:
             wake()
 

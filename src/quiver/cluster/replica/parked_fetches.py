@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from quiver.aio import Alarm
-from quiver.cluster.replica.leader import Leader
+from quiver.cluster.replica.leader import KnownFollower, Leader
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.model.clock import Clock
@@ -20,10 +20,18 @@ _EARLY_S = 0.001
 
 
 class _Parked:
-    __slots__ = ("answered", "began", "due", "fetch", "is_behind")
+    __slots__ = ("answered", "began", "due", "fetch", "follower", "is_behind")
 
-    def __init__(self, fetch: Fetch, began: float, due: float, answered: asyncio.Future[None]):
+    def __init__(
+        self,
+        fetch: Fetch,
+        follower: KnownFollower,
+        began: float,
+        due: float,
+        answered: asyncio.Future[None],
+    ) -> None:
         self.fetch = fetch
+        self.follower = follower
         self.began = began
         self.due = due
         """When it is answered, with news or without."""
@@ -50,8 +58,8 @@ class ParkedFetches:
         """Return when there are entries for it, or when it has waited long enough."""
         now, parked_here = self._clock.monotonic(), self._parked[fetch.log]
         longest = min(fetch.wait_s, self._settings.idle_wait_s, self._machine.wait_s_max(now))
-        parked = _Parked(fetch, now, now + longest, self._loop.create_future())
         follower = self._machine.hold(fetch)
+        parked = _Parked(fetch, follower, now, now + longest, self._loop.create_future())
         parked_here.append(parked)
         self._tell_watermark(parked, now)
         self._alarm.ring_by(parked.due)
@@ -85,6 +93,12 @@ class ParkedFetches:
         for parked in self._all():
             parked.due = min(parked.due, parked.began + longest)
         self._ring()
+
+    def answer_forgotten(self) -> None:
+        """Let followers ask again that left the in-sync set: they have to, before they may join."""
+        for parked in self._all():
+            if not self._machine.knows(parked.fetch.node, parked.follower):
+                _answer(parked)
 
     def answer_all(self) -> None:
         """This node leads no more."""

@@ -13,7 +13,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """About how much one fetch brings at most."""
     fetch_wait_s: float = 0.5
     """How long a leader keeps a fetch waiting for something new, while there often is."""
-    idle_wait_s: float = 10.0
+    idle_wait_s: float = 60.0
     """How long at most: each fetch that brings nothing lets the next wait twice as long."""
     watermark_delay_s: float = 0.01
     """How long a watermark that moved waits for entries to ride on. Sent alone it costs an answer and

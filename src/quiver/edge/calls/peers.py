@@ -11,9 +11,10 @@ from quiver import protocol
 from quiver.broker.partition.producer_ids import ProducerIdentity
 from quiver.cluster.node import ClusterNode
 from quiver.cluster.replica.messages import Entries, Fetch
+from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.edge.auth.call_permissions import cluster_admin
 from quiver.edge.auth.principal import PEER
-from quiver.edge.calls.call import Call, Turn
+from quiver.edge.calls.call import REQUEST_TIMEOUT_S, Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.peers.messages import (
     Acknowledged,
@@ -37,6 +38,8 @@ from quiver.errors import PermissionDenied, ProtocolError
 from quiver.model.batch import Bytes
 from quiver.model.ids import Offset
 
+_TIMEOUT_S = REQUEST_TIMEOUT_S + ReplicaSettings().idle_wait_s
+"""The usual limit plus the time that a fetch may wait for entries."""
 _CATCH_UP_S = 2.0
 _PART_BYTES = 256 << 10
 
@@ -127,11 +130,17 @@ _HANDLERS: dict[type[Question], _Handler] = {
     HasFinished: _has_finished,
 }
 
+
+def _timeout_s(_: protocol.AskPeer) -> float:
+    return _TIMEOUT_S
+
+
 CALLS = (
     Call(
         request=protocol.AskPeer,
         handler=answer_peer,
         needs=cluster_admin,
+        timeout_s=_timeout_s,
         turn=Turn.OWN,
         only_waits=True,
     ),

@@ -27,6 +27,8 @@ from tests.aio import async_test, turns
 from tests.unit.broker.broker_doubles import batch_of
 from tests.unit.cluster.replica.test_rules import SESSIONS, A, B, C, P, epoch, fetch, record
 
+TICK_S = ReplicaSettings().tick_s
+
 
 class SlowDisk:
     """Runs disk work at once, or when it is let go on."""
@@ -46,9 +48,10 @@ class SlowDisk:
 
 
 @asynccontextmanager
-async def leader() -> AsyncIterator[tuple[LeaderDriver, SlowDisk]]:
+async def leader(clock: ManualClock | None = None) -> AsyncIterator[tuple[LeaderDriver, SlowDisk]]:
     """A leader in epoch 3 with an empty log, whose two followers are in sync."""
-    slow, clock, store = SlowDisk(), ManualClock(), MemoryStore(ManualClock())
+    clock = clock or ManualClock()
+    slow, store = SlowDisk(), MemoryStore(ManualClock())
     held = await ReplicaLog.open(
         "/log", LogSettings(), disk=slow.disk, clock=clock, run_blocking=slow.run_blocking
     )
@@ -164,3 +167,33 @@ async def test_the_watermark_rides_on_the_entries_that_come_next() -> None:
         driver.publish(batch_of(b"two"))
         replies = [await task for task in waiting]
         assert [(reply.watermark, bool(reply.data)) for reply in replies] == [(1, True)] * 2
+
+
+@async_test
+async def test_a_leader_at_rest_stays_so_while_followers_only_ask_again() -> None:
+    clock = ManualClock()
+    async with leader(clock) as (driver, _):
+        waiting = [await asked(driver, node, 0) for node in (B, C)]
+        await clock.advance(TICK_S)
+        assert driver._at_rest
+        looks: list[int] = []
+        driver._look = lambda: looks.append(1)  # type: ignore[method-assign]
+        await cancel_and_wait(waiting[0])
+        waiting.append(await asked(driver, B, 0))
+        await clock.advance(2 * TICK_S)
+        assert looks == []
+        await cancel_and_wait(*waiting)
+
+
+@async_test
+async def test_a_follower_that_does_not_ask_again_leaves_the_in_sync_set() -> None:
+    clock = ManualClock()
+    async with leader(clock) as (driver, _):
+        waiting = [await asked(driver, node, 0) for node in (B, C)]
+        await clock.advance(TICK_S)
+        assert driver._at_rest
+        await cancel_and_wait(waiting[0])
+        await clock.advance(ReplicaSettings().leader.lag_seconds_max + 2 * TICK_S)
+        await turns()
+        assert driver.machine.record.in_sync == (A, C)
+        await cancel_and_wait(*waiting)

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from quiver.aio import cancel_and_wait
+from quiver.cluster.records import VersionedPartition
 from quiver.cluster.replica.leader import Leader
 from quiver.cluster.replica.parked_fetches import ParkedFetches
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test, turns
-from tests.unit.cluster.replica.test_rules import B, fetch, grow, leading, offset
+from tests.unit.cluster.replica.test_rules import A, B, C, fetch, grow, leading, offset, record
 
 SETTINGS = ReplicaSettings()
 DELAY_S = SETTINGS.watermark_delay_s
@@ -127,3 +128,16 @@ async def test_a_follower_is_held_for_as_long_as_its_fetch_waits() -> None:
     assert machine._followers[B].held == [1]
     await cancel_and_wait(waiting)
     assert machine._followers[B].held == [0]
+
+
+@async_test
+async def test_a_follower_that_left_the_in_sync_set_is_answered_so_that_it_asks_again() -> None:
+    _, machine, fetches = setting()
+    waiting = await parked(machine, fetches)
+    fetches.answer_forgotten()
+    await turns()
+    assert not waiting.done()
+    machine.on_record(VersionedPartition(record(A, C), 8))
+    fetches.answer_forgotten()
+    await turns()
+    assert waiting.done()

@@ -487,6 +487,16 @@ class TestFollower:
         assert (asked.offset, asked.last_epoch, asked.synced) == (80, 2, 70)
         assert (asked.node, asked.session, asked.epoch, asked.watermark) == (B, 2, 3, 40)
 
+    def test_logs_that_are_idle_together_do_not_ask_together(self) -> None:
+        shares = {
+            Follower(PartitionId(f"t/{number}"), B, SESSIONS[B], record(), []).wait_share(log)
+            for number in range(50)
+            for log in (0, 1)
+        }
+        assert len(shares) == 100
+        assert all(0.75 <= share <= 1 for share in shares)
+        assert max(shares) - min(shares) > 0.2
+
     def test_entries_are_stored_and_the_watermark_follows(self) -> None:
         follower = following(history((1, 0)), 10)
         asked = follower.fetch(0, offset(10))

@@ -71,6 +71,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         (protocol.Receive(subscription="s", wait_ms=-1), 30.0),
         (protocol.Receive(subscription="s", wait_ms=10**9), 60.0),
         (protocol.AwaitReady(subscription="s", wait_ms=2000), 32.0),
+        (protocol.AskPeer(question=b""), 90.0),
     ],
 )
 def test_a_request_has_so_much_time(request_: protocol.AnyRequest, seconds: float) -> None:
