@@ -11,7 +11,7 @@ import pytest
 
 import quiver
 from quiver.broker.subscription import consumer
-from quiver.client.consumer.session import ConsumerSession
+from quiver.client.consumer.session.session import ConsumerSession
 from tests.aio import async_test
 from tests.integration.client_node import ThreadNode
 from tests.integration.consumer.conftest import StartWorker

@@ -16,9 +16,9 @@ from quiver.client.consumer.received import (
     messages_in,
     settlements,
 )
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlement_buffer import Kind
-from quiver.client.consumer.terms import OnStale, OpenSession, Program, SessionTerms
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.session.terms import OnStale, OpenSession, Program, SessionTerms
+from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import InvalidRequest, StaleReceipt

@@ -24,7 +24,7 @@ from quiver.client.blocking.producer import Producer
 from quiver.client.blocking.reader import Reader
 from quiver.client.blocking.wrapper import Wrapper, blocking
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.terms import OnStale
+from quiver.client.consumer.session.terms import OnStale
 from quiver.client.transport.access import Tls
 from quiver.client.transport.addresses import DEFAULT_URL
 from quiver.client.transport.channel import Dialer

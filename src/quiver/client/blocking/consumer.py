@@ -9,8 +9,8 @@ from typing import Self
 from quiver.client.blocking.loop_thread import LoopThread
 from quiver.client.consumer.consumer import give_up_current, settle_by_default
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlement_buffer import Kind
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.settlement_kind import Kind
 from quiver.model.subscription import Guarantee
 
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlement_buffer import Kind
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.settlement_kind import Kind
 from quiver.errors import StaleReceipt
 from quiver.model.subscription import Guarantee
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.client.consumer.settlement_buffer import ACK, Kind
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.client.reader.columns import SCHEMA, columns_of, times_of
 from quiver.client.reader.message_rows import other_columns
 from quiver.errors import InvalidRequest

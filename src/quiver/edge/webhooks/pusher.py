@@ -16,9 +16,9 @@ import structlog
 from quiver.aio import TaskSet
 from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage, leases_of
-from quiver.client.consumer.relay import Relay, open_relay
-from quiver.client.consumer.settlement_buffer import ACK, Kind
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.relay.relay import Relay, open_relay
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.edge.http.edge import encode
 from quiver.edge.http.routes.receive import delivered
 from quiver.edge.http.schemas.deliveries import Delivered

@@ -7,7 +7,7 @@ import uuid
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.terms import SessionTerms
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import Edge, send_problem
 from quiver.edge.http.operation import Operation, Reply

@@ -17,12 +17,12 @@ import structlog
 
 from quiver.aio import TaskSet, first_of, retrieve_exception
 from quiver.client import AsyncClient
-from quiver.client.consumer.leases import Leases
 from quiver.client.consumer.received import leases_of
-from quiver.client.consumer.relay import Relay, RelayEnd, open_relay
-from quiver.client.consumer.settlement_buffer import ACK, Kind
-from quiver.client.consumer.terms import SessionTerms
-from quiver.client.consumer.watched_settlements import Watched
+from quiver.client.consumer.relay.relay import Relay, RelayEnd, open_relay
+from quiver.client.consumer.relay.watched_settlements import Watched
+from quiver.client.consumer.session.leases import Leases
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.edge.http.arrow import stream_of, table_in
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.problems import problem_of

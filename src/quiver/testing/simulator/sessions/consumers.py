@@ -16,8 +16,8 @@ from pyroaring import BitMap64
 
 from quiver.client.consumer.consumer import AsyncConsumer
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.transport.cluster import Cluster
 from quiver.client.transport.pool import Pool
 from quiver.cluster.records import NodeId, PartitionId

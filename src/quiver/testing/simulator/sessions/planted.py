@@ -11,8 +11,8 @@ from quiver.broker.delivery.machine.records import AnyRecord
 from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.subscription.consumer import Consumer, SessionEnd
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlements import Settlements
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.session.settlements import Settlements
 from quiver.edge.messages import consumer_stream
 from quiver.model.ids import Microseconds
 

@@ -10,7 +10,7 @@ import contextlib
 from typing import Protocol
 
 from quiver.aio import Signal
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import QuiverError
 from quiver.model.subscription import Ordering

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from quiver.client.consumer.leases import Leases
-from quiver.client.consumer.node_stream import NodeStream
 from quiver.client.consumer.received import ReceivedMessage, leases_of
+from quiver.client.consumer.session.leases import Leases
+from quiver.client.consumer.session.node_stream import NodeStream
 from quiver.model.receipt import leases_in, receipt
 
 Run = tuple[bytes, Iterable[int]]

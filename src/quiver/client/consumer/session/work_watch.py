@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quiver.client.consumer.pace import HandlerPace
+from quiver.client.consumer.session.pace import HandlerPace
 from quiver.model.clock import Clock
 
 BUSY_S = 0.1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from quiver.client.consumer.leases import Leases
-from quiver.client.consumer.node_stream import NodeStream
+from quiver.client.consumer.session.leases import Leases
+from quiver.client.consumer.session.node_stream import NodeStream
 from quiver.model.clock import Clock
 
 

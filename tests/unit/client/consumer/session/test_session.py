@@ -12,12 +12,12 @@ from pyroaring import BitMap64
 from structlog.testing import capture_logs
 
 from quiver.aio import failed_future
-from quiver.client.consumer.leases import leases_from, settlements_of
-from quiver.client.consumer.pushed import PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, leases_of
-from quiver.client.consumer.session import ConsumerSession
-from quiver.client.consumer.settlement_buffer import ACK, Kind
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.leases import leases_from, settlements_of
+from quiver.client.consumer.session.pushed import PushedMessages
+from quiver.client.consumer.session.session import ConsumerSession
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.errors import InvalidReceipt, NotEnoughReplicas, QuiverError, Unavailable
 from quiver.model.clock import Clock, SystemClock
 from quiver.protocol import (

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import structlog
 
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import settlements_of
-from quiver.client.consumer.node_stream import NodeStream
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import settlements_of
+from quiver.client.consumer.session.node_stream import NodeStream
+from quiver.client.consumer.session.terms import SessionTerms
 from quiver.model.clock import Clock
 from quiver.protocol import Consuming
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 
-from quiver.client.consumer.leases import settlements_of
-from quiver.client.consumer.node_stream import NodeStream
-from quiver.client.consumer.push_queue import PushQueue
-from quiver.client.consumer.streams import NodeStreams
+from quiver.client.consumer.session.leases import settlements_of
+from quiver.client.consumer.session.node_stream import NodeStream
+from quiver.client.consumer.session.push_queue import PushQueue
+from quiver.client.consumer.session.streams import NodeStreams
 
 WINDOW_MAX = 10_000
 

@@ -17,12 +17,13 @@ import structlog
 from pyroaring import BitMap64
 
 from quiver.aio import Signal, TaskSet, report_unexpected
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import Leases, settlements_of
-from quiver.client.consumer.node_stream import NodeStream, stale_of
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.settlement_buffer import RETURN, Kind, SettlementBuffer
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import Leases, settlements_of
+from quiver.client.consumer.session.node_stream import NodeStream, stale_of
+from quiver.client.consumer.session.settlement_buffer import SettlementBuffer
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import RETURN, Kind
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError, StaleReceipt, Unavailable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quiver.client.consumer.leases import Leases
+from quiver.client.consumer.session.leases import Leases
 
 _SPARE = 100
 """About so many runs that are settled may stay before they are cleared out."""

@@ -11,12 +11,12 @@ import pytest
 from pyroaring import BitMap64
 
 from quiver.aio import failed_future
-from quiver.client.consumer.leases import Leases, settlements_of
-from quiver.client.consumer.pushed import PushedBatch, PushedMessages
 from quiver.client.consumer.received import RECEIVED_SCHEMA, ReceivedMessage, leases_of
-from quiver.client.consumer.relay import Relay, RelayEnd
-from quiver.client.consumer.settlement_buffer import ACK, Kind
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.relay.relay import Relay, RelayEnd
+from quiver.client.consumer.session.leases import Leases, settlements_of
+from quiver.client.consumer.session.pushed import PushedBatch, PushedMessages
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.errors import NotEnoughReplicas, QuiverError, StaleReceipt
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.receipt import receipts

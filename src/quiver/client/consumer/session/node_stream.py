@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from quiver.aio import retrieve_exception
-from quiver.client.consumer.leases import Leases, leases_from
+from quiver.client.consumer.session.leases import Leases, leases_from
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.cluster import expect
 from quiver.errors import QuiverError

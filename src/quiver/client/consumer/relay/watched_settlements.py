@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import Leases, leases_from, settlements_of
-from quiver.client.consumer.node_stream import stale_of
-from quiver.client.consumer.settlement_buffer import Kind
-from quiver.client.consumer.settlements import Settlements
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import Leases, leases_from, settlements_of
+from quiver.client.consumer.session.node_stream import stale_of
+from quiver.client.consumer.session.settlements import Settlements
+from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError, StaleReceipt
 from quiver.model.clock import Clock

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container
 
-from quiver.client.consumer.leases import Leases, union
-from quiver.client.consumer.node_stream import NodeStream
-from quiver.client.consumer.pushed import Pushed
+from quiver.client.consumer.session.leases import Leases, union
+from quiver.client.consumer.session.node_stream import NodeStream
+from quiver.client.consumer.session.pushed import Pushed
 
 
 class PushQueue(deque[Pushed]):

@@ -14,18 +14,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from quiver.client.consumer.credit import Credit
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import Leases, leases_from, union
-from quiver.client.consumer.node_stream import NodeStream, lost_in
-from quiver.client.consumer.push_queue import PushQueue
-from quiver.client.consumer.pushed import Pushed, PushedBatch, PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, batch_in, messages_in
-from quiver.client.consumer.start_backoff import StartBackoff
-from quiver.client.consumer.started_order import StartedOrder
-from quiver.client.consumer.streams import NodeStreams
-from quiver.client.consumer.terms import OpenSession, SessionTerms
-from quiver.client.consumer.watched_settlements import OnProblem, WatchedSettlements
+from quiver.client.consumer.relay.credit import Credit
+from quiver.client.consumer.relay.started_order import StartedOrder
+from quiver.client.consumer.relay.watched_settlements import OnProblem, WatchedSettlements
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import Leases, leases_from, union
+from quiver.client.consumer.session.node_stream import NodeStream, lost_in
+from quiver.client.consumer.session.push_queue import PushQueue
+from quiver.client.consumer.session.pushed import Pushed, PushedBatch, PushedMessages
+from quiver.client.consumer.session.start_backoff import StartBackoff
+from quiver.client.consumer.session.streams import NodeStreams
+from quiver.client.consumer.session.terms import OpenSession, SessionTerms
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError

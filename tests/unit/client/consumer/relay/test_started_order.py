@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from quiver.client.consumer.leases import Leases
-from quiver.client.consumer.started_order import StartedOrder
+from quiver.client.consumer.relay.started_order import StartedOrder
+from quiver.client.consumer.session.leases import Leases
 
 A, B = b"a" * 26, b"b" * 26
 

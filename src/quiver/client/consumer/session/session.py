@@ -17,19 +17,19 @@ from typing import Any
 from pyroaring import BitMap64
 
 from quiver.aio import finish
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import leases_from, settlements_of
-from quiver.client.consumer.node_stream import NodeStream, lost_in
-from quiver.client.consumer.pace import HandlerPace
-from quiver.client.consumer.push_queue import PushQueue
-from quiver.client.consumer.pushed import PushedMessages
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
-from quiver.client.consumer.settlement_buffer import ACK, RETURN, Kind
-from quiver.client.consumer.settlements import Settlements
-from quiver.client.consumer.start_backoff import StartBackoff
-from quiver.client.consumer.streams import NodeStreams
-from quiver.client.consumer.terms import Program, SessionTerms
-from quiver.client.consumer.work_watch import WorkWatch
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import leases_from, settlements_of
+from quiver.client.consumer.session.node_stream import NodeStream, lost_in
+from quiver.client.consumer.session.pace import HandlerPace
+from quiver.client.consumer.session.push_queue import PushQueue
+from quiver.client.consumer.session.pushed import PushedMessages
+from quiver.client.consumer.session.settlements import Settlements
+from quiver.client.consumer.session.start_backoff import StartBackoff
+from quiver.client.consumer.session.streams import NodeStreams
+from quiver.client.consumer.session.terms import Program, SessionTerms
+from quiver.client.consumer.session.work_watch import WorkWatch
+from quiver.client.consumer.settlement_kind import ACK, RETURN, Kind
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError

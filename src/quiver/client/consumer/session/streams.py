@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from quiver.aio import Signal, SingleFlight, cancel_and_wait
-from quiver.client.consumer.group_member import GroupMember
-from quiver.client.consumer.heartbeats import Heartbeats
-from quiver.client.consumer.in_hand import InHand
-from quiver.client.consumer.leases import Leases, settlements_of
-from quiver.client.consumer.node_stream import NodeStream
-from quiver.client.consumer.push_queue import PushQueue
-from quiver.client.consumer.terms import SessionTerms
+from quiver.client.consumer.session.group_member import GroupMember
+from quiver.client.consumer.session.heartbeats import Heartbeats
+from quiver.client.consumer.session.in_hand import InHand
+from quiver.client.consumer.session.leases import Leases, settlements_of
+from quiver.client.consumer.session.node_stream import NodeStream
+from quiver.client.consumer.session.push_queue import PushQueue
+from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster

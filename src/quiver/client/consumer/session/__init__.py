@@ -1,0 +1,1 @@
+"""A consumer's session: streams to the leaders, messages in hand, settlements."""
