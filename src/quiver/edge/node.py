@@ -93,7 +93,12 @@ class Node:
         if listen:
             require_safe(config)
         async with AsyncExitStack() as stack:
-            starting = _Starting(config, disk or RealDisk(), clock or SystemClock(), stack)
+            # Of a cluster a node must answer the others in time, however slow its disk is, and the
+            # event loop of an embedded one belongs to the program.
+            may_block = listen and config.metadata.store != "etcd"
+            clock = clock or SystemClock()
+            inline = InlinePolicy(clock) if may_block else None
+            starting = _Starting(config, disk or RealDisk(), clock, stack, inline)
             node = await (starting.listening() if listen else starting.embedded())
             node._stack = stack.pop_all()
             return node
@@ -106,15 +111,20 @@ class Node:
 class _Starting:
     """The steps of a start. Each pushes onto the stack how it is undone."""
 
-    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        clock: Clock,
+        stack: AsyncExitStack,
+        inline: InlinePolicy | None,
+    ) -> None:
         self._config = config
         self._disk = disk
         self._clock = clock
         self._stack = stack
         self._started = clock.monotonic()
-        # Of a cluster a node must answer the others in time, however slow its disk is.
-        is_alone = config.metadata.store != "etcd"
-        self._threads = DiskThreads(_DISK_THREADS, InlinePolicy(clock) if is_alone else None)
+        self._threads = DiskThreads(_DISK_THREADS, inline)
         # One thread of its own: whoever keeps it busy keeps no disk waiting, and one core at most.
         self._checks = DiskThreads(1)
         self._targets = Targets(config.web.webhook_targets)
