@@ -47,8 +47,9 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The page is kept: what was measured last, and where it fell short.
 bench: setup bench-tools java
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --page docs/benchmarks.md
 
 # Prometheus rules and a Grafana dashboard, from the definitions of figures and alerts.
 deploy: setup

@@ -14,7 +14,8 @@ from rich.console import Console
 import benchmarks
 from benchmarks.harness.bench import Bench, scratch_folder
 from benchmarks.harness.machine import this_machine
-from benchmarks.harness.report import print_rows, write_rows
+from benchmarks.harness.report import print_rows, write_page, write_rows
+from benchmarks.harness.row import Row
 
 RESULTS = os.path.join(os.path.dirname(__file__), "results")
 
@@ -35,6 +36,9 @@ def main(
         str | None,
         typer.Option(help="Folder for the JSON files. A quick run writes none unless told where."),
     ] = None,
+    page: Annotated[
+        str | None, typer.Option(help="Markdown file for all rows of this run.")
+    ] = None,
 ) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     chosen = names or set_names()
@@ -44,16 +48,18 @@ def main(
     with scratch_folder() as folder:
         bench = Bench(this_machine(folder), quick)
     folder_of_results = results or (None if quick else RESULTS)
-    all_rows = []
+    sets: dict[str, list[Row]] = {}
     for name in chosen:
-        rows = []
+        rows: list[Row] = []
         for benchmark in importlib.import_module(f"benchmarks.{name}").BENCHMARKS:
             with console.status(f"{name}: {benchmark.__name__.replace('_', ' ')}"):
                 rows += benchmark(bench)
         if folder_of_results is not None:
             write_rows(folder_of_results, name, bench.machine, rows, quick)
-        all_rows += rows
-    print_rows(console, bench.machine, all_rows)
+        sets[name] = rows
+    print_rows(console, bench.machine, [row for rows in sets.values() for row in rows])
+    if page is not None:
+        write_page(page, bench.machine, sets)
 
 
 if __name__ == "__main__":

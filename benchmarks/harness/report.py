@@ -1,4 +1,4 @@
-"""The result of a run, as a table for people and as one JSON file for each set of benchmarks."""
+"""The result of a run: a table for people, one JSON file for each set of benchmarks, and a page."""
 
 from __future__ import annotations
 
@@ -37,6 +37,37 @@ def write_rows(folder: str, name: str, machine: Machine, rows: list[Row], quick:
     }
     with open(f"{folder}/{name}.json", "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+
+
+def write_page(path: str, machine: Machine, sets: dict[str, list[Row]]) -> None:
+    """All rows as Markdown, a table for each set."""
+    parts = [f"# Benchmarks\n\nWritten by `make bench`. {_facts(machine)}.\n"]
+    for name, rows in sets.items():
+        lines = [" | ".join(_plain_cells(row)) for row in rows]
+        notes = [f"- {row.name}: {row.note}" for row in rows if row.note]
+        parts.append(
+            f"## {name}\n\n| benchmark | value | beside it | ratio | target | |\n"
+            "| --- | ---: | ---: | ---: | --- | --- |\n"
+            + "".join(f"| {line} |\n" for line in lines)
+        )
+        if notes:
+            parts.append("\n".join(dict.fromkeys(notes)) + "\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+
+
+def _plain_cells(row: Row) -> tuple[str, ...]:
+    beside = ""
+    if row.yardstick is not None:
+        beside = f"{_number(row.yardstick)} {row.unit}, {row.yardstick_name}"
+    return (
+        row.name,
+        f"{_number(row.value)} {row.unit}",
+        beside,
+        "" if row.ratio is None else f"{row.ratio:.2f}",
+        _target(row),
+        {None: "", True: "ok", False: "**miss**"}[row.ok],
+    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -121,3 +121,4 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             loop.run_until_complete(task)
+        loop.run_until_complete(asyncio.sleep(0))  # what the nodes are told of it is written
