@@ -341,33 +341,39 @@ def run_eagerly(
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return start(_resume(work, waits_for))
+    return start(_Rest(work, waits_for))
 
 
-async def _resume(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
-    return await _Rest(work, waits_for)
+class _Rest(Coroutine[Any, Any, T]):
+    """What is left of a coroutine that has begun to wait.
 
+    A coroutine that has not begun does not see that its task is cancelled. This one has, although its
+    task has not: it is cancelled like a task that waits, and does what it does then.
+    """
 
-class _Rest(Awaitable[T]):
-    """What is left of a coroutine that has begun to wait."""
-
-    __slots__ = ("_waits_for", "_work")
+    __slots__ = ("_has_begun", "_waits_for", "_work")
 
     def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self._work = work
         self._waits_for = waits_for
+        self._has_begun = False
+
+    def send(self, value: Any) -> Any:
+        if self._has_begun:
+            return self._work.send(value)
+        self._has_begun = True
+        waits_for, self._waits_for = self._waits_for, None
+        return waits_for
+
+    def throw(self, *error: Any) -> Any:
+        waits_for, self._waits_for = self._waits_for, None
+        self._has_begun = True
+        if waits_for is not None:
+            waits_for.cancel()
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                value = yield waits_for
-            except BaseException as error:
-                step = partial(self._work.throw, error)
-            else:
-                step = partial(self._work.send, value)
-            try:
-                waits_for = step()
-            except StopIteration as done:
-                result: T = done.value
-                return result
+        raise TypeError("a task runs it")

@@ -22,6 +22,7 @@ from quiver.aio import (
     forward_outcome,
     report_unexpected,
     retrieve_exception,
+    run_eagerly,
 )
 from quiver.errors import Unavailable
 from quiver.testing.clock import ManualClock
@@ -389,3 +390,53 @@ class TestAlarm:
         await clock.advance(10)
         assert rung == []
         assert not clock.sleepers
+
+
+class TestEagerly:
+    @async_test
+    async def test_what_waits_for_nothing_needs_no_task(self) -> None:
+        done = []
+
+        async def work() -> None:
+            done.append(1)
+
+        assert run_eagerly(work(), asyncio.create_task) is None
+        assert done == [1]
+
+    @async_test
+    async def test_what_waits_goes_on_in_a_task(self) -> None:
+        gates: list[asyncio.Future[int]] = [
+            asyncio.get_running_loop().create_future() for _ in range(2)
+        ]
+
+        async def work() -> int:
+            return await gates[0] + await gates[1]
+
+        task = run_eagerly(work(), asyncio.create_task)
+        assert task is not None
+        for gate in gates:
+            await turns()
+            gate.set_result(21)
+        assert await task == 42
+
+    @pytest.mark.parametrize("count", range(3))
+    @async_test
+    async def test_it_sees_its_cancellation_also_before_the_task_has_begun(
+        self, count: int
+    ) -> None:
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        seen = []
+
+        async def work() -> None:
+            try:
+                await gate
+            except asyncio.CancelledError:
+                seen.append(gate.cancelled())
+                raise
+
+        task = run_eagerly(work(), asyncio.create_task)
+        assert task is not None
+        await turns(count)
+        await cancel_and_wait(task)
+        assert task.cancelled()
+        assert seen == [True], "as for any task that waits for a future"
