@@ -95,7 +95,7 @@ class Node:
         async with AsyncExitStack() as stack:
             # Of a cluster a node must answer the others in time, however slow its disk is, and the
             # event loop of an embedded one belongs to the program.
-            may_block = listen and config.metadata.store != "etcd"
+            may_block = listen and config.metadata.store != "etcd" and disk is None
             clock = clock or SystemClock()
             inline = InlinePolicy(clock) if may_block else None
             starting = _Starting(config, disk or RealDisk(), clock, stack, inline)
