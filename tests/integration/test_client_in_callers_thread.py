@@ -36,10 +36,6 @@ def client(node: ThreadNode) -> Iterator[quiver.Client]:
         yield connected
 
 
-def _threads() -> int:
-    return sum(thread.name == "quiver-client" for thread in threading.enumerate())
-
-
 class Waiting:
     """A receive that waits in a thread of its own."""
 
@@ -73,7 +69,7 @@ def test_calls_start_no_thread(client: quiver.Client) -> None:
     (message,) = client.receive("jobs")
     client.ack("jobs", [message])
     assert client.describe_subscription("jobs").ready == 0
-    assert _threads() == 0
+    assert not client._thread.is_running
 
 
 def test_a_message_that_was_received_settles_itself(client: quiver.Client) -> None:
@@ -81,7 +77,7 @@ def test_a_message_that_was_received_settles_itself(client: quiver.Client) -> No
     (message,) = client.receive("jobs")
     message.ack()
     assert client.describe_subscription("jobs").leased == 0
-    assert _threads() == 0
+    assert not client._thread.is_running
 
 
 def test_another_thread_is_served_while_one_waits(client: quiver.Client) -> None:
@@ -144,7 +140,7 @@ def test_a_node_that_was_restarted_while_nobody_called_is_found_again(
     client.create_topic("made after the restart".replace(" ", "-"))
     client.publish("jobs", b"after")
     assert [one.payload for one in client.receive("jobs")] == [b"before", b"after"]
-    assert _threads() == 0
+    assert not client._thread.is_running
 
 
 def test_a_client_that_was_forgotten_is_closed_quietly(
