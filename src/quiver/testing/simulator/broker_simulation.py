@@ -97,6 +97,7 @@ def small_snapshots() -> Iterator[None]:
 
 class BrokerSimulation(_Simulation):
     _nodes: list[BrokerNode]  # type: ignore[assignment]
+    _node_kind: type[BrokerNode] = BrokerNode
 
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         seconds = settings.fault_seconds * _FAULT_SHARE
@@ -139,7 +140,7 @@ class BrokerSimulation(_Simulation):
         }
 
     def _node(self, name: NodeId, zone: str) -> BrokerNode:
-        return BrokerNode(
+        return self._node_kind(
             NodeRecord(id=name, zone=zone, address=name),
             NODE_SETTINGS,
             simulation.LOGS,

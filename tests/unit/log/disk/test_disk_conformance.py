@@ -325,7 +325,12 @@ def test_a_released_lock_can_be_taken_by_another(disk: Disk, root: str) -> None:
 
 
 def test_locks_of_different_folders_do_not_meet(disk: Disk, root: str) -> None:
-    locks = [disk.lock(f"{root}/{name}", name) for name in ("a", "b")]
+    names = ("a", "b")
+    locks = [disk.lock(f"{root}/{name}", name) for name in names]
+    for name in names:
+        with pytest.raises(BlockingIOError) as raised:
+            disk.lock(f"{root}/{name}", "another")
+        assert raised.value.strerror == name
     for lock in locks:
         lock.release()
 

@@ -42,7 +42,8 @@ async def test_what_a_call_raises_is_raised_where_it_was_asked_for(threads: Disk
 @async_test
 async def test_as_many_calls_run_at_a_time_as_there_are_threads(threads: DiskThreads) -> None:
     both = threading.Barrier(2, timeout=60)
-    await asyncio.gather(threads(both.wait), threads(both.wait))
+    arrived = await asyncio.gather(threads(both.wait), threads(both.wait))
+    assert sorted(arrived) == [0, 1]
 
 
 @async_test
@@ -95,9 +96,9 @@ async def test_nothing_of_a_call_is_kept_once_it_is_done(threads: DiskThreads) -
     gc.collect()
     for _ in range(1000):
         if gone() is None:
-            return
+            break
         await asyncio.sleep(0.001)
-    pytest.fail("the thread still holds on to the call")
+    assert gone() is None, "the thread still holds on to the call"
 
 
 @async_test

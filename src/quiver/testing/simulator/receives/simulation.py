@@ -10,15 +10,12 @@ from random import Random
 
 import msgspec
 
-from quiver.cluster.records import NodeId, NodeRecord
-from quiver.testing.simulator import simulation
-from quiver.testing.simulator.broker_simulation import NODE_SETTINGS, BrokerSimulation
+from quiver.testing.simulator.broker_simulation import BrokerSimulation
 from quiver.testing.simulator.loop import VirtualLoop
 from quiver.testing.simulator.receives.consumers import STEP_S, ReceivingConsumer
 from quiver.testing.simulator.receives.edge_node import EdgeNode
 from quiver.testing.simulator.sessions.consumers import World
 from quiver.testing.simulator.simulation import SimulationSettings
-from quiver.testing.simulator.store import StoreClient
 
 _CONSUMERS = 3
 _TIME_SHARE = 0.6
@@ -26,23 +23,13 @@ _TIME_SHARE = 0.6
 
 
 class ReceiveSimulation(BrokerSimulation):
+    _node_kind = EdgeNode
+
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         seconds = settings.fault_seconds * _TIME_SHARE
         super().__init__(seed, msgspec.structs.replace(settings, fault_seconds=seconds), loop)
         self.history.is_calm = seed // 16 % 2 == 0
         self._network.step_s = STEP_S
-
-    def _node(self, name: NodeId, zone: str) -> EdgeNode:
-        return EdgeNode(
-            NodeRecord(id=name, zone=zone, address=name),
-            NODE_SETTINGS,
-            simulation.LOGS,
-            loop=self._loop,
-            network=self._network,
-            store=StoreClient(self._store, self._network, name, self._outage),
-            history=self.history,
-            rng=Random(self._rng.random()),
-        )
 
     def _start_consumers(self) -> None:
         nodes = [node.name for node in self._nodes]
