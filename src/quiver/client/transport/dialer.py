@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import ssl
 
 from quiver.client.transport.access import Access
@@ -68,9 +70,15 @@ class SocketDialer:
             ) from error
         except OSError as error:
             raise ConnectionLost(
-                f"cannot connect to {address}: {error.strerror or error}; check that a node runs there"
+                f"cannot connect to {address}: {_reason(error)}; check that a node runs there"
             ) from error
         return connection
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+def _reason(error: OSError) -> str:
+    """The system's own words. Event loops have others, and one error for all addresses of a name."""
+    numbers = dict.fromkeys(re.findall(r"\[Errno (\d+)\]", str(error)))
+    return ", ".join(os.strerror(int(number)) for number in numbers) or error.strerror or str(error)
