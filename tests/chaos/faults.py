@@ -32,6 +32,14 @@ class Stage:
         self.cluster = cluster
         self.workload = workload
         self.rng = rng
+        self.faults: list[str] = []
+        """Those that were made, the newest last."""
+
+    def make(self, fault: str) -> None:
+        """One of ``FAULTS``; afterwards everything is healed."""
+        self.faults.append(fault)
+        FAULTS[fault](self)
+        self.heal()
 
     def leader(self) -> Machine:
         """The node that leads the topic's first partition, once somebody does."""
@@ -57,6 +65,15 @@ class Stage:
         placed = _placements(self.cluster, self.workload.topic)
         return all(node in one.in_sync for one in placed if node in one.replicas)
 
+    def settle(self) -> None:
+        """Wait until those lead who should: no leader is about to change."""
+
+        def is_settled() -> bool:
+            placed = _placements(self.cluster, self.workload.topic)
+            return bool(placed) and all(one.leader == one.replicas[0] for one in placed)
+
+        eventually(is_settled, "each partition is led by its first replica")
+
     def heal(self) -> None:
         """Whatever was broken works again, and every replica has caught up."""
         heal(self.cluster)
@@ -67,11 +84,20 @@ class Stage:
 
 @contextmanager
 def stage(cluster: Cluster, seed: int) -> Iterator[Stage]:
-    heal(cluster)
-    topic = f"orders-{next(_topics)}"
-    prepare(cluster.url, topic=topic)
-    with Workload(cluster.url, topic=topic) as workload:
-        yield Stage(cluster, workload, random.Random(seed))
+    """What fails on it names the seed and the faults, and nobody uses the cluster after that."""
+    faults: list[str] = []
+    try:
+        heal(cluster)
+        topic = f"orders-{next(_topics)}"
+        prepare(cluster.url, topic=topic)
+        with Workload(cluster.url, topic=topic) as workload:
+            on_stage = Stage(cluster, workload, random.Random(seed))
+            faults = on_stage.faults
+            yield on_stage
+    except BaseException as error:
+        cluster.is_usable = False
+        error.add_note(f"QUIVER_CHAOS_SEED={seed}, faults: {', '.join(faults) or 'none yet'}")
+        raise
 
 
 def heal(cluster: Cluster) -> None:
@@ -192,6 +218,7 @@ def etcd_leader_killed(stage: Stage) -> None:
 
 def etcd_out_of_reach_for_less_than_a_lease(stage: Stage) -> None:
     """Elections stop, publishing does not."""
+    stage.settle()
     for node, member in itertools.product(stage.cluster.nodes, stage.cluster.etcd):
         stage.cluster.network.cut(node, member)
     stage.workload.goes_on(count=1, within_s=LEASE_S)
@@ -211,6 +238,7 @@ def all_lose_power(stage: Stage) -> None:
 
 def follower_has_a_full_disk(stage: Stage) -> None:
     """What it cannot store it does not confirm; the others go on without it."""
+    stage.settle()
     leaders = {one.leader for one in _placements(stage.cluster, stage.workload.topic)}
     follower = next(node for name, node in stage.cluster.nodes.items() if name not in leaders)
     follower.fill_disk()

@@ -21,6 +21,7 @@ from quiver.errors import DiskFull, MetadataUnavailable, QuiverError
 from quiver.model.clock import SystemClock
 from tests.aio import run
 from tests.chaos.cluster import Cluster, running
+from tests.chaos.faults import FAULTS, Stage, stage
 from tests.chaos.machine import Machine
 from tests.chaos.network import OUTSIDE
 from tests.chaos.proxy import DelayProxy
@@ -212,3 +213,20 @@ class TestDelay:
                             assert near.recv(10) == b"", "it is closed, or reset"
             finally:
                 proxy.close()
+
+
+def test_a_failure_names_its_seed_and_faults_and_ends_the_use_of_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(on_stage: Stage) -> None:
+        raise AssertionError("nothing goes on")
+
+    monkeypatch.setitem(FAULTS, "failing", failing)
+    with running(tmp_path, etcd_members=1) as cluster:
+        with (
+            pytest.raises(AssertionError, match="nothing goes on") as raised,
+            stage(cluster, 42) as on_stage,
+        ):
+            on_stage.make("failing")
+        assert raised.value.__notes__ == ["QUIVER_CHAOS_SEED=42, faults: failing"]
+        assert not cluster.is_usable
