@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iterator[Cluster]]:
     """One cluster for all tests; another after one that is not usable any more."""
 
-    def usable() -> Iterator[Cluster]:
+    def usable() -> Generator[Cluster, None, None]:
         while True:
             folder = tmp_path_factory.mktemp("cluster")
             settings = [f"metadata.lease_s={LEASE_S}"]
