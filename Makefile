@@ -59,13 +59,17 @@ deploy: setup
 pages: setup
 	$(BIN)/python -m pages
 
-# Redis and RabbitMQ, to compare with. Where one cannot be installed, its rows are left out.
+# Redis, RabbitMQ and Kafka (by Maven), to compare with. Where one cannot be installed, its rows are left out.
+COPY_JARS := org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies
 bench-tools: setup
-	@$(BIN)/python -c 'import pika, redis' 2>/dev/null || timeout 120 $(BIN)/python -m pip install \
+	@$(BIN)/python -c 'import confluent_kafka, pika, redis' 2>/dev/null || timeout 120 $(BIN)/python -m pip install \
 		--quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' >/dev/null 2>&1 || true
 	@command -v redis-server >/dev/null && command -v rabbitmq-server >/dev/null \
 		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& benchmarks/install-peers.sh >/dev/null 2>&1; } || true
+	@test -d .venv/kafka || { command -v mvn >/dev/null && timeout 300 mvn -q -B -f \
+		benchmarks/kafka-pom.xml $(COPY_JARS) -DoutputDirectory=$(CURDIR)/.venv/kafka \
+		>/dev/null 2>&1; } || rm -rf .venv/kafka
 
 # Java, for Spark. Where it is missing and cannot be installed, what needs it fails and says so.
 java:

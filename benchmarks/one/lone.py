@@ -1,4 +1,5 @@
-"""One request in flight: publishes, and receives with their acks. Redis takes turns with Quiver."""
+"""One request in flight: publishes, and receives with their acks. Redis and Kafka take turns with
+Quiver."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from benchmarks.harness.bench import Bench
 from benchmarks.harness.child import Child, served
 from benchmarks.harness.rounds import in_turn
 from benchmarks.harness.row import Row, Target, at_least, at_most, ratio_at_least
+from benchmarks.one.kafka_brokers import kafka_brokers, kafka_is_installed
 from benchmarks.one.loops import Measured, repeated, repeated_async
 from quiver import AsyncClient, Client
 
@@ -28,6 +30,8 @@ _RECEIVED = "receive one and ack it, blocking client"
 _CROWD = f"publish 1 KB, async client, {_MANY} in flight"
 _REDIS, _REDIS_OS = "Redis XADD, appendfsync always", "Redis XADD, appendfsync everysec"
 _REDIS_READ = "Redis XREADGROUP and XACK, appendfsync always"
+_KAFKA = "Kafka, one broker: produce 1 KB, synced"
+_KAFKA_OS = "Kafka, one broker: produce 1 KB, not synced"
 _BESIDE = {
     _BLOCKING: (_REDIS, ratio_at_least(0.75)),
     _ASYNC: (_REDIS, ratio_at_least(0.9)),
@@ -42,14 +46,21 @@ Measure = Callable[[], Measured]
 
 def ask_one_at_a_time(bench: Bench) -> list[Row]:
     seconds = bench.pick(20, 1) / 10
-    with bench.folder() as folder, served(folder) as node, _redis(folder) as redis:
+    with (
+        bench.folder() as folder,
+        served(folder) as node,
+        _redis(folder) as redis,
+        _kafka(folder, seconds) as kafka,
+    ):
         contestants = _quiver(node, seconds, bench.pick(_BACKLOG, 1_000))
         contestants |= {name: _redis_measure(redis, name, seconds) for name in redis}
+        contestants |= kafka
         rounds: dict[str, list[Measured]] = {name: [] for name in contestants}
         for turn in range(bench.pick(3, 1)):
             for name in in_turn(contestants, turn):
                 rounds[name].append(contestants[name]())
-    return [row for name in _BESIDE for row in _rows(name, rounds)]
+    rows = [row for name in _BESIDE for row in _rows(name, rounds)]
+    return rows + [row for name in kafka for row in peer_rows(name, rounds[name])]
 
 
 def _rows(name: str, rounds: dict[str, list[Measured]]) -> Iterator[Row]:
@@ -66,6 +77,16 @@ def _rows(name: str, rounds: dict[str, list[Measured]]) -> Iterator[Row]:
         unit="µs",
         target=_CPU_TARGETS.get(name),
     )
+
+
+def peer_rows(name: str, rounds: list[Measured]) -> list[Row]:
+    """What a peer did, for the eye: there is no target for it."""
+    rate = statistics.median(one.rate for one in rounds)
+    cpu_us = statistics.median(one.cpu_us for one in rounds)
+    return [
+        Row(name=name, value=rate, unit="/s", note="one in flight; confluent-kafka"),
+        Row(name=f"{name}: CPU of all brokers for each", value=cpu_us, unit="µs"),
+    ]
 
 
 def _beside(
@@ -129,6 +150,24 @@ def _redis(folder: str) -> Iterator[dict[str, int]]:
         always = stack.enter_context(redis_streams(folder, "always")).port
         everysec = stack.enter_context(redis_streams(folder, "everysec")).port
         yield {_REDIS: always, _REDIS_OS: everysec, _REDIS_READ: always}
+
+
+@contextmanager
+def _kafka(folder: str, seconds: float) -> Iterator[dict[str, Measure]]:
+    """Measures of one broker, once its code is compiled; none if it is not installed."""
+    if not kafka_is_installed():
+        print("kafka is not installed: rows left out (make bench-tools)")
+        yield {}
+        return
+    with kafka_brokers(folder, 1) as kafka, kafka.producer() as producer:
+        kafka.create("synced", 1, 1, synced=True)
+        kafka.create("unsynced", 1, 1, synced=False)
+
+        def measure(topic: str) -> Measured:
+            return repeated(lambda: producer.publish(topic, _PAYLOAD), seconds, kafka.cpu_seconds)
+
+        measure("unsynced")
+        yield {_KAFKA: lambda: measure("synced"), _KAFKA_OS: lambda: measure("unsynced")}
 
 
 def _redis_measure(ports: dict[str, int], name: str, seconds: float) -> Measure:
