@@ -108,12 +108,6 @@ class Workload:
             return [one for one in placed if one.topic == self.topic]
         return []
 
-    def stands_still(self, partition: int, for_s: float = 1.0) -> bool:
-        """Whether nothing was confirmed there for a while."""
-        before = self._confirmed[partition]
-        time.sleep(for_s)
-        return self._confirmed[partition] == before
-
     def longest_pause_s(self, since: float) -> float:
         """The longest time after ``since`` (monotonic) in which a partition confirmed nothing."""
         longest = 0.0

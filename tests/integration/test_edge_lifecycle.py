@@ -226,6 +226,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_else_until_there_is_spa
         error = await peer.refusal(peer.publish("orders", batch_of(b"refused")))
         assert type(error) is DiskFull
         assert error.retryable
+        assert "limits.free_bytes_min is 1MiB" in error.message
         await peer.create("other")
         await peer.ask(protocol.DeleteTopic(name="other"), expect=protocol.Done)
         assert await peer.payloads("orders") == [b"before"]

@@ -130,7 +130,7 @@ class Broker:
             self._router,
             self._changes,
             run_checks=one.run_checks or one.run_blocking,
-            disk_is_full=lambda: self.maintenance.disk_is_full,
+            require_space=lambda: self.maintenance.require_space(),  # noqa: PLW0108 - made later
         )
         self.internal = InternalPublisher(self.topics, self._router)
         self.reader = PartitionReader(self._topic_catalog, self._partitions)

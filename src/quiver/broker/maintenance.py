@@ -12,10 +12,11 @@ from quiver.aio import cancel_and_wait
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import QuiverError
+from quiver.errors import DiskFull, QuiverError
 from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.topic import Retention
+from quiver.model.units import size_text
 
 logger = structlog.get_logger()
 
@@ -112,6 +113,18 @@ class Maintenance:
         return limits
 
     # ------------------------------------------------------------------ the disk
+
+    def require_space(self) -> None:
+        """``DiskFull`` while the disk has less free space than it should."""
+        if self.disk_is_full:
+            least = self._limits.free_bytes_min
+            raise DiskFull(
+                f"the node's disk has {(self.free_bytes or 0) // 1_000_000:,} MB free, and "
+                f"limits.free_bytes_min is {size_text(least)}: publishing resumes by itself when "
+                "there is space",
+                free_bytes=self.free_bytes,
+                free_bytes_min=least,
+            )
 
     async def _check_disk(self) -> None:
         free = await self._free_bytes_of()

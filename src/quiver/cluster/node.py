@@ -76,6 +76,7 @@ class ClusterNode:
         *,
         new_disk_name: Callable[[], str],
         listener: ClusterListener,
+        disk_is_full: Callable[[], bool] = lambda: False,
     ) -> None:
         store, clock = environment.store, environment.clock
         self.view = ClusterView(
@@ -92,6 +93,7 @@ class ClusterNode:
             settings.lease_seconds,
             before_joining=self._withdraw,
             on_session=lambda session: self._pass_on_state(),
+            disk_is_full=disk_is_full,
         )
         self.controller_driver = ControllerDriver(record.id, store, clock, settings.controller)
         self.failure_detector = FailureDetector(

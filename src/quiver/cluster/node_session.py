@@ -52,10 +52,11 @@ class NodeSession:
         *,
         before_joining: Callable[[], Awaitable[None]] = nothing_first,
         on_session: Callable[[SessionId], None] = lambda session: None,
+        disk_is_full: Callable[[], bool] = lambda: False,
     ) -> None:
         """``before_joining`` is awaited before each registration: the node is not seen as alive until
         it returns. ``on_session`` is called with each new session, and with ``NOBODY`` when one is
-        lost."""
+        lost. ``disk_is_full`` is asked with each keep-alive, and its answer is in the record."""
         self.record = record
         self.proven_until = 0.0
         """On the monotonic clock: until then nobody has seen this session end."""
@@ -66,6 +67,7 @@ class NodeSession:
         self._lease_seconds = lease_seconds
         self._before_joining = before_joining
         self._on_session = on_session
+        self._disk_is_full = disk_is_full
         self._lease: Lease | None = None
 
     @property
@@ -77,7 +79,9 @@ class NodeSession:
         await self._before_joining()
         began = self._clock.monotonic()
         lease = await self._store.grant(self._lease_seconds)
-        record = msgspec.structs.replace(self.record, session=session_of(lease.id))
+        record = msgspec.structs.replace(
+            self.record, session=session_of(lease.id), disk_is_full=self._disk_is_full()
+        )
         key = node_key(record.id)
         entry = await self._store.get(key)
         if entry is not None and decode(entry.value, NodeRecord).disk != record.disk:
@@ -122,7 +126,18 @@ class NodeSession:
         began = self._clock.monotonic()
         ttl_seconds = await self._store.keep_alive(self._lease.id)
         self.proven_until = began + ttl_seconds
+        await self._tell_disk(self._lease)
         return ttl_seconds
+
+    async def _tell_disk(self, lease: Lease) -> None:
+        full = self._disk_is_full()
+        if full != self.record.disk_is_full:
+            record = msgspec.structs.replace(self.record, disk_is_full=full)
+            key = node_key(record.id)
+            expected = Expect(key, self.revision)
+            put = Put(key, encode(record), lease.id)
+            self.revision = await self._store.commit([expected], [put])
+            self.record = record
 
     def _lose(self) -> None:
         self._lease = None

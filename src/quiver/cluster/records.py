@@ -46,6 +46,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["full", "forwarder"] = "full"
     disk: str = ""
     """Which data folder this is: a folder that was lost comes back under another name."""
+    disk_is_full: bool = False
+    """It publishes nothing until there is space, so others lead if they can."""
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,5 +31,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     controller: ControllerRecord | None = None
     controller_revision: int = 0
 
+    def avoided(self) -> frozenset[NodeId]:
+        """Those who lead only if nobody else can: they are being emptied, or have no space."""
+        full = (node.id for node in self.nodes.values() if node.disk_is_full)
+        return frozenset((*self.draining, *full))
+
     def sessions(self) -> dict[NodeId, SessionId]:
         return {node.id: node.session for node in self.nodes.values()}

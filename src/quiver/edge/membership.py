@@ -66,6 +66,7 @@ class ClusterMembership:
                 leads_no_more=self._leadership.ended,
                 stored=self._leadership.stored,
             ),
+            disk_is_full=lambda: self._broker().maintenance.disk_is_full,
         )
         self.storage = replicated_storage(self.node, self._leadership, clock, run_blocking)
         self.remote = PeerBroker(self.peers, clock, self._leader_of)

@@ -148,7 +148,8 @@ class _Starting:
         address = Address(*await native.start(config.native.host, config.native.port, context))
         http: Address | None = None
         if config.http is not None:
-            server = HttpServer(edge_of(config, NodeClients(services)))
+            space = services.broker.maintenance
+            server = HttpServer(edge_of(config, NodeClients(services), space.require_space))
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
             http = await server.start(config.http, context)
         pushers = self._push(services) if config.web.webhook_targets else None

@@ -32,6 +32,8 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     alive: bool = True
     draining: bool = False
     """The node is being decommissioned."""
+    disk_is_full: bool = False
+    """The node refuses publishes until its disk has space; other nodes lead where they can."""
     leads: int = 0
     """Number of partitions that it leads."""
     holds: int = 0

@@ -130,6 +130,17 @@ async def test_health_and_the_node_are_told(tmp_path: Path) -> None:
 
 
 @edge_test
+async def test_readiness_tells_that_the_disk_is_full(tmp_path: Path) -> None:
+    async with http_node(tmp_path, free_bytes_min=1 << 50) as node:
+        await node.queue()
+        reply = await node.http.get("/readyz")
+        assert (reply.status_code, reply.json()["status"]) == (200, "disk_full")
+        assert "limits.free_bytes_min is 1024TiB" in reply.json()["detail"]
+        assert (await node.http.get("/queues/emails")).status_code == 200
+        assert (await node.http.get("/healthz")).json() == {"status": "ok"}
+
+
+@edge_test
 async def test_a_wrong_method_is_told_which_are_right(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         reply = await node.http.post("/topics/orders")

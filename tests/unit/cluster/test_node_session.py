@@ -51,6 +51,23 @@ async def kept(membership: NodeSession) -> AsyncIterator[None]:
 
 
 @async_test
+async def test_others_learn_that_the_disk_is_full_and_that_it_has_space_again(path: str) -> None:
+    async with opened(path) as (store, clock):
+        full = False
+        membership = NodeSession(store, clock, NodeRecord(id=A), 3, disk_is_full=lambda: full)
+        session = await membership.join()
+        async with kept(membership):
+            for full in (True, False):
+                await settled(store)
+                await clock.advance(1)
+                await settled(store)
+                entry = await store.get(node_key(A))
+                assert entry is not None
+                assert decode(entry.value, NodeRecord).disk_is_full is full
+        assert membership.session == session
+
+
+@async_test
 async def test_a_node_that_joins_is_registered_under_its_session(path: str) -> None:
     async with opened(path) as (store, clock):
         membership = NodeSession(store, clock, NodeRecord(id=A, zone="z"), 3)

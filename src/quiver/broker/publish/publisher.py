@@ -20,7 +20,6 @@ from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
-from quiver.errors import DiskFull
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
@@ -59,7 +58,7 @@ class Publisher:
         changes: MetadataChanges,
         *,
         run_checks: RunBlocking,
-        disk_is_full: Callable[[], bool],
+        require_space: Callable[[], None],
     ) -> None:
         self._topics = topics
         self._partitions = partitions
@@ -68,7 +67,7 @@ class Publisher:
         self._router = router
         self._changes = changes
         self._run_checks = run_checks
-        self._disk_is_full = disk_is_full
+        self._require_space = require_space
 
     # ------------------------------------------------------------------ producers' batches
 
@@ -126,8 +125,7 @@ class Publisher:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._topics.get(offer.topic)
         require_users_own(offer.topic)
-        if self._disk_is_full():
-            raise DiskFull()
+        self._require_space()
         self._producer_ids.require_current(offer.opened.batch)
         return record
 

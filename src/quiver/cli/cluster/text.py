@@ -107,4 +107,6 @@ def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
 def _state(node: NodeInfo) -> str:
     if not node.alive:
         return "down"
-    return "decommissioning" if node.draining else "up"
+    if node.draining:
+        return "decommissioning"
+    return "disk full" if node.disk_is_full else "up"

@@ -18,6 +18,7 @@ from quiver.client.producer.partition_queue import ProducerSession
 from quiver.client.producer.partition_queue_driver import PartitionQueueDriver
 from quiver.client.producer.pending_batch import PendingBatch
 from quiver.client.producer.rerouting import changed_partitions, divided
+from quiver.client.producer.wait_notice import WaitNotice
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.cluster import Cluster, TopicLayout, expect
 from quiver.errors import ProducerError, QuiverError, RequestTimeout
@@ -63,6 +64,7 @@ class Sender:
         self._clock = clock
         self._chance = random.Random()
         self._backoff = RetryBackoff()
+        self.waits = WaitNotice(clock, self.topic).waits
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._session: ProducerSession | None = None

@@ -231,6 +231,7 @@ def described(state: ClusterState) -> protocol.ClusterInfo:
             role=node.role,
             alive=node.id in alive,
             draining=node.id in state.draining,
+            disk_is_full=node.disk_is_full,
             leads=leads[node.id],
             holds=holds[node.id],
         )

@@ -61,11 +61,11 @@ class Controller:
         sites = self._sites(state, now)
         if self._is_settled(state, sites):
             return []
-        alive = state.sessions()
+        alive, avoided = state.sessions(), state.avoided()
         repairs = [
             change
             for partition, versioned in state.partitions.items()
-            if (change := self._repair(partition, versioned, state, alive)) is not None
+            if (change := self._repair(partition, versioned, alive, avoided)) is not None
         ]
         if repairs:
             return repairs
@@ -99,12 +99,12 @@ class Controller:
         self,
         partition: PartitionId,
         versioned: VersionedPartition,
-        state: ClusterState,
         alive: Mapping[NodeId, SessionId],
+        avoided: Collection[NodeId],
     ) -> Change | None:
         record = versioned.record
         if not is_led(record, alive):
-            successor = elected(record, alive, state.draining)
+            successor = elected(record, alive, avoided)
             if successor is None:
                 return None
             clean = successor.leader in record.in_sync
@@ -115,7 +115,7 @@ class Controller:
             shrunk = msgspec.structs.replace(record, in_sync=in_sync)
             return Change(partition, shrunk, versioned.revision, "node lost")
         if record.target and set(record.target) <= set(record.in_sync):
-            moved = _moved(record, alive, state.draining)
+            moved = _moved(record, alive, avoided)
             return Change(partition, moved, versioned.revision, "moved")
         return None
 
@@ -178,16 +178,16 @@ class Controller:
     def _transfers(
         self, state: ClusterState, alive: Mapping[NodeId, SessionId], now: float
     ) -> list[Change]:
-        """Give some partitions back to those who should lead them, or away from who is leaving."""
+        """Give some partitions back to those who should lead them, or away from who is leaving or full."""
         if now - self._transferred < self._settings.transfer_interval_s:
             return []
-        changes = []
+        changes, avoided = [], state.avoided()
         for partition, versioned in state.partitions.items():
             record = versioned.record
             # A lead changes hands only while nothing else is wrong with the partition.
             if not is_led(record, alive) or set(record.in_sync) != set(record.replicas):
                 continue
-            better = elected(record, alive, state.draining)
+            better = elected(record, alive, avoided)
             if better is not None and better.leader != record.leader:
                 changes.append(Change(partition, better, versioned.revision, "rebalance"))
         if changes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from quiver.config import NodeConfig
 from quiver.edge.http.clients import Clients
 from quiver.edge.http.edge import Edge
@@ -29,12 +31,16 @@ OPERATIONS = (
 )
 
 
-def edge_of(config: NodeConfig, clients: Clients) -> Edge:
+def edge_of(
+    config: NodeConfig, clients: Clients, require_space: Callable[[], None] = lambda: None
+) -> Edge:
+    """``require_space`` raises ``DiskFull`` while the node publishes nothing."""
     origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
     edge = Edge(
         clients,
         config.limits,
         (*OPERATIONS, *description_of(OPERATIONS), *console_pages()),
+        require_space=require_space,
         cors_origins=[origin for origin in origins if origin],
     )
     edge.add_socket("/subscriptions/{name}/stream", StreamEndpoint(edge))

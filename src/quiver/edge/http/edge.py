@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -52,11 +52,13 @@ class Edge:
         limits: Limits,
         operations: Sequence[Operation],
         *,
+        require_space: Callable[[], None] = lambda: None,
         cors_origins: Sequence[str] = (),
     ) -> None:
         self.clients = clients
         self.limits = limits
         self.operations = operations
+        self.require_space = require_space
         self.cors_origins = frozenset(cors_origins)
         self.draining = asyncio.Event()
         by_path: dict[str, dict[str, Operation]] = {}

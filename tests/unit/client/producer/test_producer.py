@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import product
 
 import pytest
+from structlog.testing import capture_logs
 
 from quiver import protocol
 from quiver.client import AsyncClient
@@ -263,6 +264,22 @@ class TestFailuresForGood:
             node.is_down = False
             assert (await (await producer.send(b"in time"))).offset == 0
             assert node.payloads("orders") == [[b"in time"]]
+
+    @async_test
+    async def test_why_messages_wait_is_told_once_in_a_while(self) -> None:
+        with capture_logs() as lines:
+            await self._wait_in_vain()
+        assert [line["event"] for line in lines] == ["messages wait to be published"] * 4
+        assert [line["log_level"] for line in lines] == ["warning"] * 4
+        assert (lines[0]["topic"], lines[0]["code"]) == ("orders", "overloaded")
+
+    async def _wait_in_vain(self) -> None:
+        async with scripted() as (client, node, _, clock):
+            producer = await client.producer("orders", delivery_timeout="100s")
+            node.fate = lambda _: Fate.OVERLOADED
+            began = clock.monotonic()
+            assert isinstance(await failure(await producer.send(b"late")), Overloaded)
+            assert clock.monotonic() - began >= 100
 
     @async_test
     async def test_after_a_message_in_doubt_expired_nothing_is_stored_twice(self) -> None:

@@ -53,9 +53,13 @@ def state(
     living: dict[NodeId, SessionId],
     *records: PartitionRecord,
     draining: Collection[NodeId] = (),
+    full: Collection[NodeId] = (),
 ) -> ClusterState:
     return ClusterState(
-        nodes={node: NodeRecord(id=node, session=session) for node, session in living.items()},
+        nodes={
+            node: NodeRecord(id=node, session=session, disk_is_full=node in full)
+            for node, session in living.items()
+        },
         partitions={
             PartitionId(f"t/{index}"): VersionedPartition(one, 10 + index)
             for index, one in enumerate(records)
@@ -203,6 +207,30 @@ class _Counted(dict[PartitionId, VersionedPartition]):
     def items(self):  # type: ignore[no-untyped-def]
         self.looked += 1
         return super().items()
+
+
+class TestFullDisks:
+    def test_a_leader_without_space_gives_its_lead_away_and_gets_it_back_later(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        one, at = record(), SETTINGS.transfer_interval_s
+        (change,) = controller.step(state(alive(A, B, C), one, full={A}), at)
+        assert (change.record.leader, change.record.epoch) == (B, 6)
+        assert change.reason == "rebalance"
+        assert controller.step(state(alive(A, B, C), change.record, full={A}), 2 * at) == []
+        (back,) = controller.step(state(alive(A, B, C), change.record), 3 * at)
+        assert back.record.leader == A
+
+    def test_where_nobody_has_space_the_lead_stays(self) -> None:
+        controller = Controller(SETTINGS, 0.0)
+        full = {A, B, C}
+        at = SETTINGS.transfer_interval_s
+        assert controller.step(state(alive(A, B, C), record(), full=full), at) == []
+
+    def test_one_without_space_is_elected_only_if_nobody_else_can(self) -> None:
+        led_by_c = record(leader=C, session=SessionId(ord("c")))
+        for living, leader in ((alive(A, B), B), (alive(A), A)):
+            (change,) = Controller(SETTINGS, 0.0).step(state(living, led_by_c, full={A}), 0.0)
+            assert change.record.leader == leader
 
 
 class TestMoving:

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Protocol
 
-import structlog
-
 from quiver.client.consumer.session.in_hand import InHand
 from quiver.client.consumer.session.leases import settlements_of
 from quiver.client.consumer.session.node_stream import NodeStream
 from quiver.client.consumer.session.terms import SessionTerms
+from quiver.client.logger import logger
 from quiver.model.clock import Clock
 from quiver.protocol import Consuming
 
@@ -24,8 +23,6 @@ _BEATS, _IDLE_BEATS = 3, 2
 """So many fit into the visibility: while the program works on messages, and while it waits."""
 _ANSWERED = 3
 """Of the heartbeats of an idle consumer, every such one asks the node whether it is there."""
-
-logger = structlog.get_logger()
 
 
 class BeatStreams(Protocol):

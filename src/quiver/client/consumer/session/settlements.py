@@ -13,7 +13,6 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-import structlog
 from pyroaring import BitMap64
 
 from quiver.aio import Signal, TaskSet, report_unexpected
@@ -24,6 +23,7 @@ from quiver.client.consumer.session.node_stream import NodeStream, stale_of
 from quiver.client.consumer.session.settlement_buffer import SettlementBuffer
 from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.consumer.settlement_kind import RETURN, Kind
+from quiver.client.logger import logger
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError, StaleReceipt, Unavailable
@@ -36,8 +36,6 @@ _FLUSH_S = 0.005
 UNCONFIRMED_MAX = 100_000
 """How many settlements may be on their way before no more messages are started."""
 _STALE_LOG_S = 10.0
-
-logger = structlog.get_logger()
 
 
 class Observer(Protocol):

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import random
 
-import structlog
-
+from quiver.client.logger import logger
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 
 _BACKOFF = RetryBackoff()
-
-logger = structlog.get_logger()
 
 
 class StartBackoff:

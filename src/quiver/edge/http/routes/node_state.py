@@ -6,7 +6,7 @@ from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.schemas.node import ClusterView, Health
-from quiver.errors import PermissionDenied, ShuttingDown
+from quiver.errors import DiskFull, PermissionDenied, ShuttingDown
 
 _OK = encode(Health())
 
@@ -18,6 +18,10 @@ async def is_alive(call: Call) -> Reply:
 async def is_ready(call: Call) -> Reply:
     if call.edge.draining.is_set():
         raise ShuttingDown
+    try:
+        call.edge.require_space()
+    except DiskFull as full:
+        return Reply(200, encode(Health(status="disk_full", detail=full.message)))
     return Reply(200, _OK)
 
 
@@ -54,7 +58,8 @@ OPERATIONS = (
         path="/readyz",
         id="is_ready",
         handler=is_ready,
-        summary="Readiness: the node accepts requests. It fails while the node is stopping.",
+        summary="Readiness: the node accepts requests. It fails while the node is stopping. "
+        "While the disk is full the node still serves reads: the status is `disk_full`.",
         tag="node",
         replies={200: ("The node is ready.", {JSON: Health})},
         errors=(ShuttingDown,),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from quiver.protocol import AlertInfo, NodeInfo, PartitionPlacement
 
 
 class Health(Struct, kw_only=True):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "disk_full"] = "ok"
+    detail: str | UnsetType = UNSET
+    """Why it is not ok."""
 
 
 class ClusterView(Struct, kw_only=True):
