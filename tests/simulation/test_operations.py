@@ -13,6 +13,7 @@ from quiver.cluster.metadata.store import Delete, Put
 from quiver.cluster.records import (
     CONTROLLER,
     DRAINING,
+    NOBODY,
     ControllerRecord,
     DeletedRecord,
     DrainingRecord,
@@ -274,6 +275,51 @@ def test_a_lost_disk_is_rebuilt_from_a_peer() -> None:
         node.start()
         await asyncio.sleep(5)
         assert node.name in (await cluster.record()).in_sync
+
+    played(3, story)
+
+
+def test_the_last_in_sync_loses_its_disk_and_one_that_left_before_leads() -> None:
+    """One node is killed, another has no lease for a moment, and the third loses its disk."""
+
+    async def story(cluster: Cluster) -> None:
+        last = await cluster.leader()
+        killed, paused = (node for node in cluster._nodes if node is not last)
+        killed.kill()
+        cluster._loop.pause(paused.process)
+        await asyncio.sleep(5)
+        alone = await cluster.record()
+        # The other may have committed something without the one that was killed.
+        assert (alone.in_sync, alone.eligible) == ((last.name,), (paused.name,))
+        last.lose_disk()
+        cluster._loop.resume(paused.process)
+        last.start()
+        await asyncio.sleep(5)
+        record = await cluster.record()
+        assert (record.leader, record.session != NOBODY) == (paused.name, True)
+        killed.start()
+
+    cluster = played(3, story)
+    assert any(send.outcome == "done" for send in cluster.history.sends if send.invoked < 2)
+
+
+def test_a_node_that_was_eligible_and_lost_its_disk_does_not_lead() -> None:
+    async def story(cluster: Cluster) -> None:
+        last = await cluster.leader()
+        away, empty = (node for node in cluster._nodes if node is not last)
+        away.kill()
+        await asyncio.sleep(5)
+        empty.kill()
+        await asyncio.sleep(5)
+        assert (await cluster.record()).eligible == (empty.name,)
+        last.kill()
+        empty.lose_disk()
+        empty.start()
+        away.start()
+        await asyncio.sleep(5)
+        record = await cluster.record()
+        assert (record.leader, record.eligible) == (last.name, ())
+        last.start()
 
     played(3, story)
 

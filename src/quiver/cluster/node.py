@@ -16,6 +16,7 @@ from quiver.cluster.control.controller import ControllerSettings
 from quiver.cluster.control.driver import ControllerDriver
 from quiver.cluster.control.failure_detector import FailureDetector
 from quiver.cluster.election import withdrawn
+from quiver.cluster.eligibility import is_counted_on
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.node_session import NodeSession
 from quiver.cluster.records import (
@@ -215,7 +216,7 @@ class ClusterNode:
     # ------------------------------------------------------------------ lost replicas
 
     async def _withdraw(self) -> None:
-        """Leave every in-sync set in which this node can no longer stand for its data."""
+        """Be neither in sync nor eligible where this node can no longer stand for its data."""
         node, key = self.membership.record.id, DISKS + self.membership.record.id
         name = self.membership.record.disk.encode()
         entry = await self._store.get(key)
@@ -224,13 +225,23 @@ class ClusterNode:
         lost = [
             partition
             for partition, versioned in state.partitions.items()
-            if (replaced or partition in self.replica_manager.damaged)
-            and node in versioned.record.in_sync
-            and node not in versioned.record.lost
+            if is_counted_on(versioned.record, node)
+            and (replaced or self._may_lack(partition, versioned.record))
         ]
         await for_each(lost, lambda partition: self._withdraw_from(partition, state))
         if entry is None or replaced:
             await self._store.commit([], [Put(key, name)])
+
+    def _may_lack(self, partition: PartitionId, record: PartitionRecord) -> bool:
+        """Whether something that was committed may be missing here.
+
+        After a power cut that is so wherever messages are confirmed before they are synced. Nobody
+        waits for one that is eligible to catch up, so a process that starts is not.
+        """
+        if partition in self.replica_manager.damaged:
+            return True
+        starts = not self._joined and self.membership.record.id in record.eligible
+        return starts and not self.replica_manager.syncs(partition)
 
     async def _withdraw_from(self, partition: PartitionId, state: ClusterState) -> None:
         """One commit also ends the registration under which the node has told of its replica."""
@@ -247,6 +258,6 @@ class ClusterNode:
                 if entry is None:
                     return
                 found = decode(entry.value, PartitionRecord)
-                if node not in found.in_sync:
+                if not is_counted_on(found, node):
                     return
                 versioned = type(versioned)(found, entry.revision)

@@ -51,7 +51,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a partition. Invariant: the in-sync are replicas, the leader is one of them."""
+    """Who holds a partition. Invariant: the in-sync are replicas, the leader is one of them.
+
+    The in-sync set changes by ``eligibility.with_in_sync`` alone.
+    """
 
     replicas: tuple[NodeId, ...]
     """The first is the one that leads if all is well."""
@@ -60,21 +63,27 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The process that leads: another process of the same node does not."""
     epoch: LeaderEpoch = LeaderEpoch(0)
     in_sync: tuple[NodeId, ...]
+    eligible: tuple[NodeId, ...] = ()
+    """Not in sync, but with everything that was committed: they may lead if nobody in sync can."""
     target: tuple[NodeId, ...] = ()
     """Where the replicas are to be, while they are being moved."""
     lost: tuple[NodeId, ...] = ()
-    """In sync once, but its data is gone: the last that was in sync, so nobody else has it all."""
+    """In sync once, but its data is gone: the last that was in sync. Only who is eligible has it all."""
     wanted: int = 0
     """How many replicas there are to be; 0: as many as there are."""
     pinned: bool = False
     """An operator has placed it: it stays where it is, as long as its nodes do."""
     min_in_sync: int = 1
     allow_data_loss: bool = False
-    """Elect a replica outside the in-sync set when no other is left."""
+    """Elect a replica that is neither in sync nor eligible when no other is left."""
 
     def __post_init__(self) -> None:
         assert set(self.in_sync) <= set(self.replicas), "the in-sync are replicas"
         assert self.leader in self.in_sync, "the leader is in sync"
+        assert set(self.eligible) <= set(self.replicas), "the eligible are replicas"
+        assert not set(self.eligible) & set(self.in_sync), "who is in sync need not be eligible"
+        enough = len(self.in_sync) >= self.min_in_sync
+        assert not (enough and self.eligible), "nobody is eligible once something can be committed"
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica"
 
 

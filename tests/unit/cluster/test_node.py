@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,16 @@ import pytest
 from quiver.cluster.control.controller import new_partition
 from quiver.cluster.metadata.store import Delete, Entry, Put
 from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
-from quiver.cluster.records import NodeId, NodeRecord, PartitionId, encode, partition_key
+from quiver.cluster.records import (
+    DISKS,
+    NodeId,
+    NodeRecord,
+    PartitionId,
+    PartitionRecord,
+    decode,
+    encode,
+    partition_key,
+)
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.manager import LogsOf
 from quiver.cluster.replica.network import Network
@@ -21,12 +30,13 @@ from quiver.cluster.replica.replica import Replica
 from quiver.errors import LogFailed, NodeGone
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
+from quiver.model.topic import Durability
 from quiver.testing.disk import SimulatedDisk
 from quiver.testing.memory_store import MemoryStore
 from tests.aio import async_test
 from tests.unit.broker.broker_doubles import batch_of
 
-A = NodeId("a")
+A, B = NodeId("a"), NodeId("b")
 P = PartitionId("t/0")
 LOGS = (("data", LogSettings()),)
 NOBODY_TOLD = ClusterListener()
@@ -44,13 +54,16 @@ async def at_once(work: Callable[[], Any]) -> Any:
 
 @asynccontextmanager
 async def member(
-    logs_of: LogsOf = lambda partition: LOGS, listener: ClusterListener = NOBODY_TOLD
+    logs_of: LogsOf = lambda partition: LOGS,
+    listener: ClusterListener = NOBODY_TOLD,
+    stored: Sequence[Put] = (),
 ) -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
-    """A cluster of one node, and what the event loop was told of."""
+    """A cluster of one node that found ``stored``, and what the event loop was told of."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context.get("exception"))))
     store = MemoryStore(SystemClock())
+    await store.commit([], stored)
     node = ClusterNode(
         NodeRecord(id=A),
         "/node",
@@ -156,3 +169,38 @@ async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:
     replica = node.replica_manager.replica(P)
     return replica is not None and replica is not before and replica.is_leading
+
+
+def found(disk: str) -> list[Put]:
+    """A partition whose only replica in sync is away, and node a eligible, with this disk."""
+    record = PartitionRecord(replicas=(B, A), leader=B, in_sync=(B,), eligible=(A,), min_in_sync=2)
+    return [Put(partition_key(P), encode(record)), Put(DISKS + A, disk.encode())]
+
+
+async def record_in(store: MemoryStore) -> PartitionRecord:
+    entry = await store.get(partition_key(P))
+    assert entry is not None
+    return decode(entry.value, PartitionRecord)
+
+
+@async_test
+async def test_a_node_that_kept_its_disk_is_still_eligible_and_leads() -> None:
+    async with member(stored=found("disk")) as (_, store, _told), asyncio.timeout(_SECONDS_MAX):
+        while (record := await record_in(store)).leader != A:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (record.in_sync, record.eligible) == ((A,), (B,))
+
+
+@async_test
+async def test_a_node_with_another_disk_is_not_eligible() -> None:
+    async with member(stored=found("another disk")) as (_, store, _told):
+        record = await record_in(store)
+        assert (record.leader, record.in_sync, record.eligible) == (B, (B,), ())
+
+
+@async_test
+async def test_a_node_that_starts_is_not_eligible_where_messages_are_not_synced() -> None:
+    unsynced = (("data", LogSettings(durability=Durability.OS)),)
+    async with member(lambda _: unsynced, stored=found("disk")) as (_, store, _told):
+        record = await record_in(store)
+        assert (record.leader, record.in_sync, record.eligible) == (B, (B,), ())

@@ -151,7 +151,8 @@ def with_leader(
             f"{node} is not in sync, so it cannot become leader; in sync are {in_sync}"
         )
     if node is None:
-        best = elected(msgspec.structs.replace(record, allow_data_loss=False), others)
+        in_sync_only = msgspec.structs.replace(record, allow_data_loss=False, eligible=())
+        best = elected(in_sync_only, others)
         if best is None:
             raise PartitionUnavailable("no other replica is in sync, so the leader cannot move")
         node = best.leader

@@ -14,6 +14,7 @@ import msgspec
 
 from quiver.cluster.control.placement import Assignment, Site, place
 from quiver.cluster.election import elected, is_led
+from quiver.cluster.eligibility import with_in_sync
 from quiver.cluster.records import (
     NodeId,
     PartitionId,
@@ -107,12 +108,12 @@ class Controller:
             successor = elected(record, alive, avoided)
             if successor is None:
                 return None
-            clean = successor.leader in record.in_sync
+            clean = successor.leader in (*record.in_sync, *record.eligible)
             reason: Reason = "election" if clean else "data loss"
             return Change(partition, successor, versioned.revision, reason)
         in_sync = tuple(node for node in record.in_sync if node in alive)
         if in_sync != record.in_sync:
-            shrunk = msgspec.structs.replace(record, in_sync=in_sync)
+            shrunk = with_in_sync(record, in_sync)
             return Change(partition, shrunk, versioned.revision, "node lost")
         if record.target and set(record.target) <= set(record.in_sync):
             moved = _moved(record, alive, avoided)
@@ -201,17 +202,13 @@ def _moved(
     """The record once all replicas are where they were to be."""
     stays = record.leader in record.target
     if not stays:
-        within = msgspec.structs.replace(
-            record,
-            replicas=record.target,
-            in_sync=record.target,
-            leader=record.target[0],
-            target=(),
+        within = with_in_sync(
+            record, record.target, replicas=record.target, leader=record.target[0], target=()
         )
         successor = elected(within, alive, avoided)
         assert successor is not None, "whoever does not live is not in sync any more"
         return successor
-    return msgspec.structs.replace(record, replicas=record.target, in_sync=record.target, target=())
+    return with_in_sync(record, record.target, replicas=record.target, target=())
 
 
 def new_partition(

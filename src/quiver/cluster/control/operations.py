@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from quiver.cluster.control.placement import Site
+from quiver.cluster.eligibility import with_in_sync
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.records import (
     DeletedRecord,
@@ -54,7 +55,7 @@ def resized(record: PartitionRecord, wanted: int, min_in_sync: int) -> Partition
         raise InvalidRequest(
             f"min_in_sync must be between 1 and the number of replicas, {wanted}, not {min_in_sync}"
         )
-    return msgspec.structs.replace(record, wanted=wanted, min_in_sync=min_in_sync)
+    return with_in_sync(record, record.in_sync, wanted=wanted, min_in_sync=min_in_sync)
 
 
 def deletion(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from quiver.cluster.eligibility import with_in_sync
 from quiver.cluster.records import (
     NodeId,
     PartitionRecord,
@@ -265,8 +266,7 @@ class Leader:
         in_sync = tuple(node for node in self.record.replicas if self._belongs(node, now))
         if set(in_sync) == set(self.record.in_sync):
             return None
-        record = msgspec.structs.replace(self.record, in_sync=in_sync)
-        self._pending = Proposal(record, self.revision)
+        self._pending = Proposal(with_in_sync(self.record, in_sync), self.revision)
         return self._pending
 
     def _belongs(self, node: NodeId, now: float) -> bool:

@@ -36,6 +36,7 @@ from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
 from quiver.log.settings import LogSettings
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.topic import Durability
 
 _AGAIN_SECONDS = 0.5
 
@@ -102,6 +103,12 @@ class ReplicaManager:
                     await held.reconfigure(settings)
                 except LogError as error:  # whoever uses the log meets it too
                     logger.warning("a log cannot be reconfigured", error=error.message)
+
+    def syncs(self, partition: PartitionId) -> bool:
+        """Whether the logs of a partition are synced before anything in them counts."""
+        return all(
+            settings.durability is Durability.FSYNC for _, settings in self._settings_of(partition)
+        )
 
     async def find_damage(self, state: ClusterState) -> None:
         """Open every replica, before anybody counts on it; they are taken up with the first state."""
@@ -301,7 +308,9 @@ class ReplicaManager:
         if partition not in self.damaged:
             return True
         versioned = self._state.partitions.get(partition)
-        if versioned is None or self._node in versioned.record.in_sync:
+        if versioned is None:
+            return False
+        if self._node in (*versioned.record.in_sync, *versioned.record.eligible):
             return False
         await self._drop(partition)
         self.damaged.discard(partition)

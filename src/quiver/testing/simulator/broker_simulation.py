@@ -296,8 +296,7 @@ class BrokerSimulation(_Simulation):
         await self._publish_last()
         for consumer in self._consumers:
             consumer.is_hasty = True
-        if not any(record.lost for record in (await self._records()).values()):
-            self.history.drained = await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
+        self.history.drained = await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
         for consumer in self._consumers:
             consumer.stop()
         await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
@@ -341,8 +340,6 @@ class BrokerSimulation(_Simulation):
 
     async def _unsettled(self) -> str | None:
         for partition, record in (await self._records()).items():
-            if record.lost:
-                continue
             if set(record.in_sync) != set(record.replicas) or record.target:
                 return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
             replicas = [
@@ -358,9 +355,7 @@ class BrokerSimulation(_Simulation):
         return None
 
     async def _collect(self) -> None:
-        for partition, record in (await self._records()).items():
-            if record.lost:
-                continue
+        for partition in await self._records():
             logical = _logical(partition)
             topic = place_of(partition)[0]
             data, state = self._copies(partition, DATA), self._copies(partition, STATE)

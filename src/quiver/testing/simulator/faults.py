@@ -1,7 +1,8 @@
 """What goes wrong in a simulated cluster, drawn from the seed: several things at a time.
 
-Every fault ends by itself after a while, and all end when the simulation heals the cluster. A disk is
-lost or damaged only while every partition has another replica in sync: no cluster survives more.
+Every fault ends by itself after a while, and all end when the simulation heals the cluster. One disk is
+lost or damaged at most, while every partition has another replica that is in sync or eligible: no cluster
+survives more.
 """
 
 from __future__ import annotations
@@ -97,6 +98,9 @@ class Faults:
         by_name = {node.name: node for node in self._nodes}
         leader = by_name[record.leader]
         joined = sorted(set(record.in_sync) - set(before.in_sync) - {record.leader})
+        if record.eligible and record.in_sync == (leader.name,) and self._rng.random() < 0.5:
+            self._rng.choice((self._lose_disk_of, self._damage_disk_of))(leader)
+            return
         others = [by_name[name] for name in record.replicas if name != record.leader] or [leader]
         other = by_name[joined[0]] if joined else self._rng.choice(others)
         if joined and self._rng.random() < 0.5:
@@ -304,7 +308,9 @@ class Faults:
         self._after(self._rng.uniform(0.5, 5), heal)
 
     def _lose_disk(self) -> None:
-        node = self._any()
+        self._lose_disk_of(self._any())
+
+    def _lose_disk_of(self, node: SimulatedNode) -> None:
         if not self._spares(node):
             return
         self._record(f"{node.name} loses its disk")
@@ -312,8 +318,10 @@ class Faults:
         self._start_again(node, self._rng.uniform(0.1, 4))
 
     def _damage(self) -> None:
+        self._damage_disk_of(self._any())
+
+    def _damage_disk_of(self, node: SimulatedNode) -> None:
         """Bits rot in what a node has stored, and it meets them when it starts again."""
-        node = self._any()
         if not self._spares(node):
             return
         node.kill()
@@ -328,13 +336,13 @@ class Faults:
         self._start_again(node, self._rng.uniform(0.1, 3))
 
     def _spares(self, node: SimulatedNode) -> bool:
-        """Whether every partition has two others in sync, or one if this is the first disk."""
+        """Whether this is the first disk, and every partition has everything on another one."""
         if self._lost_disks:
             return False
         for key, (entry, _) in self._store._entries.items():
             if key.startswith(PARTITIONS):
                 record = decode(entry.value, PartitionRecord)
-                if not set(record.in_sync) - {node.name}:
+                if not {*record.in_sync, *record.eligible} - {node.name}:
                     return False
         self._lost_disks += 1
         return True

@@ -24,7 +24,8 @@ from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition import partition
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producer_sessions import ProducerSessions
-from quiver.cluster import election
+from quiver.cluster import election, eligibility
+from quiver.cluster import node as cluster_node
 from quiver.cluster.control import controller
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.node import ClusterNode
@@ -138,6 +139,19 @@ async def _swap_without_comparing(
 
 def _anyone_alive(record: PartitionRecord, node: NodeId, alive: Mapping[NodeId, SessionId]) -> bool:
     return node in alive
+
+
+def _eligible_also_who_left_before(
+    before: PartitionRecord, after: PartitionRecord
+) -> tuple[NodeId, ...]:
+    """Also who left while enough stayed to commit something without it."""
+    if len(after.in_sync) >= after.min_in_sync:
+        return ()
+    return tuple(node for node in after.replicas if node not in (*after.in_sync, *before.lost))
+
+
+def _counted_on_in_sync(record: PartitionRecord, node: NodeId) -> bool:
+    return node in record.in_sync and node not in record.lost
 
 
 async def _read_everything(
@@ -268,6 +282,11 @@ BUGS: dict[str, list[Patch]] = {
     "ignore who may already be in sync": [(Leader, "_waited_for", _wait_for_confirmed_members)],
     "change the in-sync set without comparing": [(LeaderDriver, "swap", _swap_without_comparing)],
     "elect outside the in-sync set": [(election, "is_candidate", _anyone_alive)],
+    "elect an eligible one that missed a commit": [
+        (eligibility, "eligible_after", _eligible_also_who_left_before)
+    ],
+    "stay eligible with a lost disk": [(cluster_node, "is_counted_on", _counted_on_in_sync)],
+    "leave the eligible out of elections": [(election, "may_step_in", _always(False))],
     "serve reads past the watermark": [(Replica, "read", _read_everything)],
     "tell a watermark before it is recovered": [
         (LogProgress, "recovered", property(_always(True)))

@@ -266,7 +266,7 @@ class _Simulation:
                 pause_s=(0.0, 0.0),
                 patience_s=_SETTLE_SECONDS_MAX,
             )
-            if not await last.send_one() and not (await self._record(partition)).lost:
+            if not await last.send_one():
                 self.history.trouble.append(f"nothing can be published to {partition}")
 
     async def _wait_until_none(
@@ -282,15 +282,9 @@ class _Simulation:
         return True
 
     async def _unsettled(self) -> str | None:
-        """What is not yet as it should be.
-
-        A partition whose last replica in sync has lost its disk waits for an operator, and rightly:
-        nobody can know whether another has everything.
-        """
+        """What is not yet as it should be. One lost disk never leaves a partition to an operator."""
         for partition in self._partitions:
             record = await self._record(partition)
-            if record.lost:
-                continue
             if set(record.in_sync) != set(record.replicas) or record.target:
                 return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
             copies = self._copies(partition)
@@ -317,7 +311,7 @@ class _Simulation:
     async def _collect(self) -> None:
         for partition in self._partitions:
             copies = self._copies(partition)
-            if copies and not (await self._record(partition)).lost:
+            if copies:
                 self.history.copies[partition] = copies
                 if len(self._logs) > 1:
                     self.history.states[partition] = self._copies(partition, STATE)
