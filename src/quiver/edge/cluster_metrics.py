@@ -42,6 +42,7 @@ def _with_replicas(
     return msgspec.structs.replace(
         topic,
         in_sync=min(len(one.in_sync) for one in own),
+        eligible=sum(len(one.eligible) for one in own),
         missing=sum(len(one.replicas) - len(one.in_sync) for one in own),
         leader_changes=changes,
     )

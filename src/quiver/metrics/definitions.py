@@ -155,13 +155,18 @@ REPLICATION_LAG = _gauge(
 IN_SYNC = _gauge(
     "replicas_in_sync", "In-sync replicas of a topic's partition that has the fewest.", "topic"
 )
+ELIGIBLE = _gauge(
+    "replicas_eligible",
+    "Replicas that are not in sync and may still become leader, over all partitions of a topic.",
+    "topic",
+)
 REPLICAS_MISSING = _gauge(
     "replicas_missing", "Replicas that are not in sync, over all partitions of a topic.", "topic"
 )
 LEADER_CHANGES = _counter("leader_changes", "Leader changes of partitions.", "topic")
 NODES_DOWN = _gauge("nodes_down", "Nodes of the cluster that are down.")
 
-CLUSTER = (REPLICATION_LAG, IN_SYNC, REPLICAS_MISSING, LEADER_CHANGES, NODES_DOWN)
+CLUSTER = (REPLICATION_LAG, IN_SYNC, ELIGIBLE, REPLICAS_MISSING, LEADER_CHANGES, NODES_DOWN)
 
 GROUPS = {
     "The node": NODE,

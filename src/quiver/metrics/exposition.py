@@ -44,6 +44,7 @@ _TOPIC_COUNTERS: tuple[tuple[Definition, Callable[[TopicCounts], float]], ...] =
 _REPLICAS: tuple[tuple[Definition, Callable[[TopicSample], int | None]], ...] = (
     (definitions.REPLICATION_LAG, lambda one: one.replication_lag),
     (definitions.IN_SYNC, lambda one: one.in_sync),
+    (definitions.ELIGIBLE, lambda one: one.eligible),
     (definitions.REPLICAS_MISSING, lambda one: one.missing),
     (definitions.LEADER_CHANGES, lambda one: one.leader_changes),
 )

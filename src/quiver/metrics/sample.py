@@ -11,6 +11,7 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: int = 0
     in_sync: int | None = None
+    eligible: int | None = None
     missing: int | None = None
     replication_lag: int | None = None
     leader_changes: int | None = None

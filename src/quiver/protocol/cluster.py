@@ -51,6 +51,8 @@ class PartitionPlacement(msgspec.Struct, kw_only=True):
     replicas: list[str] = []
     """The first is the preferred leader."""
     in_sync: list[str] = []
+    eligible: list[str] = []
+    """Not in sync, but with every confirmed message: one becomes leader if nobody in sync can."""
     target: list[str] = []
     """The new replicas, while the partition moves."""
     min_in_sync: int = 1

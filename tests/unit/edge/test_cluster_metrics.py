@@ -54,6 +54,14 @@ def test_a_partition_that_nobody_leads_is_told_by_the_controller() -> None:
     assert told(info, "b") == (None, None, 1)
 
 
+def test_eligible_replicas_are_counted_over_all_partitions() -> None:
+    info = cluster("a", "a", "b", in_sync=("a",))
+    for one in info.partitions:
+        one.eligible = ["b", "c"]
+    told_by_all = [with_cluster(SAMPLE, info, node).topics[0].eligible for node in ALL]
+    assert told_by_all == [4, 2, None]
+
+
 def test_nodes_that_are_gone_are_told_by_the_controller() -> None:
     assert with_cluster(SAMPLE, cluster("b"), "a").nodes_down == ["c"]
     assert with_cluster(SAMPLE, cluster("b"), "b").nodes_down == []

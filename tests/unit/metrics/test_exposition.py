@@ -53,7 +53,13 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
         of_subscription.time_in_queue.add(2.0, 4)
         topics.append(
             TopicSample(
-                name=f"t{number}", size=9, in_sync=2, missing=1, replication_lag=3, leader_changes=4
+                name=f"t{number}",
+                size=9,
+                in_sync=2,
+                eligible=1,
+                missing=1,
+                replication_lag=3,
+                leader_changes=4,
             )
         )
         subscriptions.append(

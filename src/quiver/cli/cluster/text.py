@@ -89,7 +89,7 @@ def shown_nodes(cluster: ClusterInfo) -> Table:
 
 def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
     return (
-        ("PARTITION", "LEADER", ">EPOCH", "REPLICAS", "NOT IN SYNC", "MOVING TO"),
+        ("PARTITION", "LEADER", ">EPOCH", "REPLICAS", "NOT IN SYNC", "ELIGIBLE", "MOVING TO"),
         [
             (
                 f"{one.topic}/{one.index}",
@@ -97,6 +97,7 @@ def shown_partitions(partitions: Sequence[PartitionPlacement]) -> Table:
                 one.epoch,
                 " ".join(one.replicas),
                 " ".join(node for node in one.replicas if node not in one.in_sync),
+                " ".join(one.eligible),
                 " ".join(one.target),
             )
             for one in partitions

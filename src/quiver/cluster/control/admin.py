@@ -218,6 +218,7 @@ def described(state: ClusterState) -> protocol.ClusterInfo:
                 epoch=record.epoch,
                 replicas=list(record.replicas),
                 in_sync=list(record.in_sync),
+                eligible=list(record.eligible),
                 target=list(record.target),
                 min_in_sync=record.min_in_sync,
             )

@@ -32,6 +32,7 @@ const PARTITIONS = [
   { title: "Leader", value: (row) => row.placed?.leader ?? row.leader, show: (row) => (row.placed ? row.placed.leader || "none" : row.leader || "this node") },
   { title: "Replicas", value: (row) => row.placed?.replicas.length, show: (row) => (row.placed ? row.placed.replicas.join(" ") : "—") },
   { title: "In sync", value: (row) => row.placed?.in_sync.length, show: (row) => (row.placed ? `${row.placed.in_sync.length} of ${row.placed.replicas.length}` : "—"), number: true },
+  { title: "Eligible", value: (row) => row.placed?.eligible?.length, show: (row) => row.placed?.eligible?.join(" ") || "—" },
   { title: "First offset", value: (row) => row.start_offset, show: (row) => count(row.start_offset), number: true },
   { title: "Next offset", value: (row) => row.next_offset, show: (row) => count(row.next_offset), number: true },
   { title: "Messages", value: (row) => row.next_offset - row.start_offset, show: (row) => count(row.next_offset - row.start_offset), number: true },

@@ -18,7 +18,7 @@ def cluster(
 
 
 def partition(
-    leader: str | None = "a", in_sync: str = "abc", target: str = ""
+    leader: str | None = "a", in_sync: str = "abc", target: str = "", eligible: str = ""
 ) -> PartitionPlacement:
     return PartitionPlacement(
         topic="orders",
@@ -26,6 +26,7 @@ def partition(
         leader=leader,
         replicas=THREE,
         in_sync=list(in_sync),
+        eligible=list(eligible),
         target=list(target),
         min_in_sync=2,
     )
@@ -67,6 +68,8 @@ def test_tables_show_what_is_missing() -> None:
     _, (row,) = shown_partitions([partition(leader=None, in_sync="ab")])
     assert row[1] == "(none)"
     assert row[4] == "c"
+    heads, (row,) = shown_partitions([partition(in_sync="a", eligible="bc")])
+    assert dict(zip(heads, row, strict=True))["ELIGIBLE"] == "b c"
     _, rows = shown_nodes(cluster(down=("b",)))
     assert [(one[0], one[1]) for one in rows] == [
         ("a (controller)", "up"),

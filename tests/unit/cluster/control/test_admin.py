@@ -257,3 +257,9 @@ class TestDescribing:
         cluster = await filled(session=SessionId(99))
         (partition,) = described(cluster.view.state).partitions
         assert partition.leader is None
+
+    @async_test
+    async def test_a_partition_tells_who_is_eligible(self) -> None:
+        cluster = await filled(in_sync=(A,), eligible=(B, C))
+        (partition,) = described(cluster.view.state).partitions
+        assert (partition.in_sync, partition.eligible) == (["a"], ["b", "c"])

@@ -165,6 +165,7 @@ EXAMPLES: dict[str, Any] = {
                 "epoch": 3,
                 "replicas": ["node-1"],
                 "in_sync": ["node-1"],
+                "eligible": [],
                 "target": [],
                 "min_in_sync": 1,
             }
