@@ -31,7 +31,7 @@ FIRST_SEEDS = {
     "honour a stale receipt": 6,
     "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 4,
-    "refuse a layout before looking for repeats": 44,
+    "refuse a layout before looking for repeats": 21,
     "hand nothing down": 44,
     "deliver a child before its parent": 4,
     "count what was only pushed": 1,
