@@ -19,8 +19,10 @@ from quiver.cluster.records import (
     NodeRecord,
     PartitionId,
     PartitionRecord,
+    SessionId,
     decode,
     encode,
+    node_key,
     partition_key,
 )
 from quiver.cluster.replica.environment import ClusterEnvironment
@@ -169,6 +171,23 @@ async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:
     replica = node.replica_manager.replica(P)
     return replica is not None and replica is not before and replica.is_leading
+
+
+@async_test
+async def test_a_node_that_cannot_open_its_replica_does_not_keep_the_lead() -> None:
+    other = Put(node_key(B), encode(NodeRecord(id=B, session=SessionId(7))))
+    async with member(stored=[other]) as (node, store, told):
+        disk: Any = node._disk
+        disk.fail("make_folder", errno.EIO, times=None, path="/node/partitions/*")
+        record = new_partition((A, B), {A: node.membership.session, B: SessionId(7)}, min_in_sync=2)
+        assert record is not None
+        assert record.leader == A
+        await store.commit([], [Put(partition_key(P), encode(record))])
+        async with asyncio.timeout(_SECONDS_MAX):
+            while (now := await record_in(store)).leader != B:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (now.in_sync, now.eligible, now.epoch) == ((B,), (A,), record.epoch + 1)
+        assert told == []
 
 
 def found(disk: str) -> list[Put]:

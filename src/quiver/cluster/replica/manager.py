@@ -225,19 +225,14 @@ class ReplicaManager:
     async def _hold_once(self, partition: PartitionId, first_offsets: Mapping[int, Offset]) -> None:
         if not await self._mended(partition):
             return
-        async with self._opening:
-            found = self._found.pop(partition, None)
-            logs = found if found is not None else await self._open(partition, first_offsets)
-        replica = Replica(
-            partition,
-            self._node,
-            logs,
-            self._environment,
-            settings=self._settings.replica,
-            proven_until=self._proven_until,
-            led=self._led,
-            listener=self._listener,
-        )
+        try:
+            async with self._opening:
+                found = self._found.pop(partition, None)
+                logs = found if found is not None else await self._open(partition, first_offsets)
+        except (LogError, OSError):
+            await self._resign_unopened(partition)
+            raise
+        replica = self._made_of(partition, logs)
         self._replicas[partition] = replica
         try:
             await self.reconfigure([partition])  # they may be others than when it was opened
@@ -249,6 +244,24 @@ class ReplicaManager:
         finally:
             del self._replicas[partition]
             await replica.close()
+
+    def _made_of(self, partition: PartitionId, logs: list[ReplicaLog]) -> Replica:
+        return Replica(
+            partition,
+            self._node,
+            logs,
+            self._environment,
+            settings=self._settings.replica,
+            proven_until=self._proven_until,
+            led=self._led,
+            listener=self._listener,
+        )
+
+    async def _resign_unopened(self, partition: PartitionId) -> None:
+        """Let others lead what cannot be opened here."""
+        replica = self._made_of(partition, [])
+        replica.on_state(self._state, self._session)
+        await replica.resign(in_sync_no_more=True)
 
     async def _open(
         self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
