@@ -7,10 +7,10 @@ Arrow stream whose receipts are acknowledged; everything else is as in JSON.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from quiver.edge.http.json_text import decode
 from quiver.edge.http.problems import Problem
@@ -21,7 +21,8 @@ from quiver.edge.http.schemas.values import Receipt, Rest
 CREDIT_MAX = 1_000_000
 JSON_PROTOCOL = "quiver.json.v1"
 ARROW_PROTOCOL = "quiver.arrow.v1"
-Reference = Annotated[int, Meta(ge=0, le=2**53)]
+Reference = bool | int | float | Annotated[str, Meta(max_length=200)]
+"""What a consumer calls a frame of its own; the answer has the same."""
 Receipts = Annotated[list[Receipt], Meta(min_length=1, max_length=RECEIPTS_MAX)]
 
 
@@ -38,7 +39,7 @@ class Credit(Frame, tag="credit"):
 class SettleFrame(Frame, kw_only=True):
     receipts: Receipts
     ref: Reference | None = None
-    """If given, the frame is answered with ``settled`` and the same number."""
+    """If given, the frame is answered with ``settled`` and the same ``ref``."""
 
 
 class AckFrame(SettleFrame, tag="ack"):
@@ -89,3 +90,27 @@ _said: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 def frame_in(text: str) -> Said:
     """The frame that a consumer sent; ``MalformedBody`` or ``InvalidRequest`` if it is none."""
     return decode(_said, text.encode("utf-8", "surrogatepass"))
+
+
+class _Call(Struct):
+    ref: Any = UNSET
+
+
+_call: msgspec.json.Decoder[_Call] = msgspec.json.Decoder(_Call)
+
+
+def has_ref(text: str) -> bool:
+    """Whether a frame that is wrong has a ``ref``: then its consumer waits for an answer to it."""
+    try:
+        return _call.decode(text).ref is not UNSET
+    except msgspec.ValidationError:
+        return False
+
+
+def ref_in(text: str) -> Reference | None:
+    """The ``ref`` of a frame that has one; ``None`` if it is itself what is wrong."""
+    try:
+        ref: Reference = msgspec.convert(_call.decode(text).ref, Reference)
+    except msgspec.ValidationError:
+        return None
+    return ref

@@ -42,6 +42,8 @@ from quiver.edge.http.stream.frames import (
     SettledFrame,
     SettleFrame,
     frame_in,
+    has_ref,
+    ref_in,
 )
 from quiver.edge.http.stream.socket import Socket, SocketGone
 from quiver.errors import (
@@ -151,12 +153,25 @@ class Stream:
             said = await self._socket.next()
             self._active = self._clock.monotonic()
             if isinstance(said, str):
-                await self._take(frame_in(said))
+                await self._take_text(said)
             elif self._is_arrow:
                 table = await table_in(said, self._edge.limits.body_bytes_max)
                 await self._settle_table(table)
             else:
                 raise UnsupportedMediaType(f"binary frames are for {ARROW_PROTOCOL}")
+
+    async def _take_text(self, said: str) -> None:
+        """A frame that is wrong fails alone if the consumer waits for its answer."""
+        try:
+            frame = frame_in(said)
+        except InvalidRequest as error:
+            if not has_ref(said):
+                raise
+            problem = ProblemFrame(problem=problem_of(error), ref=ref_in(said))
+            with contextlib.suppress(SocketGone):
+                await self._socket.send(problem)
+        else:
+            await self._take(frame)
 
     async def _take(self, frame: Said) -> None:
         if isinstance(frame, Credit):
