@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Served, served
+from tests.serving import Served, eventually, served
 
 pytestmark = pytest.mark.process
 
@@ -31,6 +31,25 @@ def test_it_listens_until_a_signal_and_then_ends_well(tmp_path: Path, how: signa
         assert node.stop(how) == 0
         assert not connects(node.ready["native"])
         assert not node.has_ready_file
+
+
+def test_the_ready_file_does_not_outlive_the_node_even_if_it_is_killed(tmp_path: Path) -> None:
+    with served(tmp_path) as node:
+        node.stop(signal.SIGKILL)
+        eventually(lambda: not node.has_ready_file, "the ready file is removed")
+
+
+def test_a_ready_file_that_an_earlier_node_left_is_removed_before_the_next_starts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ready.json").write_text('{"pid": 1, "native": "127.0.0.1:1"}')
+    (tmp_path / "data").write_text("no folder")
+    node = Served(tmp_path)
+    try:
+        assert node.wait() != 0
+        assert not node.has_ready_file
+    finally:
+        node.close()
 
 
 def test_it_says_where_it_listens_and_what_to_try(tmp_path: Path) -> None:
@@ -57,6 +76,7 @@ def test_the_log_is_json_where_no_terminal_is(tmp_path: Path) -> None:
         "node has stopped",
     ]
     assert {line["node"] for line in lines} == {"first"}
+    assert all(list(line)[:3] == ["timestamp", "level", "message"] for line in lines)
 
 
 def test_with_a_json_log_nothing_else_is_said(tmp_path: Path) -> None:

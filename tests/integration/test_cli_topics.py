@@ -61,7 +61,10 @@ def test_a_topic_that_is_there_already(quiver: Commands) -> None:
     again = quiver("topic", "create", "orders")
     assert again.code == 1
     assert again.err.splitlines()[1].startswith("hint: --if-not-exists")
-    assert quiver("topic", "create", "orders", "--if-not-exists").code == 0
+    found = quiver("topic", "create", "orders", "--if-not-exists")
+    assert (found.code, found.err.split()[:2]) == (0, ["found", "topic"])
+    new = quiver("topic", "create", "bills", "--if-not-exists")
+    assert (new.code, new.err.split()[:2]) == (0, ["created", "topic"])
     assert quiver("topic", "create", "orders", "--if-not-exists", "--partitions", "2").code == 1
 
 

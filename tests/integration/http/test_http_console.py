@@ -54,6 +54,17 @@ async def test_files_are_served_with_a_strict_policy_and_cached(tmp_path: Path) 
 
 
 @edge_test
+async def test_the_root_and_a_trailing_slash_lead_to_the_console(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        page = await node.http.get("/console")
+        for path in ("/", "/console/"):
+            reply = await node.http.get(path)
+            assert (reply.status_code, reply.headers["location"]) == (302, "/console")
+            followed = await node.http.get(path, follow_redirects=True)
+            assert followed.content == page.content
+
+
+@edge_test
 async def test_figures_come_every_second(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue("emails")

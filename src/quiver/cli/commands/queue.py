@@ -10,6 +10,7 @@ import typer
 from quiver.cli.commands.topic import messages_in
 from quiver.cli.commands.topic import setting_rows as topic_rows
 from quiver.cli.support import subscription_options, topic_options
+from quiver.cli.support.create import IfNotExists, created
 from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_line, print_listing, print_table
@@ -40,12 +41,7 @@ def create(
     context: typer.Context,
     name: Name,
     *,
-    if_not_exists: Annotated[
-        bool,
-        typer.Option(
-            "--if-not-exists", help="Succeed if it exists already with the same settings."
-        ),
-    ] = False,
+    if_not_exists: IfNotExists = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -53,8 +49,11 @@ def create(
     of_topic = topic_options.new_settings(context.params)
     settings = subscription_options.new_settings(context.params, [name])
     with connected(context, url) as client:
-        info = client.create_queue(name, exist_ok=if_not_exists, **of_topic, **settings)
-    _print_changed(info, "found or created" if if_not_exists else "created", json=json)
+        info, verb = created(
+            lambda exist_ok: client.create_queue(name, exist_ok=exist_ok, **of_topic, **settings),
+            if_not_exists,
+        )
+    _print_changed(info, verb, json=json)
 
 
 @app.command()

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shlex
 import sys
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +18,7 @@ from typing import Annotated
 import typer
 
 from quiver.cli.support.output import print_line, print_table
+from quiver.cli.support.ready_file import ReadyFile
 from quiver.config import Address, Given, LoadedConfig, NodeConfig, load_config
 from quiver.config.document import resulting_settings, toml_document
 from quiver.errors import InvalidSetting, QuiverError
@@ -185,19 +184,19 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
 
     set_up_logging(config.logging)
 
+    file = None if ready_file is None else ReadyFile(ready_file)
+
     def on_ready(native: Address | None, http: Address | None) -> None:
-        if ready_file is not None:
-            _write_ready_file(ready_file, native, http)
+        if file is not None:
+            file.write(native, http)
         if config.logging.format != "json":
             _say(_welcome(native, http, config))
 
-    try:
-        uvloop.run(run_node(config, on_ready))
-    except OSError as error:
-        raise _explained(error, config) from error
-    finally:
-        if ready_file is not None:
-            Path(ready_file).unlink(missing_ok=True)
+    with contextlib.nullcontext() if file is None else file:
+        try:
+            uvloop.run(run_node(config, on_ready))
+        except OSError as error:
+            raise _explained(error, config) from error
 
 
 def load_structlog() -> None:
@@ -243,17 +242,6 @@ def _native_examples(address: Address, config: NodeConfig, is_secure: bool) -> l
         f"""  quiver {url}publish orders '{{"id": 1}}' --key customer-7""",
         f"  quiver {url}tail orders --follow",
     ]
-
-
-def _write_ready_file(path: str, native: Address | None, http: Address | None) -> None:
-    """Write the file atomically: a program that waits for it may read it as soon as it exists."""
-    listening = {"native": native, "http": http}
-    addresses = {name: str(address) for name, address in listening.items() if address}
-    content = json.dumps({"pid": os.getpid(), **addresses}) + "\n"
-    folder = os.path.dirname(path) or "."
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".ready-", delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
 
 
 def _explained(error: OSError, config: NodeConfig) -> Exception:

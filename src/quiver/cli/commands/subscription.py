@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from quiver.cli.support import subscription_options as flags
+from quiver.cli.support.create import IfNotExists, created
 from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_listing, print_table
@@ -46,12 +47,7 @@ def create(
         ),
     ] = "latest",
     *,
-    if_not_exists: Annotated[
-        bool,
-        typer.Option(
-            "--if-not-exists", help="Succeed if it exists already with the same settings."
-        ),
-    ] = False,
+    if_not_exists: IfNotExists = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
@@ -59,10 +55,13 @@ def create(
     settings = flags.new_settings(context.params, topic)
     start = parse_position(from_, "--from")
     with connected(context, url) as client:
-        info = client.create_subscription(
-            name, topic, start=start, exist_ok=if_not_exists, **settings
+        info, verb = created(
+            lambda exist_ok: client.create_subscription(
+                name, topic, start=start, exist_ok=exist_ok, **settings
+            ),
+            if_not_exists,
         )
-    _print_changed(info, "found or created" if if_not_exists else "created", json=json)
+    _print_changed(info, verb, json=json)
 
 
 @app.command()

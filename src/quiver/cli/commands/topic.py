@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from quiver.cli.support import topic_options as flags
+from quiver.cli.support.create import IfNotExists, created
 from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, Yes, print_json, print_line, print_listing, print_table
@@ -34,20 +35,17 @@ def create(
     context: typer.Context,
     name: Name,
     *,
-    if_not_exists: Annotated[
-        bool,
-        typer.Option(
-            "--if-not-exists", help="Succeed if it exists already with the same settings."
-        ),
-    ] = False,
+    if_not_exists: IfNotExists = False,
     json: Json = False,
     url: UrlFlag = None,
 ) -> None:
     """Create a topic."""
     settings = flags.new_settings(context.params)
     with connected(context, url) as client:
-        topic = client.create_topic(name, exist_ok=if_not_exists, **settings)
-    _print_changed(topic, "found or created" if if_not_exists else "created", json=json)
+        topic, verb = created(
+            lambda exist_ok: client.create_topic(name, exist_ok=exist_ok, **settings), if_not_exists
+        )
+    _print_changed(topic, verb, json=json)
 
 
 @app.command()

@@ -53,5 +53,16 @@ def _renderers(is_pretty: bool, output: TextIO) -> list[structlog.typing.Process
     return [
         structlog.processors.format_exc_info,
         structlog.processors.EventRenamer("message"),
+        _in_order,
         structlog.processors.JSONRenderer(),
     ]
+
+
+def _in_order(
+    _: structlog.typing.WrappedLogger, __: str, fields: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """A line begins with what every line has: its time, its level and what happened."""
+    return {name: fields[name] for name in (*_FIRST, *fields) if name in fields}
+
+
+_FIRST = ("timestamp", "level", "message")

@@ -46,7 +46,12 @@ def console_pages() -> tuple[Operation, ...]:
         file = pages.get(call.path["file"])
         return Reply(200, file.content, file.media_type, headers=headers)
 
+    async def go_to_console(call: Call) -> Reply:
+        return Reply(302, headers=((b"location", b"/console"),))
+
     return (
+        _page("/", "show_start", go_to_console, "Leads to the console."),
+        _page("/console/", "show_console_too", go_to_console, "Leads to the console."),
         _page("/console", "show_console", show_console, "The console."),
         _page("/console/{file}", "console_file", console_file, "A file of the console."),
     )
