@@ -15,7 +15,7 @@ from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.node import ClusterNode
 from quiver.cluster.records import PartitionId, PartitionRecord, decode, encode, partition_key
 from quiver.errors import InvalidSetting, NotEnoughReplicas
-from quiver.model.topic import TopicSettings
+from quiver.model.topic import Durability, TopicSettings
 
 REPLICAS = 3
 """How many there are of each partition, unless its topic says otherwise or there are fewer nodes."""
@@ -82,7 +82,11 @@ class ReplicatedTopics:
         if new.replicas != old.replicas:
             wanted = self._replicas(new)
         changed = resized(record, wanted, _min_in_sync(new, wanted))
-        return msgspec.structs.replace(changed, allow_data_loss=new.allow_data_loss)
+        # Who is away may have lost what was not synced, and would not know that it mattered.
+        eligible = changed.eligible if new.durability is old.durability else ()
+        return msgspec.structs.replace(
+            changed, eligible=eligible, allow_data_loss=new.allow_data_loss
+        )
 
     async def on_split(
         self, new: TopicRecord, index: int, term: int
@@ -146,6 +150,11 @@ def _min_in_sync(settings: TopicSettings, replicas: int) -> int:
     return wanted
 
 
-def _kept_by(settings: TopicSettings) -> tuple[int | None, int | None, bool]:
+def _kept_by(settings: TopicSettings) -> tuple[int | None, int | None, bool, Durability]:
     """What a topic says of its replicas."""
-    return settings.replicas, settings.min_in_sync, settings.allow_data_loss
+    return (
+        settings.replicas,
+        settings.min_in_sync,
+        settings.allow_data_loss,
+        settings.durability,
+    )
