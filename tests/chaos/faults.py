@@ -273,6 +273,26 @@ def bits_are_flipped_in_one_replica(stage: Stage) -> None:
     stage.workload.goes_on()
 
 
+def the_last_in_sync_loses_its_data(stage: Stage) -> None:
+    """Two nodes are killed, and the third comes back with an empty disk: one of the two has it all."""
+    last, others = stage.leader(), stage.followers()
+    for node in others:
+        node.kill()
+    eventually(lambda: _is_alone_everywhere(last), "all others have left the in-sync sets")
+    last.kill()
+    last.lose_data()
+    stage.rng.choice(others).start()
+    eventually(lambda: not _seen_by_others(last, stage.cluster), "the node's lease has ended")
+
+
+def _is_alone_everywhere(node: Machine) -> bool:
+    url = f"quiver://{node.native}"
+    with contextlib.suppress(QuiverError), quiver.Client(url, timeout="5s") as client:
+        placed = client.describe_cluster().partitions
+        return all(one.in_sync == [node.name] and one.eligible for one in placed)
+    return False
+
+
 FAULTS: dict[str, Callable[[Stage], None]] = {
     fault.__name__: fault
     for fault in (
@@ -293,6 +313,7 @@ FAULTS: dict[str, Callable[[Stage], None]] = {
         leader_has_a_full_disk,
         a_data_folder_is_lost,
         bits_are_flipped_in_one_replica,
+        the_last_in_sync_loses_its_data,
     )
 }
 SHORT = (

@@ -157,10 +157,14 @@ class Cluster:
         self._nodes[index].terminate()
         self._nodes[index].join(SECONDS_MAX)
 
-    def revive(self, index: int) -> None:
-        """Start a node again, and wait until it is in sync everywhere."""
+    def restart(self, index: int) -> None:
+        """Start a node again, and wait until it answers."""
         self._start(index)
         self._wait_ready(index)
+
+    def revive(self, index: int) -> None:
+        """Start a node again, and wait until it is in sync everywhere."""
+        self.restart(index)
         self.wait_in_sync()
 
     def heal(self) -> None:
