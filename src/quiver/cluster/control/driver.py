@@ -132,4 +132,5 @@ class ControllerDriver:
             leader=change.record.leader,
             epoch=change.record.epoch,
             in_sync=change.record.in_sync,
+            eligible=change.record.eligible,
         )

@@ -150,6 +150,7 @@ class FailureDetector:
             leader=successor.leader,
             epoch=successor.epoch,
             in_sync=successor.in_sync,
+            eligible=successor.eligible,
         )
 
     async def _probe(self, node: NodeId) -> None:
