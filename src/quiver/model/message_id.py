@@ -15,7 +15,7 @@ from quiver.errors import InvalidRequest
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 
 LETTERS = "0123456789abcdefghijklmnopqrstuv"
-_PAIRS = [first + second for first in LETTERS for second in LETTERS]
+PAIRS = [first + second for first in LETTERS for second in LETTERS]
 _PAIR_SHIFTS = range(150, -1, -10)
 
 
@@ -29,7 +29,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         number = self.append_time << 104 | self.topic << 72 | self.partition << 56 | self.offset
-        return "".join([_PAIRS[number >> shift & 1023] for shift in _PAIR_SHIFTS])
+        return "".join([PAIRS[number >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
 def parse_message_id(text: str) -> MessageId:

@@ -1,4 +1,4 @@
-"""The ids of many messages at once, in columns where that is faster.
+"""The ids of many messages at once: by runs of one batch, or in columns, whichever is faster.
 
 Apart from ``message_id``, so that a command that only reads an id need not load numpy.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from quiver.model.message_id import LETTERS
+from quiver.model.message_id import LETTERS, PAIRS
 
 
 class Placed(Protocol):
@@ -24,19 +24,42 @@ class Placed(Protocol):
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
-    @property
-    def id(self) -> str: ...
 
 
 _FEW = 16
+_HEAD_SHIFTS = range(140, -1, -10)
 _ALPHABET = np.frombuffer(LETTERS.encode(), np.uint8)
 _SHIFTS = np.arange(35, -1, -5, dtype=np.uint64)
 
 
 def message_ids(messages: Sequence[Placed]) -> list[str]:
-    """The ids of many messages, in columns where that is faster."""
-    if len(messages) < _FEW:
-        return [message.id for message in messages]
+    """The ids of many messages, in their order."""
+    # Messages of one batch have the same time, and neighbours have all but the end of the id in common.
+    if len(messages) < _FEW or messages[0].timestamp_us == messages[-1].timestamp_us:
+        return _by_run(messages)
+    return _by_column(messages)
+
+
+def _by_run(messages: Sequence[Placed]) -> list[str]:
+    ids: list[str] = []
+    head, block, time_us, topic, partition = "", -1, -1, -1, -1
+    for message in messages:
+        offset = message.offset
+        if (
+            offset >> 10 != block
+            or message.timestamp_us != time_us
+            or message.partition != partition
+            or message.topic_number != topic
+        ):
+            block, time_us = offset >> 10, message.timestamp_us
+            topic, partition = message.topic_number, message.partition
+            number = (time_us << 104 | topic << 72 | partition << 56 | offset) >> 10
+            head = "".join([PAIRS[number >> shift & 1023] for shift in _HEAD_SHIFTS])
+        ids.append(head + PAIRS[offset & 1023])
+    return ids
+
+
+def _by_column(messages: Sequence[Placed]) -> list[str]:
     packed = np.zeros((len(messages), 24), np.uint8)
     packed[:, 0:8] = _big_endian([message.timestamp_us for message in messages])
     packed[:, 8:16] = _big_endian(

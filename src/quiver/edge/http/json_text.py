@@ -15,6 +15,7 @@ from quiver.edge.http.problems import invalid
 from quiver.errors import InvalidRequest, MalformedBody
 
 DEPTH_MAX = 128
+_SHORT = 4096
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -50,7 +51,15 @@ def check_depth(text: bytes) -> None:
 
 
 def is_too_deep(text: bytes) -> bool:
-    return text.count(b"[") + text.count(b"{") > DEPTH_MAX and _depth(text) > DEPTH_MAX
+    return bracket_count(text) > DEPTH_MAX and _depth(text) > DEPTH_MAX
+
+
+def bracket_count(text: bytes) -> int:
+    """How many brackets and braces are opened, counting those in strings."""
+    if len(text) < _SHORT:
+        return text.count(b"[") + text.count(b"{")
+    # They differ in one bit. ``bytes.count`` takes several times as long.
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) | 0x20 == 0x7B))
 
 
 def too_deep() -> InvalidRequest:

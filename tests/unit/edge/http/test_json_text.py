@@ -43,6 +43,9 @@ def test_depth_is_counted_outside_of_strings(value: Any, ascii: bool) -> None:
         (b'"' + b"[" * 5000 + b'"', False),
         (b'"\\"' + b"{" * 5000 + b'"', False),
         (b'["\\\\",' + b"[" * 200 + b"]" * 201, True),
+        (b"[" * 200 + b'"' + b"x" * 10_000 + b'"' + b"]" * 200, True),
+        (b'{"a":' * 200 + b'"' + b"x" * 10_000 + b'"' + b"}" * 200, True),
+        (b"[" * DEPTH_MAX + b'"' + b"x" * 10_000 + b'"' + b"]" * DEPTH_MAX, False),
     ],
 )
 def test_only_what_is_nested_too_deep_is_refused(text: bytes, deep: bool) -> None:

@@ -19,6 +19,7 @@ from quiver.edge.http.call import CURL_DEFAULT, Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import (
     DEPTH_MAX,
+    bracket_count,
     check_depth,
     check_utf8,
     decode,
@@ -92,7 +93,7 @@ def _plain_payloads(body: bytes) -> list[bytes] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     payloads = [bytes(new.message) for new in given]
-    brackets = body.count(b"[") + body.count(b"{") - 1 - len(given)
+    brackets = bracket_count(body) - 1 - len(given)
     if brackets > DEPTH_MAX and any(is_too_deep(payload) for payload in payloads):
         return None
     return payloads
