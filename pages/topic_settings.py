@@ -56,7 +56,8 @@ def _default(one: Setting) -> str:
 def bounds(one: Setting) -> str:
     """What the setting may be, in words."""
     if one.choices is not None:
-        return ", ".join(f"`{choice}`" for choice in one.choices)
+        named = [f"`{choice}`" for choice in one.choices]
+        return ", ".join(named) + (", or `none`" if one.is_optional else "")
     if bool in one.kinds:
         return "`true` or `false`"
     words = one.bounds or ("text" if one.unit is Unit.NONE else "")

@@ -68,6 +68,7 @@ class Served:
         """``data`` is in ``folder`` unless it is given; ``launcher`` comes before the command."""
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
+        self._ready_file.unlink(missing_ok=True)  # of a node that was killed
         self._output = (folder / "stdout").open("w+")
         self._log = (folder / "stderr").open("w+")
         self.data = data or folder / "data"

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         SubscriptionNotFound,
         TokenNotFound,
         TopicExists,
+        TopicFull,
         TopicNotFound,
         Unauthenticated,
         Unavailable,
@@ -96,7 +97,15 @@ if TYPE_CHECKING:
         Push,
         SubscriptionSettings,
     )
-    from quiver.model.topic import Acks, Compression, Durability, Retention, TopicSettings
+    from quiver.model.topic import (
+        Acks,
+        Compression,
+        Durability,
+        Overflow,
+        Retention,
+        TopicSettings,
+        Unread,
+    )
     from quiver.model.units import Duration, Size
     from quiver.protocol import (
         AlertInfo,
@@ -166,6 +175,7 @@ __all__ = [
     "OnDisconnect",
     "Ordering",
     "OutgoingMessage",
+    "Overflow",
     "Overloaded",
     "PartitionInfo",
     "PartitionNotFound",
@@ -204,12 +214,14 @@ __all__ = [
     "TokenInfo",
     "TokenNotFound",
     "TopicExists",
+    "TopicFull",
     "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
     "Unauthenticated",
     "Unavailable",
     "UnknownCall",
+    "Unread",
     "UnsupportedFormat",
     "UnsupportedProtocol",
     "Work",
@@ -275,8 +287,10 @@ _HOMES = {
         "Acks",
         "Compression",
         "Durability",
+        "Overflow",
         "Retention",
         "TopicSettings",
+        "Unread",
     ),
     "quiver.model.units": (
         "Duration",

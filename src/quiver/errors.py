@@ -9,6 +9,7 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── InvalidBatch
     │   ├── InvalidFilter
     │   ├── MessageTooLarge
+    │   ├── TopicFull
     │   ├── TopicNotFound
     │   ├── TopicExists
     │   ├── PartitionNotFound
@@ -111,6 +112,12 @@ class MessageTooLarge(InvalidRequest):
     """A message is larger than the topic allows. Send smaller messages or raise message_bytes_max."""
 
     code = "message_too_large"
+
+
+class TopicFull(InvalidRequest):
+    """The topic has as many unread messages as it may keep. Nothing was stored. Consume some."""
+
+    code = "topic_full"
 
 
 class TopicNotFound(InvalidRequest):

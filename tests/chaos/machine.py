@@ -69,7 +69,6 @@ class Machine:
 
     def start(self, *, wait: bool = True) -> None:
         assert self._node is None, f"{self.name} runs"
-        (self._folder / "ready.json").unlink(missing_ok=True)
         self._node = Served(
             self._folder,
             *("--name", self.name, "--native", self.native, "--http", self.http),

@@ -19,7 +19,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         prepare(node.url)
         with Workload(node.url) as workload:
             node.close()
-            (folder / "ready.json").unlink()
             with served(folder, "--native", address):
                 workload.goes_on()
                 return workload.finish()

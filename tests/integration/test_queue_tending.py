@@ -442,7 +442,10 @@ async def test_unread_messages_that_retention_removes_are_counted(tmp_path: Path
     clock = ManualClock()
     async with clocked(tmp_path, clock) as q:
         await q.create_queue(
-            "jobs", retention=quiver.Retention(age=60), segment_bytes=1 << 20, segment_age_s=1
+            "jobs",
+            retention=quiver.Retention(age=60, unread="drop"),
+            segment_bytes=1 << 20,
+            segment_age_s=1,
         )
         for number in range(3):
             await q.publish("jobs", b"%d" % number)

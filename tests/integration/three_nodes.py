@@ -31,7 +31,6 @@ class ThreeNodes:
 
     def start(self, *names: str) -> None:
         for name in names:
-            (self._folder / name / "ready.json").unlink(missing_ok=True)
             self._nodes[name] = Served(
                 self._folder / name,
                 *("--name", name, "--native", self._addresses[name], *self._flags),

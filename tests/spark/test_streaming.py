@@ -122,7 +122,6 @@ class Copying:
         self.seen: list[int] = []
 
     def serve(self) -> Served:
-        (self._folder / "node" / "ready.json").unlink(missing_ok=True)  # of one that was killed
         self.nodes.append(Served(self._folder / "node", "--native", self._address))
         return self.nodes[-1]
 

@@ -41,6 +41,8 @@ BOUNDS: dict[str, tuple[float, float, float | None]] = {
     "retention.age": (1, 100 * _YEAR_S, 7 * _DAY_S),
     "retention.bytes": (1, 1 << 60, None),
     "retention.messages": (1, 1 << 60, None),
+    "retention.unread_age": (1, 100 * _YEAR_S, None),
+    "retention.unread_bytes": (1, 1 << 60, None),
     "message_bytes_max": (1, 32 << 20, 1 << 20),
     "segment_bytes": (1 << 20, 1 << 36, 256 << 20),
     "segment_age_s": (1, 10 * _YEAR_S, _DAY_S),
@@ -63,6 +65,8 @@ BOUNDS: dict[str, tuple[float, float, float | None]] = {
 DEFAULTS: dict[str, Any] = {
     "durability": "fsync",
     "retention.acked": False,
+    "retention.unread": None,
+    "retention.unread_overflow": "refuse",
     "compression": "none",
     "acks": "quorum",
     "allow_data_loss": False,

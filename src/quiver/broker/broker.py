@@ -26,13 +26,16 @@ from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.partition.storage import Storage, local_storage
 from quiver.broker.publish.internal import InternalPublisher
 from quiver.broker.publish.publisher import Publisher
+from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter, RemoteBroker
+from quiver.broker.retention import Retainer
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord
 from quiver.broker.subscription.dead_letter_redrive import DeadLetterRedrive
 from quiver.broker.subscription.dead_letters import DeadLetters
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.lookup import Lookup
+from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
@@ -113,14 +116,29 @@ class Broker:
         self.subscriptions = Subscriptions(
             self.leaders, self.directory, self.topics, self._router, self._changes
         )
+        unfinished = Unfinished(self._subscription_catalog, self.directory, self._partitions)
+        space = PublishSpace(
+            self._topic_catalog,
+            unfinished,
+            clock,
+            require_disk=lambda: self.maintenance.require_space(),  # noqa: PLW0108 - made later
+        )
+        self.retainer = Retainer(
+            self._topic_catalog,
+            self._partitions,
+            unfinished,
+            clock=clock,
+            on_unread_lost=one.on_unread_lost,
+        )
         self.maintenance = Maintenance(
             self._topic_catalog,
             self._partitions,
             self.directory,
+            self.retainer,
+            space,
             one.limits,
             clock=clock,
             free_bytes_of=lambda: one.run_blocking(lambda: one.disk.free_bytes(one.folder)),
-            on_unread_lost=one.on_unread_lost,
         )
         self.publisher = Publisher(
             self._topic_catalog,
@@ -129,8 +147,8 @@ class Broker:
             self._producer_ids,
             self._router,
             self._changes,
+            space,
             run_checks=one.run_checks or one.run_blocking,
-            require_space=lambda: self.maintenance.require_space(),  # noqa: PLW0108 - made later
         )
         self.internal = InternalPublisher(self.topics, self._router)
         self.reader = PartitionReader(self._topic_catalog, self._partitions)

@@ -1,4 +1,4 @@
-"""Background work of a broker: retention, reopening failed partitions, watching the disk."""
+"""Background work of a broker: retention, limits, reopening failed partitions, watching the disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import structlog
 
 from quiver.aio import cancel_and_wait
 from quiver.broker.partition.partitions import Partitions
+from quiver.broker.publish.space import PublishSpace
+from quiver.broker.retention import Retainer
 from quiver.broker.subscription.directory import SubscriptionDirectory
-from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import DiskFull, QuiverError
-from quiver.log.retention import RetentionLimits
+from quiver.broker.topics.catalog import TopicCatalog
+from quiver.errors import DiskFull
 from quiver.model.clock import Clock
-from quiver.model.topic import Retention
 from quiver.model.units import size_text
 
 logger = structlog.get_logger()
@@ -36,21 +36,23 @@ class Maintenance:
         topics: TopicCatalog,
         partitions: Partitions,
         subscriptions: SubscriptionDirectory,
+        retainer: Retainer,
+        space: PublishSpace,
         limits: MaintenanceLimits,
         *,
         clock: Clock,
         free_bytes_of: Callable[[], Awaitable[int]],
-        on_unread_lost: Callable[[int], object],
     ) -> None:
         self.disk_is_full = False
         self.free_bytes: int | None = None
         self._topics = topics
         self._partitions = partitions
         self._subscriptions = subscriptions
+        self._retainer = retainer
+        self._space = space
         self._limits = limits
         self._clock = clock
         self._free_bytes_of = free_bytes_of
-        self._on_unread_lost = on_unread_lost
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -67,50 +69,16 @@ class Maintenance:
             try:
                 await self._check_disk()
                 self._subscriptions.tick()
+                await self._space.refresh()
                 if not self.disk_is_full:
                     await self._partitions.reopen_failed(
                         {record.number: record for record in self._topics.topics()}
                     )
                 if self._clock.monotonic() >= next_retention:
                     next_retention = self._clock.monotonic() + self._limits.retention_interval_s
-                    await self.retain()
+                    await self._retainer.retain()
             except Exception as error:
                 logger.error("upkeep failed", exc_info=error)
-
-    # ------------------------------------------------------------------ retention
-
-    async def retain(self) -> None:
-        """Drop what the topics' retention no longer keeps."""
-        for record in list(self._topics.topics()):
-            for index in self._partitions.led(record):
-                try:
-                    await self._retain(record, index)
-                except QuiverError as error:
-                    names = {"topic": record.name, "partition": index}
-                    logger.error("retention failed", **names, error=str(error))
-
-    async def _retain(self, record: TopicRecord, index: int) -> None:
-        log = (await self._partitions.get(record, index)).log
-        if log.failure is not None:
-            return
-        before = log.start_offset
-        start = await log.retain(await self._limits_of(record, index))
-        if start > before:
-            logger.info(
-                "retention removed messages",
-                topic=record.name,
-                partition=index,
-                messages=start - before,
-                start_offset=start,
-            )
-        self._on_unread_lost(await self._subscriptions.pass_over_lost(record, index))
-
-    async def _limits_of(self, record: TopicRecord, index: int) -> RetentionLimits:
-        limits = _limits(record.settings.retention)
-        if record.settings.retention.acked:
-            floor = await self._subscriptions.floor(record, index)
-            limits = msgspec.structs.replace(limits, before=floor)
-        return limits
 
     # ------------------------------------------------------------------ the disk
 
@@ -132,12 +100,3 @@ class Maintenance:
         if full != self.disk_is_full:
             logger.warning("disk is full" if full else "disk has space again", free_bytes=free)
         self.disk_is_full, self.free_bytes = full, free
-
-
-def _limits(retention: Retention) -> RetentionLimits:
-    age_s = retention.age_s
-    return RetentionLimits(
-        age_us=None if age_s is None else round(age_s * 1_000_000),
-        bytes=retention.size,
-        messages=retention.messages,
-    )

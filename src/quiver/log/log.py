@@ -62,6 +62,10 @@ class Log(Protocol):
 
     def reconfigure(self, settings: LogSettings) -> None: ...
 
-    async def retain(self, limits: RetentionLimits) -> Offset: ...
+    async def size_from(self, offset: Offset) -> int:
+        """Bytes from the entry that holds ``offset`` on, and a little before it."""
+
+    async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
+        """Drop what the limits allow, unless this is a dry run; where the log begins then."""
 
     async def close(self) -> None: ...

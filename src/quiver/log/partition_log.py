@@ -37,6 +37,8 @@ class PartitionLog:
     ) -> None:
         """``on_commit`` is called after each commit."""
         self._log = log
+        self.recovery_cut_bytes = log.recovery_cut_bytes
+        """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
         self._clock = clock
         self._run_blocking = run_blocking
         self.commits = GroupCommit(log, clock, run_blocking, self._committed)
@@ -93,11 +95,6 @@ class PartitionLog:
     @property
     def failure(self) -> LogFailed | None:
         return self._log.failure
-
-    @property
-    def recovery_cut_bytes(self) -> int:
-        """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
-        return self._log.recovery_cut_bytes
 
     # ------------------------------------------------------------------ appending
 
@@ -210,8 +207,18 @@ class PartitionLog:
 
         await self.commits.with_disk(leave_mark)
 
-    async def retain(self, limits: RetentionLimits) -> Offset:
-        """Drop the oldest segments that the limits allow; the new start of the log."""
+    async def size_from(self, offset: Offset) -> int:
+        """Bytes from the entry that holds ``offset`` on, and up to an index interval before it."""
+        return await self._run_blocking(lambda: self._log.size_from(offset))
+
+    async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
+        """Drop the oldest segments that the limits allow; the new start of the log.
+
+        A dry run drops nothing, and says where the log would begin.
+        """
+        if dry_run:
+            await self._run_blocking(self._log.read_times)
+            return self._log.removable(limits)
 
         async def drop() -> Offset:
             await self._run_blocking(self._log.read_times)

@@ -13,14 +13,25 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits that hold together: a segment goes as soon as one of them says so.
 
     ``before`` is the offset that every subscription has passed; age, bytes and messages are caps.
-    Whatever they say, nothing goes that reaches beyond ``not_beyond``: it is not committed yet.
+    A segment with messages from ``unfinished_from`` on goes by the limits for unfinished messages
+    alone. Whatever they say, nothing goes that reaches beyond ``not_beyond``.
     """
 
     age_us: int | None = None
     bytes: int | None = None
     messages: int | None = None
     before: Offset | None = None
+    unfinished_from: Offset | None = None
+    unfinished_age_us: int | None = None
+    unfinished_bytes: int | None = None
+    scheduled_from: Offset | None = None
+    """From here on, unfinished messages are not late: no age removes them."""
     not_beyond: Offset | None = None
+
+    def capped(self, offset: Offset) -> RetentionLimits:
+        """The same, but for what reaches beyond an offset too."""
+        least = offset if self.not_beyond is None else min(offset, self.not_beyond)
+        return msgspec.structs.replace(self, not_beyond=least)
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +54,44 @@ def first_kept(
     end = segments[-1].next_offset
     for segment in segments:
         bytes_left -= segment.size
-        passed = limits.before is not None and segment.next_offset <= limits.before
-        too_old = limits.age_us is not None and segment.newest < now - limits.age_us
-        too_big = limits.bytes is not None and bytes_left >= limits.bytes
-        too_many = limits.messages is not None and end - segment.next_offset >= limits.messages
-        held_back = limits.not_beyond is not None and segment.next_offset > limits.not_beyond
-        if held_back or not (passed or too_old or too_big or too_many):
+        if _reaches_beyond(segment, limits.not_beyond):
+            return segment.base_offset
+        if _reaches_beyond(segment, limits.unfinished_from):
+            may_go = _goes_unfinished(segment, limits, now, bytes_left)
+        else:
+            may_go = _goes(segment, limits, now, bytes_left, end - segment.next_offset)
+        if not may_go:
             return segment.base_offset
     return end
+
+
+def _reaches_beyond(segment: SegmentFacts, offset: Offset | None) -> bool:
+    return offset is not None and segment.next_offset > offset
+
+
+def _goes(
+    segment: SegmentFacts,
+    limits: RetentionLimits,
+    now: Microseconds,
+    bytes_left: int,
+    messages_left: int,
+) -> bool:
+    return (
+        (limits.before is not None and segment.next_offset <= limits.before)
+        or (limits.age_us is not None and segment.newest < now - limits.age_us)
+        or (limits.bytes is not None and bytes_left >= limits.bytes)
+        or (limits.messages is not None and messages_left >= limits.messages)
+    )
+
+
+def _goes_unfinished(
+    segment: SegmentFacts, limits: RetentionLimits, now: Microseconds, bytes_left: int
+) -> bool:
+    too_old = (
+        limits.unfinished_age_us is not None
+        and segment.newest < now - limits.unfinished_age_us
+        and not _reaches_beyond(segment, limits.scheduled_from)
+    )
+    return too_old or (
+        limits.unfinished_bytes is not None and bytes_left >= limits.unfinished_bytes
+    )

@@ -364,6 +364,27 @@ class SegmentedLog:
             with suppress(CorruptLog, UnsupportedFormat):
                 segment.first_append_time(self._disk)
 
+    def removable(self, limits: RetentionLimits) -> Offset:
+        """Where the log would begin if it dropped all that the limits allow."""
+        self._require_open()
+        facts = segment_facts(self._segments, self._disk, self.staged_offset, self._append_time)
+        return first_kept(facts, limits, Microseconds(self._clock.time_us()))
+
+    def size_from(self, offset: Offset) -> int:
+        """Bytes from the entry that holds ``offset`` on, and up to an index interval before it.
+
+        May run in another thread while the log is written to.
+        """
+
+        def measured(segments: list[Segment]) -> int:
+            if offset >= self.next_offset:
+                return 0
+            first = segment_of(segments, max(offset, self.start_offset))
+            later = sum(one.size for one in segments if one.base_offset > first.base_offset)
+            return later + first.size - self._reader.indexes_of(first).offsets.floor(offset)
+
+        return self._undisturbed(measured)
+
     def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow; the new start of the log.
 
@@ -371,9 +392,7 @@ class SegmentedLog:
         that no longer names them. If the newest segment may go too, the next commit closes it, and
         it goes with the call after that.
         """
-        self._require_open()
-        facts = segment_facts(self._segments, self._disk, self.staged_offset, self._append_time)
-        start = first_kept(facts, limits, Microseconds(self._clock.time_us()))
+        start = self.removable(limits)
         if start == self.staged_offset > self._reader.newest_base:
             self._stage_roll()
         gone = [

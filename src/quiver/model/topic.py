@@ -55,11 +55,31 @@ class Acks(StrEnum):
     """All replicas of the partition."""
 
 
+class Unread(StrEnum):
+    """What retention does with messages that a subscription has not finished."""
+
+    KEEP = "keep"
+    """Keep them until every subscription has finished them."""
+    DROP = "drop"
+    """Delete them like all others, scheduled ones too."""
+
+
+class Overflow(StrEnum):
+    """What happens when unread messages reach a limit."""
+
+    REFUSE = "refuse"
+    """Publishes are refused until subscriptions have finished enough."""
+    DROP = "drop"
+    """The oldest are deleted."""
+
+
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long messages are kept. A message is deleted as soon as one of the limits says so.
 
     ``bytes`` and ``messages`` are limits for each partition. ``acked`` deletes messages that every
-    subscription has acknowledged. ``None`` means no limit. Age and bytes may be text, as in
+    subscription has acknowledged. Where unread messages are kept, these limits delete only messages
+    that every subscription has finished, and those whose names begin with ``unread_`` are for the
+    others. ``None`` means no limit. Age and bytes may be text, as in
     ``Retention(age="7d", bytes="10GB")``.
     """
 
@@ -96,8 +116,66 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
 
+    unread: Annotated[
+        Unread | None,
+        setting(
+            "What happens to messages that a subscription has not finished: keep (until all have "
+            "finished them) or drop (delete them like all others).",
+            without="keep in queues; elsewhere drop, but nothing before it is due",
+        ),
+    ] = None
+    unread_age: Annotated[
+        float | str | None,
+        setting(
+            "Limit for the age of unread messages that are kept. A scheduled message ages from when "
+            "it is due.",
+            1,
+            100 * _YEAR_S,
+            unit=Unit.SECONDS,
+            without="no limit",
+        ),
+    ] = None
+    unread_bytes: Annotated[
+        int | str | None,
+        setting(
+            "Limit for the size of each partition from its first unread message on.",
+            1,
+            1 << 60,
+            unit=Unit.BYTES,
+            without="no limit",
+        ),
+    ] = None
+    unread_overflow: Annotated[
+        Overflow,
+        setting(
+            "What happens at a limit for unread messages: refuse (publishes) or drop (the oldest "
+            "messages)."
+        ),
+    ] = Overflow.REFUSE
+
     def __post_init__(self) -> None:
         check_fields(self, "retention")
+        if self.unread is Unread.DROP and self.limits_unread:
+            raise InvalidSetting(
+                "retention.unread_age and retention.unread_bytes are limits for unread messages "
+                "that are kept: leave them out, or set retention.unread to keep",
+                setting="retention.unread",
+            )
+
+    @property
+    def limits_unread(self) -> bool:
+        return self.unread_age is not None or self.unread_bytes is not None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether publishes are refused at a limit for unread messages."""
+        return self.limits_unread and self.unread_overflow is Overflow.REFUSE
+
+    def keeps_unread(self, *, is_queue: bool) -> bool:
+        """Whether a message stays until it is finished. A limit for such messages implies it."""
+        if self.unread is None:
+            return is_queue or self.limits_unread
+        return self.unread is Unread.KEEP
 
     @property
     def age_s(self) -> float | None:
@@ -106,6 +184,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int | None:
         return None if self.bytes is None else int(self.bytes)
+
+    @property
+    def unread_age_s(self) -> float | None:
+        return None if self.unread_age is None else float(self.unread_age)
+
+    @property
+    def unread_size(self) -> int | None:
+        return None if self.unread_bytes is None else int(self.unread_bytes)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):

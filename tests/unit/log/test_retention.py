@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +72,37 @@ def test_a_cap_in_messages_keeps_at_least_that_many(messages: int, start: int) -
 )
 def test_a_segment_goes_once_every_message_in_it_is_passed(before: int, start: int) -> None:
     assert first_kept(THREE, RetentionLimits(before=Offset(before)), NOW) == start
+
+
+@pytest.mark.parametrize(("first", "start"), [(100, 100), (109, 100), (110, 110), (129, 110)])
+def test_a_segment_with_an_unfinished_message_stays_whatever_the_limits(
+    first: int, start: int
+) -> None:
+    limits = RetentionLimits(age_us=0, bytes=0, messages=0, unfinished_from=Offset(first))
+    assert first_kept(THREE, limits, NOW) == start
+
+
+@pytest.mark.parametrize(
+    ("limits", "start"),
+    [
+        (RetentionLimits(unfinished_age_us=199), 130),
+        (RetentionLimits(unfinished_age_us=200), 110),
+        (RetentionLimits(unfinished_bytes=3000), 130),
+        (RetentionLimits(unfinished_bytes=3001), 110),
+        (RetentionLimits(unfinished_age_us=0, scheduled_from=Offset(115)), 110),
+        (RetentionLimits(unfinished_bytes=0, scheduled_from=Offset(115)), 160),
+        (RetentionLimits(unfinished_bytes=0, not_beyond=Offset(115)), 110),
+    ],
+)
+def test_unfinished_messages_go_by_their_own_limits(limits: RetentionLimits, start: int) -> None:
+    unfinished = msgspec.structs.replace(limits, unfinished_from=Offset(100))
+    assert first_kept(THREE, unfinished, NOW) == start
+
+
+def test_a_cap_holds_beside_another() -> None:
+    assert RetentionLimits().capped(Offset(9)).not_beyond == 9
+    assert RetentionLimits(not_beyond=Offset(5)).capped(Offset(9)).not_beyond == 5
+    assert RetentionLimits(not_beyond=Offset(9)).capped(Offset(5)).not_beyond == 5
 
 
 def test_each_limit_alone_is_enough_for_a_segment_to_go() -> None:
@@ -243,3 +275,14 @@ def test_nothing_goes_that_reaches_beyond_what_is_committed(not_beyond: int, sta
         messages=0, bytes=0, age_us=0, before=Offset(160), not_beyond=Offset(not_beyond)
     )
     assert first_kept(THREE, everything, NOW) == start
+
+
+def test_the_size_from_an_offset_on_is_what_is_stored_there_and_a_little_more() -> None:
+    log = open_log(SimulatedDisk(1), SetClock())
+    sizes = [
+        entry.size() for number in range(60) for entry in log.append([batch(200, seed=number)])
+    ]
+    for offset in range(61):
+        exact = sum(sizes[offset:])
+        assert exact <= log.size_from(Offset(offset)) <= exact + 512 + max(sizes)
+    assert log.size_from(log.next_offset) == 0

@@ -37,7 +37,7 @@ async def copy_entries(publisher: Publisher, reader: PartitionReader, request: C
                 Sequence(sequence),
             )
             batch = seal_batch(entry.body, entry.count, entry.columns, stamp)
-            offer = publisher.offer_batch(request.topic, batch)
+            offer = publisher.offer_batch(request.topic, batch, partition=request.partition)
             await publisher.check(offer)
             partition = await publisher.partition(request.topic, request.partition)
             placed, _ = publisher.store(partition, offer)

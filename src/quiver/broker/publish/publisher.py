@@ -7,7 +7,6 @@ takes its offset. A batch of little work is checked by ``store`` itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import pyarrow as pa
@@ -17,9 +16,11 @@ from quiver.broker.partition.partition import Partition, Placed
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIdentity, ProducerIds
 from quiver.broker.partition.split import PartitionSplitter
+from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
+from quiver.errors import QuiverError
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
@@ -56,9 +57,9 @@ class Publisher:
         producer_ids: ProducerIds,
         router: PartitionRouter,
         changes: MetadataChanges,
+        space: PublishSpace,
         *,
         run_checks: RunBlocking,
-        require_space: Callable[[], None],
     ) -> None:
         self._topics = topics
         self._partitions = partitions
@@ -66,19 +67,24 @@ class Publisher:
         self._producer_ids = producer_ids
         self._router = router
         self._changes = changes
+        self._space = space
         self._run_checks = run_checks
-        self._require_space = require_space
 
     # ------------------------------------------------------------------ producers' batches
 
     def ready_partition(self, topic: str, index: int) -> Partition | None:
         """The partition if a publish to it need not wait for anything first."""
-        partition = self._partitions.ready(self._topics.get(topic), index)
-        return partition if partition is not None and partition.log.has_room else None
+        record = self._topics.get(topic)
+        partition = self._partitions.ready(record, index)
+        if partition is None or not partition.log.has_room:
+            return None
+        return partition if self._space.is_known(record, index, partition) else None
 
     async def partition(self, topic: str, index: int) -> Partition:
         """The partition, once it is open and has room for a publish."""
-        partition = await self._partitions.get(self._topics.get(topic), index)
+        record = self._topics.get(topic)
+        partition = await self._partitions.get(record, index)
+        await self._space.learn(record, index, partition)
         await partition.log.wait_for_room()
         return partition
 
@@ -112,20 +118,20 @@ class Publisher:
         if offer.rows is None:
             limit = record.settings.message_bytes_max
             offer.rows = check_message(offer.opened, limit).rows
-        refusal = self._splitter.refusal(record, offer.partition, offer.layout)
-        placed = partition.publish(
-            offer.opened.batch,
-            offer.rows,
-            acks or record.settings.acks,
-            refusal=refusal,
-        )
+        batch, index = offer.opened.batch, offer.partition
+        refusal: QuiverError | None = self._splitter.refusal(record, index, offer.layout)
+        if record.settings.retention.refuses:
+            refusal = refusal or self._space.refusal(record, index, batch.size())
+        placed = partition.publish(batch, offer.rows, acks or record.settings.acks, refusal=refusal)
+        if record.settings.retention.refuses:
+            self._space.admitted(record, index, batch.size(), placed)
         return placed, record.number
 
     def _admit(self, offer: Offer) -> TopicRecord:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._topics.get(offer.topic)
         require_users_own(offer.topic)
-        self._require_space()
+        self._space.require_disk()
         self._producer_ids.require_current(offer.opened.batch)
         return record
 

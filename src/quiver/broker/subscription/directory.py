@@ -178,7 +178,7 @@ class SubscriptionDirectory:
         partition: Partition,
         old: PartitionDelivery | None,
     ) -> PartitionDelivery:
-        state = await self._state(topic, index, partition)
+        state = await self.state(topic, index, partition)
         if old is not None and old.state is state:
             return old
         delivery = PartitionDelivery(
@@ -235,9 +235,8 @@ class SubscriptionDirectory:
         may_lack = self._leaders.placement.may_lack(self._leaders.topics.get(topic))
         return delivery.is_open and delivery.has_passed(offset, may_lack=may_lack)
 
-    async def _state(
-        self, topic: TopicRecord, index: int, partition: Partition
-    ) -> DeliveryStateLog:
+    async def state(self, topic: TopicRecord, index: int, partition: Partition) -> DeliveryStateLog:
+        """The delivery state of a partition, with all its subscriptions."""
         return await partition.open_state(self._blank_machines(topic, index))
 
     async def prepare(self, topic: TopicRecord, index: int, partition: Partition) -> None:
@@ -246,7 +245,7 @@ class SubscriptionDirectory:
         A crash may have lost messages that the state log speaks of; their offsets go to others.
         """
         if self._leaders.catalog.on_topic(topic.name):
-            await self._state(topic, index, partition)
+            await self.state(topic, index, partition)
 
     def _blank_machines(self, topic: TopicRecord, index: int) -> dict[int, DeliveryMachine]:
         """Every subscription of a partition, as it began."""
@@ -358,33 +357,15 @@ class SubscriptionDirectory:
             for delivery in subscription.deliveries.values():
                 await delivery.close()
 
-    async def floor(self, topic: TopicRecord, index: int) -> Offset | None:
-        """The offset that every subscription of a partition has passed; ``None`` without any."""
-        records = self._leaders.catalog.on_topic(topic.name)
-        if not records:
-            return None
-        state = await self._state(topic, index, await self._partitions.get(topic, index))
-        return min(state.machines[record.number].view.floor for record in records)
-
-    async def pass_over_lost(self, topic: TopicRecord, index: int) -> int:
-        """Let subscriptions go on where the log begins now; how many messages they never read."""
-        records = self._leaders.catalog.on_topic(topic.name)
-        if not records:
-            return 0
-        state = await self._state(topic, index, await self._partitions.get(topic, index))
-        lost = 0
-        for record in records:
-            of_this = state.pass_over_lost(record.number)
-            if of_this:
-                logger.warning(
-                    "retention removed messages that were not read",
-                    topic=topic.name,
-                    partition=index,
-                    subscription=record.name,
-                    messages=of_this,
-                )
-            lost += of_this
-        return lost
+    async def deliveries(self, topic: TopicRecord, index: int) -> dict[str, PartitionDelivery]:
+        """The deliveries of a partition that this node leads, by the subscription's name."""
+        found = {}
+        for record in self._leaders.catalog.on_topic(topic.name):
+            delivery = (await self.get(record.name)).deliveries.get((topic.number, index))
+            if delivery is None or not delivery.is_open:
+                raise NotLeader(f"partition {index} of {topic.name!r} is opening")
+            found[record.name] = delivery
+        return found
 
     async def _bury(
         self, name: str, delivery: PartitionDelivery, entries: list[StoredBatch], dead: BitMap64

@@ -182,6 +182,12 @@ def _shown_retention(retention: Retention) -> str:
         limits.append(f"{retention.messages:,} messages")
     if retention.acked:
         limits.append("acked")
+    if retention.unread is not None:
+        limits.append(f"unread {retention.unread}")
+    if retention.limits_unread:
+        held = [] if retention.unread_size is None else [shown_size(retention.unread_size)]
+        held += [] if retention.unread_age_s is None else [shown_duration(retention.unread_age_s)]
+        limits.append(f"unread up to {' or '.join(held)}, then {retention.unread_overflow}")
     return ", ".join(limits) or "forever"
 
 

@@ -90,13 +90,17 @@ def flags_of(
     return tuple(
         SettingFlag(
             one,
-            metavars.get(one.name)
-            or _METAVARS.get(one.unit)
-            or ("COUNT" if one.is_optional else None),
+            metavars.get(one.name) or _METAVARS.get(one.unit) or _metavar(one),
             one.without or none.get(one.name.replace(".", "_"), ""),
         )
         for one in settings_of(struct)
     )
+
+
+def _metavar(one: Setting) -> str | None:
+    if not one.is_optional:
+        return None
+    return "COUNT" if one.choices is None else f"<{'|'.join([*one.choices, 'none'])}>"
 
 
 def declared(flags: Iterable[SettingFlag], *, is_new: bool) -> list[Parameter]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
@@ -153,10 +151,12 @@ class LeaderLog:
     def reconfigure(self, settings: LogSettings) -> None:
         """Whoever holds a replica gives it other settings, whether it leads or not."""
 
-    async def retain(self, limits: RetentionLimits) -> Offset:
+    async def size_from(self, offset: Offset) -> int:
+        return await self._log.size_from(offset)
+
+    async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
         """Drop what the limits allow, and never what is not committed."""
-        committed = msgspec.structs.replace(limits, not_beyond=self.next_offset)
-        return await self._log.retain(committed)
+        return await self._log.retain(limits.capped(self.next_offset), dry_run=dry_run)
 
     async def close(self) -> None:
         """Let go of it; the replica keeps the log."""

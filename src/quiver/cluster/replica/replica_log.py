@@ -151,8 +151,7 @@ class ReplicaLog:
 
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest segments that the limits allow, of what is committed; the new start."""
-        capped = msgspec.structs.replace(limits, not_beyond=self.watermark)
-        start = await self.log.retain(capped)
+        start = await self.log.retain(limits.capped(self.watermark))
         self.history.forget(start)
         return start
 

@@ -53,7 +53,7 @@ export async function topicPage(content, { subject, signal }) {
   }, signal);
   const one = (snapshot) => snapshot.topics.find((topic) => topic.name === subject);
   const { retention } = info.settings;
-  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged"];
+  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged", retention.unread && `unread: ${retention.unread}`];
   const readers = el("dd", {}, "—");
   content.append(...heading(subject),
     el("div", { class: "row" },

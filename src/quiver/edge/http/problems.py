@@ -19,6 +19,7 @@ STATUSES = {
     "error": 500,
     "invalid_request": 422,
     "message_too_large": 413,
+    "topic_full": 429,
     "topic_not_found": 404,
     "partition_not_found": 404,
     "subscription_not_found": 404,

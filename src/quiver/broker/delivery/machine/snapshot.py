@@ -54,6 +54,8 @@ class DeliverySnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Of what was delivered and returned, or is a pending dead letter."""
     last_delivered: Moments = Moments.none()
     """Of pending dead letters."""
+    scheduled: Moments = Moments.none()
+    """Of all that is pending, what was published for a time that has come."""
     suspects: BitMap64 = msgspec.field(default_factory=BitMap64)
     """Of all that is pending, what a consumer had when it ended without a word."""
 

@@ -33,7 +33,7 @@ from quiver.broker.delivery.machine.records import (
 )
 from quiver.broker.delivery.machine.reservations import Reservations
 from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
-from quiver.broker.delivery.machine.timed import TimedOffsets
+from quiver.broker.delivery.machine.timed import Moments, TimedOffsets
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Ordering, SubscriptionSettings
 
@@ -65,6 +65,8 @@ class DeliveryState:
         self.acked = RecentAcks()
         self.times = DeliveryTimes()
         self.delayed = TimedOffsets()
+        self.scheduled = TimedOffsets()
+        """What was published for a later time and is not finished: retention counts from then."""
         self.expiring = TimedOffsets()
         self.expired_in_lease = BitMap64()
         self.reserved = Reservations()
@@ -136,7 +138,9 @@ class DeliveryState:
         if arrival.expires_at is not None:
             self.expiring.add_each(*arrival.timed(arrival.expires_at, fresh))
         if arrival.deliver_at is not None:
-            self.delayed.add_each(*arrival.timed(arrival.deliver_at, fresh))
+            due = arrival.timed(arrival.deliver_at, fresh)
+            self.delayed.add_each(*due)
+            self.scheduled.add_each(*due)
             fresh -= self.delayed.members
         self._line_up(fresh, newest=True)
 
@@ -175,6 +179,14 @@ class DeliveryState:
             self.expired_in_lease |= expired & self.reserved.held
         return expired
 
+    def scheduled_after(self, time: Microseconds) -> Offset | None:
+        """The first unfinished message that was scheduled for later than ``time``.
+
+        Those for earlier are forgotten: they are like any other from now on.
+        """
+        self.scheduled.take_due(time)
+        return Offset(self.scheduled.members.min()) if self.scheduled else None
+
     def end_delays(self, now: Microseconds) -> None:
         """Delayed messages whose time has come could be delivered from now on."""
         self._line_up(self.delayed.take_due(now))
@@ -203,6 +215,7 @@ class DeliveryState:
             priorities=_copied(self.ready.priorities),
             published=self.published.moments(),
             delayed=self.delayed.moments(),
+            scheduled=self._scheduled_and_due(),
             expiring=self.expiring.moments(),
             expired_in_lease=self.expired_in_lease.copy(),
             leases=[replace(lease, offsets=lease.offsets.copy()) for lease in self.leases],
@@ -237,6 +250,7 @@ class DeliveryState:
         for lease in snapshot.leases:
             self.leases.grant(replace(lease, offsets=lease.offsets.copy()))
         self.attempts.levels = _copied(snapshot.attempts)
+        self._restore_scheduled(snapshot)
         self.dead_letter_pending = snapshot.dead_letter_pending.copy()
         self.errors = snapshot.errors.copy()
         self.dead = snapshot.dead.copy()
@@ -248,6 +262,17 @@ class DeliveryState:
         self.keys.restore(snapshot.ready, under_way)
         self.ready.add(snapshot.ready & under_way)
         self._learn_from(self.floor)
+
+    def _scheduled_and_due(self) -> Moments:
+        """What was scheduled, but for what still waits for its time."""
+        waits = self.delayed.members - self.attempts.among(self.delayed.members)
+        return self.scheduled.moments().without(waits)
+
+    def _restore_scheduled(self, snapshot: DeliverySnapshot) -> None:
+        """What is delayed and was never tried waits for the time it was scheduled for."""
+        tried = self.attempts.among(self.delayed.members)
+        for moments in (snapshot.scheduled, snapshot.delayed.without(tried)):
+            self.scheduled.add_each(moments.times, moments.offsets)
 
     def learn(self, arrival: Arrival) -> None:
         """Take in again the keys of a batch, in order, from ``keys_from`` until that is ``None``."""
@@ -376,6 +401,7 @@ class DeliveryState:
     def _finish(self, offsets: BitMap64) -> None:
         self._withdraw(offsets)
         self.ready.forget(offsets)
+        self.scheduled.discard(offsets)
         self.expiring.discard(offsets)
         self.expired_in_lease -= offsets
         self.suspects -= offsets

@@ -43,6 +43,12 @@ class Moments:
     def none(cls) -> Moments:
         return cls(_NONE, _NONE)
 
+    def without(self, offsets: BitMap64) -> Moments:
+        if not len(self.offsets) or not offsets:
+            return self
+        kept = ~np.isin(self.offsets, offset_numbers(offsets))
+        return Moments(self.times[kept], self.offsets[kept])
+
 
 class TimedOffsets:
     """An offset is in here once, with one due time; ``members`` are those still waiting."""

@@ -63,19 +63,35 @@ class DeliveryView:
         return Microseconds(published.of(oldest))
 
     @property
-    def _first_unfinished(self) -> int | None:
-        """The first message that is not finished, nor waits for the time it was scheduled for."""
+    def oldest_unscheduled_time(self) -> Microseconds | None:
+        """The same of messages that were not scheduled, or whose time is long past."""
         state = self._state
-        retried = state.attempts.among(state.delayed.members)
-        sets = (
-            retried,
+        if not state.scheduled:
+            return self.oldest_time
+        sets = (*self._unfinished, state.ready.offsets)
+        left = [offsets - state.scheduled.members for offsets in sets]
+        oldest = min((offsets.min() for offsets in left if offsets), default=None)
+        if oldest is None or not state.published.times:
+            return None
+        return Microseconds(state.published.of(oldest))
+
+    @property
+    def _unfinished(self) -> tuple[BitMap64, ...]:
+        """What is not finished, nor waits for the time it was scheduled for, but for what is ready."""
+        state = self._state
+        return (
+            state.attempts.among(state.delayed.members),
             state.reserved.held,
             state.leases.held,
             state.dead_letter_pending,
             state.waiting,
         )
-        firsts = [offsets.min() for offsets in sets if offsets]
-        if (ready := state.ready.first) is not None:
+
+    @property
+    def _first_unfinished(self) -> int | None:
+        """The first message that is not finished, nor waits for the time it was scheduled for."""
+        firsts = [offsets.min() for offsets in self._unfinished if offsets]
+        if (ready := self._state.ready.first) is not None:
             firsts.append(ready)
         return min(firsts, default=None)
 

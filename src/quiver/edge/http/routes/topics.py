@@ -30,6 +30,7 @@ from quiver.errors import (
     MessageTooLarge,
     PartitionNotFound,
     TopicExists,
+    TopicFull,
     TopicNotFound,
     UnsupportedMediaType,
 )
@@ -44,6 +45,7 @@ PUBLISH_ERRORS = (
     InvalidBatch,
     MessageTooLarge,
     PartitionNotFound,
+    TopicFull,
     DiskFull,
 )
 PUBLISH_BODY: dict[str, Any] = {JSON: (NewMessage, Messages), ARROW: None, ANYTHING: None}

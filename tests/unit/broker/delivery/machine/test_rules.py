@@ -437,3 +437,51 @@ def test_what_is_put_back_is_not_passed_whatever_the_clock_of_the_next_leader_sa
     machine.requeue(1, offsets(0, 1), seconds(100))
     assert not machine.view.has_passed(Offset(2))
     assert take(machine, 3, at=50) == [0, 1, 2]
+
+
+# ---------------------------------------------------------------------- what was scheduled
+
+
+def test_a_scheduled_message_is_known_as_such_until_it_is_finished() -> None:
+    machine = subscription()
+    publish(machine, 3, delay=[None, 10, 20])
+    assert machine.state.scheduled_after(seconds(0)) == 1
+    machine.tick(seconds(12))
+    assert machine.state.scheduled_after(seconds(5)) == 1, "it was due later than that"
+    assert take(machine, 2, at=12) == [0, 1]
+    machine.ack(1, offsets(0, 1))
+    assert machine.state.scheduled_after(seconds(5)) == 2
+    assert machine.state.scheduled_after(seconds(20)) is None
+
+
+def test_a_retry_is_not_taken_for_a_scheduled_message() -> None:
+    machine = subscription()
+    publish(machine, 1)
+    take(machine, 1)
+    machine.nack(1, offsets(0), seconds(1), 60 * SECOND)
+    assert machine.state.scheduled_after(seconds(0)) is None
+    again = subscription()
+    again.state.restore(machine.state.snapshot())
+    assert again.state.scheduled_after(seconds(0)) is None
+
+
+def test_what_was_scheduled_is_known_after_a_restart_due_or_not() -> None:
+    machine = subscription()
+    publish(machine, 2, delay=[10, 20])
+    machine.tick(seconds(12))
+    again = subscription()
+    again.state.restore(machine.state.snapshot())
+    assert again.state.scheduled_after(seconds(5)) == 0
+    assert again.state.scheduled_after(seconds(15)) == 1
+    assert again.state.scheduled_after(seconds(20)) is None
+
+
+def test_the_oldest_message_that_was_not_scheduled_is_told_apart() -> None:
+    machine = subscription()
+    publish(machine, 1, delay=[10], at=1)
+    publish(machine, 1, at=5)
+    machine.tick(seconds(12))
+    assert machine.view.oldest_time == seconds(1)
+    assert machine.view.oldest_unscheduled_time == seconds(5)
+    machine.state.scheduled_after(seconds(11))
+    assert machine.view.oldest_unscheduled_time == seconds(1)
