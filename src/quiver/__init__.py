@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         UnsupportedProtocol,
     )
     from quiver.model.clock import Clock
+    from quiver.model.dead_letter import DeadLetter
     from quiver.model.message import Message
     from quiver.model.subscription import (
         Backoff,
@@ -140,6 +141,7 @@ __all__ = [
     "Consumer",
     "ConsumerSilent",
     "CorruptLog",
+    "DeadLetter",
     "Delivery",
     "Dialer",
     "DiskFull",
@@ -274,6 +276,7 @@ _HOMES = {
         "open_async",
     ),
     "quiver.model.clock": ("Clock",),
+    "quiver.model.dead_letter": ("DeadLetter",),
     "quiver.model.message": ("Message",),
     "quiver.model.subscription": (
         "Backoff",

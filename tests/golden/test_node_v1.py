@@ -113,9 +113,11 @@ async def test_dead_letters_go_back_to_their_queue(data: Path, clock: ManualCloc
     async with node(data, clock) as client:
         (first, _) = await client.peek("work.dlq")
         assert first.payload == b"work-3"
+        stored = {one.payload: one.id async for one in client.read("work").messages()}
         assert await client.redrive("work") == 2
-        payloads = {message.payload for message in await client.receive("work", 100)}
-        assert {b"work-3", b"work-4"} <= payloads
+        returned = {one.payload: one for one in await client.receive("work", 100)}
+        for payload in (b"work-3", b"work-4"):
+            assert returned[payload].identity == stored[payload] != returned[payload].id
 
 
 @async_test

@@ -35,6 +35,7 @@ SURFACE = [
     "Consumer",
     "ConsumerSilent",
     "CorruptLog",
+    "DeadLetter",
     "Delivery",
     "Dialer",
     "DiskFull",

@@ -20,10 +20,18 @@ import pyarrow.compute as pc
 from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX
-from quiver.model.schema import COLUMN_BIT, TIMESTAMP, buffers_of, schema_of
+from quiver.model.schema import (
+    COLUMN_BIT,
+    DEAD_LETTER_COLUMNS,
+    TIMESTAMP,
+    buffers_of,
+    schema_of,
+)
 
 PRIORITY_MIN, PRIORITY_MAX = 0, 9
 DEDUP_ID_MAX = 256
+ORIGIN_IDENTITY_MAX = 200 + 1 + DEDUP_ID_MAX
+"""A topic's name, a slash and a dedup id."""
 TIME_MIN = pa.scalar(datetime.min.replace(tzinfo=UTC), TIMESTAMP).value
 TIME_MAX = pa.scalar(datetime.max.replace(tzinfo=UTC), TIMESTAMP).value
 """Times that calendars have, in microseconds: the years 1 to 9999. Most readers fail at others."""
@@ -42,9 +50,11 @@ _LENGTHS = {
     "origin_topic": 200,
     "origin_subscription": 200,
     "last_error": 4000,
+    "origin_identity": ORIGIN_IDENTITY_MAX,
 }
 """Bytes of text that do not count towards a message's size, and so have a bound of their own."""
 _BOUNDED = sum(COLUMN_BIT[name] for name in (*_BOUNDS, *_LENGTHS))
+_BROKERS_OWN = sum(COLUMN_BIT[name] for name in DEAD_LETTER_COLUMNS)
 _OPAQUE_BUFFERS = (2, 5)
 """Where the bytes of the first binary columns are: the payload alone, or the key and the payload."""
 _NOT_COMPRESSED = -1
@@ -79,6 +89,13 @@ class BatchFacts(msgspec.Struct, frozen=True):
 def check_batch(batch: UnstoredBatch, message_bytes_max: int) -> BatchFacts:
     """Decode a producer's batch, or say what is wrong with it."""
     return check_message(open_message(batch), message_bytes_max)
+
+
+def require_clients_columns(batch: UnstoredBatch) -> None:
+    """Refuse what only the broker sets: a forged dead letter could be redriven into any topic."""
+    if batch.columns & _BROKERS_OWN:
+        name = next(one for one in DEAD_LETTER_COLUMNS if batch.columns & COLUMN_BIT[one])
+        raise InvalidBatch(f"column {name} is set by Quiver on dead letters: leave it out")
 
 
 def open_message(batch: UnstoredBatch) -> OpenedBatch:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from quiver.errors import InvalidRequest
+from quiver.model.dead_letter import DeadLetter
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.message_id import MessageId
 
@@ -50,6 +51,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     deliver_at_us: int | None = None
     expires_at_us: int | None = None
     dedup_id: str | None = None
+    origin_identity: str | None = None
+    """The ``identity`` that a dead letter or a redriven message had at first."""
+    dead_letter: DeadLetter | None = None
+    """Of a dead letter: where it comes from, and how it failed."""
 
     @property
     def id(self) -> str:
@@ -62,6 +67,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
                 offset=Offset(self.offset),
             )
         )
+
+    @property
+    def identity(self) -> str:
+        """What stays the same however often the message is published, delivered or redriven.
+
+        The ``dedup_id`` within its topic, or else the id. A redriven message has that of the message
+        that it was. A dead letter has its own.
+        """
+        if self.origin_identity is not None and self.dead_letter is None:
+            return self.origin_identity
+        return self.id if self.dedup_id is None else f"{self.topic}/{self.dedup_id}"
 
     @property
     def timestamp(self) -> datetime:

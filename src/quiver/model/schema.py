@@ -32,11 +32,16 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("last_error", pa.string()),
     pa.field("first_delivery", TIMESTAMP),
     pa.field("last_delivery", TIMESTAMP),
+    pa.field("origin_identity", pa.string()),
 )
 
 COLUMN_BIT: dict[str, int] = {field.name: 1 << place for place, field in enumerate(COLUMNS)}
 PAYLOAD = COLUMN_BIT["payload"]
 ALL_COLUMNS = (1 << len(COLUMNS)) - 1
+DEAD_LETTER_COLUMNS = tuple(
+    field.name for field in COLUMNS[[field.name for field in COLUMNS].index("origin_topic") :]
+)
+"""What the broker notes about dead letters and redriven messages. No client may set these."""
 
 
 @cache

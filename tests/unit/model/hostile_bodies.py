@@ -66,6 +66,7 @@ def full_batch(rows: int) -> pa.RecordBatch:
         "last_error": ["ünïcode failed" if row % 2 else None for row in range(rows)],
         "first_delivery": [1_700_000_100_000_000 + row if row % 2 else None for row in range(rows)],
         "last_delivery": [1_700_000_200_000_000 + row if row % 3 else None for row in range(rows)],
+        "origin_identity": [f"orders/invoice-{row}" if row % 2 else None for row in range(rows)],
     }
     return pa.RecordBatch.from_arrays(
         [pa.array(values[field.name], field.type) for field in COLUMNS], schema=pa.schema(COLUMNS)

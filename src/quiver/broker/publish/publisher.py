@@ -24,7 +24,13 @@ from quiver.errors import QuiverError
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
-from quiver.model.guard import OpenedBatch, check_batch, check_message, open_message
+from quiver.model.guard import (
+    OpenedBatch,
+    check_batch,
+    check_message,
+    open_message,
+    require_clients_columns,
+)
 from quiver.model.topic import Acks
 
 LIGHT_BYTES = 256 << 10
@@ -98,6 +104,7 @@ class Publisher:
     def offer_batch(
         self, topic: str, batch: UnstoredBatch, layout: int = 0, partition: int = 0
     ) -> Offer:
+        require_clients_columns(batch)
         return Offer(topic, layout, partition, open_message(batch))
 
     async def check(self, offer: Offer) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import structlog
 
 from quiver.broker.remote.partition_router import PartitionRouter
-from quiver.broker.subscription.catalog import dead_letter_topic
+from quiver.broker.subscription.catalog import SubscriptionRecord, covers, dead_letter_topic
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.redrive import Redrive, Redriven
@@ -47,7 +50,7 @@ class DeadLetterRedrive:
                 return Redriven(0, {})
             letters = name
         subscription = await self._directory.get(letters)
-        redrive = Redrive(self._topics, self._router)
+        redrive = Redrive(self._topics, self._router, partial(self._may_return, letters))
         if dry_run:
             return await redrive.count(subscription, condition, to)
         redriven = await redrive.step(subscription, condition, to, messages_max)
@@ -67,7 +70,18 @@ class DeadLetterRedrive:
 
     def _holds_letters(self, name: str) -> bool:
         """Whether this is the queue for the dead letters of others."""
+        return any(self._with_letters(name))
+
+    def _may_return(self, letters: str, topic: str) -> bool:
+        """Whether a subscription whose dead letters are in this queue reads the topic."""
         return any(
-            dead_letter_topic(record.name, record.settings) == name
+            covers(record.name, record.settings, topic) for record in self._with_letters(letters)
+        )
+
+    def _with_letters(self, queue: str) -> Iterator[SubscriptionRecord]:
+        """The subscriptions whose dead letters are in this queue."""
+        return (
+            record
             for record in self._catalog.all()
+            if dead_letter_topic(record.name, record.settings) == queue
         )

@@ -1,14 +1,16 @@
 """Stores messages that failed too often in a dead-letter queue.
 
-Each keeps its payload, key and headers, and gains columns with its origin, its attempts and the last
-error. Dead letters are ordinary messages: they can be read, peeked, received and redriven.
+Each keeps its payload, key, headers and first identity, and gains columns with its origin, its attempts
+and the last error. Dead letters are ordinary messages: they can be read, peeked, received and redriven.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_range
@@ -16,7 +18,8 @@ from quiver.broker.delivery.machine.view import DeliveryView
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.model.batch import StoredBatch
-from quiver.model.ids import Offset
+from quiver.model.ids import Offset, PartitionIndex
+from quiver.model.message_id import MessageId
 from quiver.model.schema import TIMESTAMP
 
 _CARRIED = ("key", "payload", "headers", "event_time", "priority")
@@ -76,5 +79,29 @@ def _letters(
         "last_error": pa.array([view.last_error(offset) or None for offset in each], pa.string()),
         "first_delivery": pa.array([first.get(offset) for offset in each], TIMESTAMP),
         "last_delivery": pa.array([last.get(offset) for offset in each], TIMESTAMP),
+        "origin_identity": _identities(rows, entry, topic, partition, each),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _identities(
+    rows: pa.RecordBatch,
+    entry: StoredBatch,
+    topic: TopicRecord,
+    partition: int,
+    offsets: list[Offset],
+) -> pa.Array:
+    """What identified each message first: as ``Message.identity``, for rows of one entry."""
+    place = partial(
+        MessageId,
+        append_time=entry.append_time,
+        topic=topic.number,
+        partition=PartitionIndex(partition),
+    )
+    identities = pa.array([str(place(offset=offset)) for offset in offsets], pa.string())
+    if "dedup_id" in rows.schema.names:
+        dedup_ids = pc.binary_join_element_wise(topic.name, rows.column("dedup_id"), "/")
+        identities = pc.coalesce(dedup_ids, identities)
+    if "origin_identity" in rows.schema.names:
+        identities = pc.coalesce(rows.column("origin_identity"), identities)
+    return identities

@@ -2,14 +2,16 @@
 
 The dead letters of a subscription are a queue. Each step leases some of them, stores them in their
 target topic, and acknowledges them. A letter that returns to its topic is delivered only to the
-subscription that failed with it. It carries a dedup id made of its place among the dead letters, so a
-crash in between does not store it twice.
+subscription that failed with it. It keeps its first identity. It carries a dedup id made of its place
+among the dead letters, so a crash in between does not store it twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +22,10 @@ from quiver.broker.subscription.subscription import Subscription
 from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import InvalidRequest
 from quiver.model.filter import Filter
+from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.key_hash import KeyRouter
+from quiver.model.message import time_us_of
+from quiver.model.message_id import MessageId
 
 STEP_MAX = 10_000
 _STEP_BYTES_MAX = 16 << 20
@@ -38,11 +43,14 @@ class Redriven(msgspec.Struct, frozen=True):
 
 
 class Redrive:
-    """``to``: the topic to send to, instead of each letter's own."""
+    """``to``: the topic to send to, instead of each letter's own, which must be one that ``may_return``."""
 
-    def __init__(self, topics: TopicCatalog, router: PartitionRouter) -> None:
+    def __init__(
+        self, topics: TopicCatalog, router: PartitionRouter, may_return: Callable[[str], bool]
+    ) -> None:
         self._topics = topics
         self._router = router
+        self._may_return = may_return
 
     async def count(
         self, letters: Subscription, condition: Filter | None, to: str | None
@@ -57,7 +65,7 @@ class Redrive:
                 if not read:
                     break
                 for entry in entries:
-                    found.update(_topics_of(entry.record_batch(), to))
+                    found.update(self._topics_of(entry.record_batch(), to))
         return Redriven(found.total(), dict(found))
 
     async def step(
@@ -104,7 +112,7 @@ class Redrive:
             part = again.take(pa.array(chosen))
             waiting.append(self._router.store(self._topics.get(topic), index, part))
         await asyncio.gather(*waiting)
-        return Counter(_topics_of(rows, to))
+        return Counter(self._topics_of(rows, to))
 
     def _targets(self, rows: pa.RecordBatch, to: str | None) -> dict[tuple[str, int], list[int]]:
         """Which rows go to which partition: by key, else to the one of the same number."""
@@ -115,7 +123,7 @@ class Redrive:
         places: dict[tuple[str, int], list[int]] = defaultdict(list)
         routers: dict[str, KeyRouter] = {}
         for row, (topic, key, origin) in enumerate(
-            zip(_topics_of(rows, to), keys, origins, strict=True)
+            zip(self._topics_of(rows, to), keys, origins, strict=True)
         ):
             starts = self._topics.get(topic).first_hashes
             if topic not in routers:
@@ -124,23 +132,53 @@ class Redrive:
             places[topic, index].append(row)
         return places
 
-
-def _topics_of(rows: pa.RecordBatch, to: str | None) -> list[str]:
-    """The topic that each dead letter goes to."""
-    if to is not None:
-        return [to] * len(rows)
-    if "origin_topic" not in rows.schema.names or rows.column("origin_topic").null_count:
-        raise InvalidRequest(
-            "some of these messages are not dead letters: name the topic to send them to"
-        )
-    topics: list[str] = rows.column("origin_topic").to_pylist()
-    return topics
+    def _topics_of(self, rows: pa.RecordBatch, to: str | None) -> list[str]:
+        """The topic that each dead letter goes to."""
+        if to is not None:
+            return [to] * len(rows)
+        if "origin_topic" not in rows.schema.names or rows.column("origin_topic").null_count:
+            raise InvalidRequest(
+                "some of these messages are not dead letters: name the topic to send them to"
+            )
+        topics: list[str] = rows.column("origin_topic").to_pylist()
+        for topic in set(topics):
+            if not self._may_return(topic):
+                raise InvalidRequest(
+                    f"some of these messages come from {topic[:200]!r}, which their subscription "
+                    "does not read: name the topic to send them to"
+                )
+        return topics
 
 
 def _again(rows: pa.RecordBatch, ids: list[str], to: str | None) -> pa.RecordBatch:
     """The letters as the messages they were; on the way back only for who failed with them."""
     columns = {name: rows.column(name) for name in _KEPT if name in rows.schema.names}
     columns["dedup_id"] = pa.array(ids, pa.string())
+    columns["origin_identity"] = _identities(rows)
     if to is None:
         columns["origin_subscription"] = rows.column("origin_subscription")
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _identities(rows: pa.RecordBatch) -> pa.Array:
+    """What identified each message first; of a letter that does not say so, the id that it had."""
+    if "origin_identity" in rows.schema.names and not rows.column("origin_identity").null_count:
+        return rows.column("origin_identity")
+    return pa.array(
+        [row.get("origin_identity") or _first_id(row) for row in rows.to_pylist()], pa.string()
+    )
+
+
+def _first_id(row: dict[str, Any]) -> str | None:
+    """Letters from before the column say where a message was; their dedup id has its topic's number."""
+    if row.get("origin_time") is None or not (row.get("dedup_id") or "").startswith("dead/"):
+        return None
+    number, partition, offset = map(int, row["dedup_id"].rsplit("/", 3)[1:])
+    return str(
+        MessageId(
+            append_time=Microseconds(time_us_of(row["origin_time"])),
+            topic=number,
+            partition=PartitionIndex(partition),
+            offset=Offset(offset),
+        )
+    )

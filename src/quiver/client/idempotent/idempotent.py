@@ -44,8 +44,8 @@ def idempotent(
 ) -> Idempotent:
     """Handle each message once: remember handled messages in the SQLite file ``store``, or your own store.
 
-    A message is identified by its ``dedup_id`` within its topic, or else by its id; ``key`` computes
-    another identity, as ``key=lambda message: message.json()["payment"]``. Subscriptions are
+    A message is identified by its ``dedup_id`` within its topic, or else by its id, also after it was
+    a dead letter and was redriven; ``key`` computes another identity, as ``key=lambda message: message.json()["payment"]``. Subscriptions are
     independent. A message is remembered for ``keep``, which must be longer than any redelivery takes.
     """
     kept = SqliteStore(store) if isinstance(store, str | os.PathLike) else store
@@ -92,9 +92,7 @@ class Idempotent:
                     f"the key of a message must be a text or a number, not {key!r}"
                 )
             return str(key)
-        if message.dedup_id is not None:
-            return f"{message.topic}/{message.dedup_id}"
-        return message.id
+        return message.identity
 
     def is_handled(self, message: Message) -> bool:
         """Whether the message was handled before."""

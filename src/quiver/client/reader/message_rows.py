@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from quiver.client.reader.columns import rows_in
 from quiver.client.reader.read_ahead import Chunk
+from quiver.model.dead_letter import DeadLetter
 from quiver.model.message import PRIORITY_DEFAULT, Message
 
+_DEAD_LETTER = DeadLetter.__struct_fields__
 _TIMES = ("event_time", "deliver_at", "expires_at")
 
 
@@ -49,7 +51,7 @@ def _messages(chunk: Chunk, rows: pa.RecordBatch, first: int, time_us: int) -> I
 
 
 def other_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
-    """Key, headers, priority, the three times and the dedup id, each as an endless or full list."""
+    """What a message may have beside its payload, in the order of ``Message``: endless or full lists."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     missing = repeat(None)
     headers = columns.get("headers")
@@ -63,7 +65,15 @@ def other_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
             for name in _TIMES
         ),
         columns["dedup_id"].to_pylist() if "dedup_id" in columns else missing,
+        columns["origin_identity"].to_pylist() if "origin_identity" in columns else missing,
+        _dead_letters(rows) if "origin_topic" in columns else missing,
     )
+
+
+def _dead_letters(rows: pa.RecordBatch) -> list[DeadLetter | None]:
+    """What is known of each row that is a dead letter."""
+    known = rows.select([name for name in _DEAD_LETTER if name in rows.schema.names])
+    return [None if row["origin_topic"] is None else DeadLetter(**row) for row in known.to_pylist()]
 
 
 def _no_headers() -> Iterator[dict[str, str]]:

@@ -23,8 +23,9 @@ from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
 from quiver.edge.http.operation import JSON, Operation, Reply
-from quiver.edge.http.schemas.browse import Browsed, BrowsedMessage, BrowseQuery, DeadLetter
+from quiver.edge.http.schemas.browse import Browsed, BrowsedMessage, BrowseQuery
 from quiver.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from quiver.model.dead_letter import DeadLetter
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.message import PRIORITY_DEFAULT, time_us_of
 from quiver.model.message_id import MessageId

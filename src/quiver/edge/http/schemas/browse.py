@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from quiver.model.dead_letter import DeadLetter
 from quiver.model.subscription import RECEIVE_MAX
 
 
@@ -70,20 +71,6 @@ class BrowseQuery(Struct, kw_only=True, forbid_unknown_fields=True):
         | UnsetType
     ) = UNSET
     batch_size: Annotated[int, Meta(ge=1, le=1000, description="Most messages to return.")] = 50
-
-
-class DeadLetter(Struct, kw_only=True):
-    """The origin of a dead letter, and its error."""
-
-    origin_topic: str
-    origin_partition: int | None = None
-    origin_offset: int | None = None
-    origin_subscription: str | None = None
-    origin_time: datetime | None = None
-    deliveries: int | None = None
-    last_error: str | None = None
-    first_delivery: datetime | None = None
-    last_delivery: datetime | None = None
 
 
 class BrowsedMessage(Struct, kw_only=True, omit_defaults=True):
