@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import quiver
 from tests.serving import Served, eventually, served
 
 pytestmark = pytest.mark.process
@@ -21,6 +26,15 @@ def connects(native: str) -> bool:
             return True
     except OSError:
         return False
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -50,6 +64,17 @@ def test_a_ready_file_that_an_earlier_node_left_is_removed_before_the_next_start
         assert not node.has_ready_file
     finally:
         node.close()
+
+
+def test_what_a_node_stores_is_readable_for_nobody_else(tmp_path: Path) -> None:
+    with umask(0), served(tmp_path) as node, quiver.Client(node.url) as q:
+        q.create_queue("orders")
+        q.publish("orders", b"secret")
+        q.ack("orders", q.receive("orders"))
+        stored = [node.data, *node.data.rglob("*")]
+        assert len(stored) > 5
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in stored}
+    assert {path for path, mode in modes.items() if mode & 0o077} == set()
 
 
 def test_it_says_where_it_listens_and_what_to_try(tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ def idempotent(
     """Handle each message once: remember handled messages in the SQLite file ``store``, or your own store.
 
     A message is identified by its ``dedup_id`` within its topic, or else by its id, also after it was
-    a dead letter and was redriven; ``key`` computes another identity, as ``key=lambda message: message.json()["payment"]``. Subscriptions are
-    independent. A message is remembered for ``keep``, which must be longer than any redelivery takes.
+    a dead letter and was redriven; ``key`` computes another identity, as
+    ``key=lambda message: message.json()["payment"]``. Subscriptions are independent. A message is
+    remembered for ``keep``, which must be longer than any redelivery takes.
     """
     kept = SqliteStore(store) if isinstance(store, str | os.PathLike) else store
     return Idempotent(kept, key=key, keep_s=duration_s("keep", keep, 1, 100 * _YEAR_S), clock=clock)

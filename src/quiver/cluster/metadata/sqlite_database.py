@@ -7,9 +7,10 @@ The file is locked for as long as it is open: there is never a second process to
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 
@@ -73,6 +74,9 @@ class Changes(msgspec.Struct, frozen=True):
     more: bool
 
 
+_PRIVATE = 0o600
+
+
 class Database:
     def __init__(self, path: str, history_revisions: int, connection: sqlite3.Connection) -> None:
         self.opening = 0
@@ -85,6 +89,7 @@ class Database:
     def open(cls, path: str, history_revisions: int) -> Database:
         """Open or create the file; its folder must exist. Ends the leases of earlier openings."""
         with _translated(path):
+            _make_private(path)
             # Without a wait for locks: whoever holds the file holds it until its process ends.
             connection = sqlite3.connect(path, timeout=0, isolation_level=None)
             database = cls(path, history_revisions, connection)
@@ -294,6 +299,13 @@ def _take(rows: Iterable[tuple[int, bytes, bytes | None]]) -> tuple[tuple[WatchB
         if len(batches) == _READ_BATCHES or size >= _READ_BYTES:
             return tuple(batches), False
     return tuple(batches), True
+
+
+def _make_private(path: str) -> None:
+    """The file holds secrets. SQLite gives the files beside it the same permissions."""
+    with suppress(OSError):  # SQLite says what is wrong with the path
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
+        os.chmod(path, _PRIVATE)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from itertools import islice
 
 from quiver.log.disk.disk import AppendFile, Bytes, Disk, FolderLock
 
+FILE_MODE, _FOLDER_MODE = 0o600, 0o700
+"""Messages are for nobody but the node's own user, whatever the umask."""
 _IOV_MAX = 1024
 _WRITE_BYTES = 256 << 10
 """How much one call writes. Larger writes are given larger folios: a tenth faster in memory that was
@@ -44,7 +46,7 @@ class RealDisk(Disk):
             self.sync_folder(os.path.dirname(folder))
         for child in reversed(missing):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(child)
+                os.mkdir(child, _FOLDER_MODE)
             self.sync_folder(os.path.dirname(child))
         if not os.path.isdir(path):
             raise _error(errno.EEXIST, path)
@@ -71,7 +73,7 @@ class RealDisk(Disk):
         return os.stat(path).st_size
 
     def open_append(self, path: str) -> AppendFile:
-        return RealAppendFile(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+        return RealAppendFile(os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE))
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -106,7 +108,7 @@ class RealDisk(Disk):
         shutil.rmtree(path)
 
     def lock(self, path: str, owner: str) -> FolderLock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)

@@ -176,7 +176,9 @@ def test_make_folder_syncs_the_folder_of_each_new_entry_before_the_next(
 ) -> None:
     calls = []
     mkdir, sync_folder = os.mkdir, RealDisk.sync_folder
-    monkeypatch.setattr(os, "mkdir", lambda path: calls.append(("make", path)) or mkdir(path))
+    monkeypatch.setattr(
+        os, "mkdir", lambda path, mode: calls.append(("make", path)) or mkdir(path, mode)
+    )
     monkeypatch.setattr(
         RealDisk,
         "sync_folder",
