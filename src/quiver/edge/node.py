@@ -29,6 +29,7 @@ from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
 from quiver.edge.http.app import edge_of
+from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.membership import ClusterMembership
@@ -148,8 +149,16 @@ class _Starting:
         address = Address(*await native.start(config.native.host, config.native.port, context))
         http: Address | None = None
         if config.http is not None:
-            space = services.broker.maintenance
-            server = HttpServer(edge_of(config, NodeClients(services), space.require_space))
+            requests, space = Requests(), services.broker.maintenance
+            clients = NodeClients(services, is_alone=requests.has_one)
+            edge = edge_of(
+                config,
+                clients,
+                requests,
+                space.require_space,
+                is_single=services.peers is None,
+            )
+            server = HttpServer(edge)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
             http = await server.start(config.http, context)
         pushers = self._push(services) if config.web.webhook_targets else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from quiver.edge.auth.credentials import Credentials
 from quiver.edge.auth.principal import Principal
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.limits.failed_logins import FailedLogins
+from quiver.edge.lone_publisher import NodeClient
 from quiver.edge.services import NodeServices
 from quiver.errors import Overloaded, QuiverError, Unauthenticated
 from quiver.model.clock import Clock
@@ -66,10 +68,20 @@ class _Held(msgspec.Struct):
 
 
 class NodeClients:
-    """``of`` whoever asks; ``close`` it with the edge."""
+    """``of`` whoever asks; ``close`` it with the edge.
 
-    def __init__(self, services: NodeServices, *, clients_max: int = CLIENTS_MAX) -> None:
+    ``is_alone`` says whether no other request came together with the one that is being handled.
+    """
+
+    def __init__(
+        self,
+        services: NodeServices,
+        *,
+        is_alone: Callable[[], bool] = lambda: False,
+        clients_max: int = CLIENTS_MAX,
+    ) -> None:
         self._services = services
+        self._is_alone = is_alone
         self._clients_max = clients_max
         self._held: OrderedDict[int, _Held] = OrderedDict()
         self._sweeper: asyncio.Task[None] | None = None
@@ -98,7 +110,8 @@ class NodeClients:
         held = self._held.get(id(principal))  # another request may have made it meanwhile
         if held is None:
             dialer = InProcessDialer(self._services, principal)
-            held = _Held(AsyncClient(dialer=dialer, clock=clock), dialer, principal)
+            client = NodeClient(self._services, principal, dialer, self._is_alone)
+            held = _Held(client, dialer, principal)
             self._held[id(principal)] = held
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())

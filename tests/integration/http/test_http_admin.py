@@ -137,6 +137,8 @@ async def test_readiness_tells_that_the_disk_is_full(tmp_path: Path) -> None:
         assert (reply.status_code, reply.json()["status"]) == (200, "disk_full")
         assert "limits.free_bytes_min is 1024TiB" in reply.json()["detail"]
         assert (await node.http.get("/queues/emails")).status_code == 200
+        refused = await node.http.post("/queues/emails/messages", json={"message": 1})
+        assert (refused.status_code, refused.json()["code"]) == (503, "disk_full")
         assert (await node.http.get("/healthz")).json() == {"status": "ok"}
 
 

@@ -78,6 +78,10 @@ class Publisher:
 
     # ------------------------------------------------------------------ producers' batches
 
+    def topic(self, name: str) -> TopicRecord:
+        """How messages for a topic are routed, bounded and stored; ``TopicNotFound`` if there is none."""
+        return self._topics.get(name)
+
     def ready_partition(self, topic: str, index: int) -> Partition | None:
         """The partition if a publish to it need not wait for anything first."""
         record = self._topics.get(topic)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from operator import attrgetter
-
-import msgspec
 
 from quiver import protocol
 from quiver.broker.publish.copy import copy_entries
@@ -20,7 +17,7 @@ from quiver.edge.auth.call_permissions import (
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out import AT_LEADER
-from quiver.edge.messages.publish_order import PublishOrder
+from quiver.edge.messages.publish_order import publish_one
 
 _TIMEOUT_S_MAX = 300.0
 
@@ -35,27 +32,9 @@ async def open_producer(context: Context, request: protocol.OpenProducer, _: mem
     ), ()
 
 
-class _Publish(msgspec.Struct, eq=False):
-    """A publish without a session."""
-
-    reply: asyncio.Future[protocol.AnyReply]
-    began: float
-    is_under_way: bool = False
-
-
 async def publish(context: Context, request: protocol.Publish, body: memoryview) -> Answer:
     """Store one batch; answer when it is durable. Sessions keep several of them in order."""
-    loop, services = asyncio.get_running_loop(), context.services
-    waiting = _Publish(loop.create_future(), services.clock.monotonic())
-    order = PublishOrder[_Publish](
-        services,
-        answer=lambda asked, reply: None if asked.reply.done() else asked.reply.set_result(reply),
-        fail=lambda asked, error: None if asked.reply.done() else asked.reply.set_exception(error),
-        is_wanted=lambda asked: not asked.reply.done(),
-        start=asyncio.create_task,
-    )
-    order.publish(waiting, request, body)
-    return await waiting.reply, ()
+    return await publish_one(context.services, request, body).reply, ()
 
 
 async def copy(context: Context, request: protocol.Copy, _: memoryview) -> Answer:

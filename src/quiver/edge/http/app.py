@@ -7,6 +7,7 @@ from collections.abc import Callable
 from quiver.config import NodeConfig
 from quiver.edge.http.clients import Clients
 from quiver.edge.http.edge import Edge
+from quiver.edge.http.requests import Requests
 from quiver.edge.http.routes import (
     browse,
     node_state,
@@ -32,16 +33,24 @@ OPERATIONS = (
 
 
 def edge_of(
-    config: NodeConfig, clients: Clients, require_space: Callable[[], None] = lambda: None
+    config: NodeConfig,
+    clients: Clients,
+    requests: Requests | None = None,
+    require_space: Callable[[], None] = lambda: None,
+    *,
+    is_single: bool = False,
 ) -> Edge:
-    """``require_space`` raises ``DiskFull`` while the node publishes nothing."""
+    """``require_space`` raises ``DiskFull`` while the node stores no messages. ``is_single``: no other
+    node could store them."""
     origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
     edge = Edge(
         clients,
         config.limits,
         (*OPERATIONS, *description_of(OPERATIONS), *console_pages()),
         require_space=require_space,
+        is_single=is_single,
         cors_origins=[origin for origin in origins if origin],
+        requests=requests,
     )
     edge.add_socket("/subscriptions/{name}/stream", StreamEndpoint(edge))
     edge.add_socket("/console/live", LiveEndpoint(edge))

@@ -191,7 +191,8 @@ class Call:
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something that takes time. It ends with the connection, or when the node stops."""
         task = asyncio.ensure_future(work)
-        await first_of(task, self._disconnected(), self.edge.draining.wait())
+        with self.edge.requests.waiting():
+            await first_of(task, self._disconnected(), self.edge.draining.wait())
         if not task.cancelled():
             return task.result()
         raise ShuttingDown if self.edge.draining.is_set() and not self.is_gone else ClientGone

@@ -22,6 +22,7 @@ from quiver.edge.http.clients import Clients
 from quiver.edge.http.compression import WORTH_PACKING_BYTES, codec_for, packed
 from quiver.edge.http.operation import Operation, Reply
 from quiver.edge.http.problems import PROBLEM, problem_of
+from quiver.edge.http.requests import Requests
 from quiver.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -53,12 +54,16 @@ class Edge:
         operations: Sequence[Operation],
         *,
         require_space: Callable[[], None] = lambda: None,
+        is_single: bool = False,
         cors_origins: Sequence[str] = (),
+        requests: Requests | None = None,
     ) -> None:
         self.clients = clients
+        self.requests = requests or Requests()
         self.limits = limits
         self.operations = operations
         self.require_space = require_space
+        self.is_single = is_single
         self.cors_origins = frozenset(cors_origins)
         self.draining = asyncio.Event()
         by_path: dict[str, dict[str, Operation]] = {}
@@ -83,7 +88,11 @@ class Edge:
         self._routes.routes.append(WebSocketRoute(path, endpoint))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            with self.requests.waiting():
+                await self._app(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -23,6 +23,7 @@ class HttpServer:
         self._config = EdgeConfig(edge, edge.limits)
         self._config.load()
         self._state = ServerState()
+        self._state.tasks = edge.requests.tasks
         self._server: Listener | None = None
         self._clock: asyncio.TimerHandle | None = None
 

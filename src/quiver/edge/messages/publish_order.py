@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from quiver import protocol
 from quiver.broker.partition.partition import Partition, Placed, StoredOnce
 from quiver.broker.partition.producer_sessions import StoredRange
@@ -121,6 +123,30 @@ class PublishOrder(Generic[W]):
         latency_s = self._clock.monotonic() - waiting.began
         self._metrics.traffic.topics.of(topic).latency.add(latency_s)
         self._answer(waiting, published(placed.result(), number))
+
+
+class OnePublish(msgspec.Struct, eq=False):
+    """A publish without a session."""
+
+    reply: asyncio.Future[protocol.AnyReply]
+    """Cancel it if nobody wants it any more."""
+    began: float
+    is_under_way: bool = False
+
+
+def publish_one(services: NodeServices, request: protocol.Publish, body: memoryview) -> OnePublish:
+    """Store one batch. The reply is there when it is durable. Sessions keep several in order."""
+    reply: asyncio.Future[protocol.AnyReply] = asyncio.get_running_loop().create_future()
+    one = OnePublish(reply, services.clock.monotonic())
+    order = PublishOrder[OnePublish](
+        services,
+        answer=lambda asked, reply: None if asked.reply.done() else asked.reply.set_result(reply),
+        fail=lambda asked, error: None if asked.reply.done() else asked.reply.set_exception(error),
+        is_wanted=lambda asked: not asked.reply.done(),
+        start=asyncio.create_task,
+    )
+    order.publish(one, request, body)
+    return one
 
 
 def published(place: Placed, topic_number: int) -> protocol.Published:

@@ -53,6 +53,8 @@ _OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "pa
 
 async def publish(call: Call, topic: str) -> Reply:
     """Publish the body according to its content type."""
+    if call.edge.is_single:
+        call.edge.require_space()  # else another node may lead before the caller gives up
     kind = call.media_type
     dedup_id = _idempotency_key(call)
     if kind == ARROW:
