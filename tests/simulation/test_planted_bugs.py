@@ -34,6 +34,7 @@ FIRST_SEEDS = {
     "refuse a layout before looking for repeats": 21,
     "hand nothing down": 44,
     "deliver a child before its parent": 4,
+    "delete what nobody has finished": 2,
     "count what was only pushed": 1,
     "never keep a lease alive": 4,
     "return what a consumer works on when it moves": 31,

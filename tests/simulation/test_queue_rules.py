@@ -227,6 +227,17 @@ def pass_one_over(history: History) -> None:
     never_settle(history, LEAST, 1)
 
 
+def trim(history: History) -> None:
+    """All that is finished was deleted."""
+    history.trimmed, history.copies = ("t",), {}
+    history.drained_to = {P: 3}
+
+
+def trim_an_unfinished_one(history: History) -> None:
+    trim(history)
+    never_settle(history, LEAST, 1)
+
+
 def bury_twice(history: History) -> None:
     history.letters += [Letter(queue=LEAST, partition=P, offset=1)] * 2
 
@@ -249,6 +260,7 @@ def bury_twice(history: History) -> None:
         (go_back_to_the_parent, "order broken by a split"),
         (try_too_often, "too many attempts"),
         (pass_one_over, "neither acked nor dead"),
+        (trim_an_unfinished_one, "gone before it was finished"),
         (bury_twice, "two letters for one"),
     ],
 )
@@ -298,6 +310,7 @@ def acked_and_told_stale(history: History) -> None:
         clock_ahead,
         acked_and_told_stale,
         move_the_last,
+        trim,
     ],
 )
 def test_a_sound_history_has_no_findings(change: Callable[[History], None]) -> None:

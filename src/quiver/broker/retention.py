@@ -12,11 +12,11 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
+from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError
-from quiver.log.log import Log
 from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.ids import Microseconds, Offset
@@ -54,7 +54,8 @@ class Retainer:
                     logger.error("retention failed", **names, error=str(error))
 
     async def _retain(self, record: TopicRecord, index: int) -> None:
-        log = (await self._partitions.get(record, index)).log
+        partition = await self._partitions.get(record, index)
+        log = partition.log
         if log.failure is not None:
             return
         before = log.start_offset
@@ -64,7 +65,7 @@ class Retainer:
             limits = replace(limits, before=passed)
         goal = await log.retain(_at_most(limits, record.settings.retention), dry_run=True)
         if goal > before:
-            await self._remove(record, index, log, limits, goal)
+            await self._remove(record, index, partition, limits, goal)
         if log.start_offset > before:
             logger.info(
                 "retention removed messages",
@@ -76,7 +77,12 @@ class Retainer:
         self._on_unread_lost(await self._unfinished.pass_over_lost(record, index))
 
     async def _remove(
-        self, record: TopicRecord, index: int, log: Log, limits: RetentionLimits, goal: Offset
+        self,
+        record: TopicRecord,
+        index: int,
+        partition: Partition,
+        limits: RetentionLimits,
+        goal: Offset,
     ) -> None:
         """Delete what is before ``goal``, but for what subscriptions need."""
         retention = record.settings.retention
@@ -88,7 +94,7 @@ class Retainer:
         elif retention.unread is not Unread.DROP:
             first = await self._first_scheduled(record, index, goal, limits.age_us)
             limits = limits if first is None else limits.capped(first)
-        await log.retain(limits)
+        await partition.retain(limits)
 
     async def _with_overflow(
         self, record: TopicRecord, index: int, limits: RetentionLimits, goal: Offset

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from quiver.aio import forward_outcome
+from quiver.aio import forward_outcome, retrieve_exception
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
 from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
@@ -52,6 +52,7 @@ from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.log.partition_log import PartitionLog
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.builder import encode_record_batch
@@ -116,6 +117,8 @@ class Partition:
         self._open_state_log = open_state_log
         self._underway: dict[Offset, asyncio.Future[Placed]] = {}
         self._unsnapshotted_bytes = 0
+        self._saved_to = Offset(0)
+        """What was published before it is in a snapshot of the producer sessions."""
         self._snapshotting: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._snapshot_turn = asyncio.Lock()
@@ -285,6 +288,7 @@ class Partition:
         """A snapshot that begins from now on; all who ask before it begins share it."""
         if self._saving is None:
             self._saving = asyncio.create_task(self._save())
+            self._saving.add_done_callback(retrieve_exception)  # whoever asked may have gone
         return self._saving
 
     async def _save(self) -> None:
@@ -388,6 +392,15 @@ class Partition:
 
     # ------------------------------------------------------------------ maintenance
 
+    async def retain(self, limits: RetentionLimits) -> Offset:
+        """Drop the oldest messages that the limits allow; the new start of the log.
+
+        What they tell of their producers is saved first: a repeat is known also when the original
+        is gone.
+        """
+        await asyncio.shield(self._save_soon())
+        return await self.log.retain(limits.capped(self._saved_to))
+
     async def close(self) -> None:
         """Finish what is under way, and leave the log and the sessions for a quick start."""
         self._closed = True
@@ -423,6 +436,7 @@ class Partition:
         await self._settle()
         if self.log.failure is None and self.log.next_offset >= offset:
             await self._snapshots.save(PRODUCERS, lambda: data)
+            self._saved_to = offset
 
 
 async def _rebuild_sessions(

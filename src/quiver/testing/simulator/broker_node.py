@@ -42,7 +42,7 @@ from quiver.testing.simulator.node import FOLDER, SimulatedNode
 from quiver.testing.simulator.peers import SimulatedPeers
 from quiver.testing.simulator.sessions.channels import Dial
 
-LIMITS = BrokerLimits(retention_interval_s=5, upkeep_interval_s=0.25, free_bytes_min=0)
+LIMITS = BrokerLimits(retention_interval_s=1, upkeep_interval_s=0.25, free_bytes_min=0)
 _AGAIN_SECONDS = 0.5
 
 

@@ -39,7 +39,7 @@ from quiver.cluster.records import (
 from quiver.errors import QuiverError
 from quiver.log.partition_log import PartitionLog
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
-from quiver.model.topic import TopicSettings
+from quiver.model.topic import Retention, TopicSettings, Unread
 from quiver.testing.simulator import simulation
 from quiver.testing.simulator.broker_clients import BrokerClient, values_of
 from quiver.testing.simulator.broker_node import BrokerNode
@@ -67,6 +67,9 @@ _LATER = f"{TOPIC}2"
 """The name of a topic that is made in the middle of everything."""
 _DIVIDED = f"{TOPIC}3"
 """The name of a topic whose partitions are split."""
+_TRIMMED = f"{TOPIC}4"
+"""The name of a topic whose finished messages are deleted at once, and no others."""
+_TRIM_S = 1.0
 _SPLITS_MAX = 3
 _SPLIT_ATTEMPTS = 10
 _FAULT_SHARE = 0.6
@@ -107,11 +110,16 @@ class BrokerSimulation(_Simulation):
         self._leases: list[bytes] = []
         self._ids = count(1)
         self._routed_ids = count(500_000)
+        self._trickled_ids = count(700_000)
         self._divides = seed // 4 % 2 == 1
         """Whether partitions are split: in every other seed, as it takes more time."""
         # What is drawn for splits leaves what is drawn for everything else as it would be.
         self._divider = Random(f"splits of {seed}")
+        self._trims = seed // 4 % 3 == 0
+        """Whether there is a topic whose messages are deleted: in every third seed."""
+        self._trimmer = Random(f"a trimmed topic of {seed}")
         self._queues = self._choose_queues()
+        self.history.trimmed = (_TRIMMED,) if self._trims else ()
         for name, queue in self._queues.items():
             self.history.queues[name] = Queue(
                 topics=tuple(t for t in _TOPICS if covers(name, queue, t)),
@@ -123,6 +131,7 @@ class BrokerSimulation(_Simulation):
     def _choose_queues(self) -> dict[str, SubscriptionSettings]:
         """Three kinds, one of them exactly-once: that promises most."""
         rng, topics = self._rng, [TOPIC, _DIVIDED] if self._divides else [TOPIC]
+        topics += [_TRIMMED] if self._trims else []
         kinds = list(product(Ordering, Guarantee))
         strict = (rng.choice(list(Ordering)), Guarantee.EXACTLY_ONCE)
         kinds.remove(strict)
@@ -170,6 +179,9 @@ class BrokerSimulation(_Simulation):
         await self._insist(client, _topic(TOPIC, self._settings.partitions))
         if self._divides:
             await self._insist(client, _topic(_DIVIDED, 1))
+        if self._trims:
+            retention = Retention(age=_TRIM_S, unread=Unread.KEEP)
+            await self._insist(client, _topic(_TRIMMED, 1, retention=retention))
         for name, settings in self._queues.items():
             request = protocol.CreateSubscription(
                 name=name, settings=settings, start="earliest", exist_ok=True
@@ -204,7 +216,26 @@ class BrokerSimulation(_Simulation):
             for number in range(2):
                 self._route(f"routed-{number}", by_id=number == 1)
             self._loop.start(Process("divider"), self._divide())
+        if self._trims:
+            self._trickle()
         return self._producers
+
+    def _trickle(self) -> None:
+        """Publishes with pauses, so that all that is stored is old now and then."""
+        nodes, rng = [node.name for node in self._nodes], self._trimmer
+        for number in range(2):
+            name = f"trickle-{number}"
+            client = BrokerClient(name, nodes, self._loop, self._network, Random(rng.random()))
+            producer = Producer(
+                client,
+                PartitionId(f"{_TRIMMED}/0"),
+                self._trickled_ids,
+                self.history,
+                pause_s=(0.5, 3.0),
+                patience_s=rng.choice((3.0, 10.0, 60.0)),
+            )
+            self._producers.append(producer)
+            self._loop.start(Process(name), producer.run())
 
     def _start_consumers(self) -> None:
         for queue, settings in self._queues.items():
@@ -359,7 +390,9 @@ class BrokerSimulation(_Simulation):
             logical = _logical(partition)
             topic = place_of(partition)[0]
             data, state = self._copies(partition, DATA), self._copies(partition, STATE)
-            if topic in _TOPICS:
+            if topic == _TRIMMED:
+                self.history.states[PartitionId(f"{logical}/{DATA}")] = data
+            elif topic in _TOPICS:
                 self.history.copies[logical] = data
             else:
                 self.history.states[PartitionId(f"{logical}/{DATA}")] = data
@@ -396,12 +429,12 @@ class BrokerSimulation(_Simulation):
 _ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "origin_subscription"]
 
 
-_TOPICS = (TOPIC, _LATER, _DIVIDED)
+_TOPICS = (TOPIC, _LATER, _DIVIDED, _TRIMMED)
 
 
-def _topic(name: str, partitions: int) -> protocol.CreateTopic:
-    settings = TopicSettings(partitions=partitions, replicas=REPLICAS)
-    return protocol.CreateTopic(name=name, settings=settings, exist_ok=True)
+def _topic(name: str, partitions: int, **settings: Any) -> protocol.CreateTopic:
+    chosen = TopicSettings(partitions=partitions, replicas=REPLICAS, **settings)
+    return protocol.CreateTopic(name=name, settings=chosen, exist_ok=True)
 
 
 def _logical(partition: PartitionId) -> PartitionId:

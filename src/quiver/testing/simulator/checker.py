@@ -172,7 +172,8 @@ def replicas_differ(history: History) -> Iterator[str]:
 def states_differ(history: History) -> Iterator[str]:
     """Of the second log all replicas have the same, from where the last of them begins."""
     for partition, copies in history.states.items():
-        start = max((copy.values[0][0] for copy in copies if copy.values), default=0)
+        starts = [copy.values[0][0] if copy.values else copy.watermark for copy in copies]
+        start = max(starts, default=0)
         kept = {copy.node: [one for one in copy.values if one[0] >= start] for copy in copies}
         first = kept[copies[0].node]
         for node, values in kept.items():

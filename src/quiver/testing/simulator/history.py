@@ -206,6 +206,8 @@ class History(msgspec.Struct):
     touches: list[Touch] = []
     stranded: list[Stranded] = []
     letters: list[Letter] = []
+    trimmed: tuple[str, ...] = ()
+    """Topics of which all that is finished may be gone, and nothing else."""
     drained: bool = False
     """Whether consumers had the time to finish everything in the end."""
     drained_to: dict[PartitionId, int] = {}

@@ -26,6 +26,8 @@ from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.cluster import election, eligibility
 from quiver.cluster import node as cluster_node
+from quiver.broker.subscription.unfinished import Unfinished
+from quiver.cluster import election
 from quiver.cluster.control import controller
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.node import ClusterNode
@@ -312,5 +314,6 @@ BROKER_BUGS: dict[str, list[Patch]] = {
     ],
     "hand nothing down": [(Partition, "import_handover", _import_nothing)],
     "deliver a child before its parent": [(SplitBarrier, "is_open", _always(True))],
+    "delete what nobody has finished": [(Unfinished, "keeps", _always(False))],
 }
 """Those that only seeds with brokers find."""

@@ -183,13 +183,7 @@ def neither_acked_nor_dead(history: History) -> Iterator[str]:
     """After the last drain every message is done with, by its consumers' word or as a dead letter."""
     if not history.drained:
         return
-    done = {
-        (settlement.queue, settlement.partition, offset)
-        for settlement in history.settlements
-        if settlement.kind == "ack"
-        for offset in settlement.offsets
-    }
-    done |= {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
+    done = _done(history)
     for name, queue in history.queues.items():
         if queue.guarantee == Guarantee.AT_MOST_ONCE:
             continue
@@ -201,6 +195,34 @@ def neither_acked_nor_dead(history: History) -> Iterator[str]:
                 came_later = end is not None and offset >= end
                 if not came_later and (name, partition, offset) not in done:
                     yield f"{_named((name, partition, offset))} ({value}) was passed over"
+
+
+def gone_before_it_was_finished(history: History) -> Iterator[str]:
+    """What a topic keeps until it is finished reaches every subscription, whatever retention does."""
+    if not history.drained:
+        return
+    done = _done(history)
+    for name, queue in history.queues.items():
+        kept = set(queue.topics).intersection(history.trimmed)
+        if queue.guarantee == Guarantee.AT_MOST_ONCE or not kept:
+            continue
+        for send in history.sends:
+            if send.partition.rpartition("/")[0] not in kept or send.outcome != "done":
+                continue
+            message = (name, send.partition, send.offset)
+            if 0 <= send.offset < history.drained_to[send.partition] and message not in done:
+                yield f"{_named(message)} ({send.value}) was confirmed, and is gone unfinished"
+
+
+def _done(history: History) -> set[Message]:
+    """What a consumer said that it is done with, or is a dead letter."""
+    done = {
+        (settlement.queue, settlement.partition, offset)
+        for settlement in history.settlements
+        if settlement.kind == "ack"
+        for offset in settlement.offsets
+    }
+    return done | {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
 
 
 def two_letters_for_one(history: History) -> Iterator[str]:
@@ -268,5 +290,6 @@ QUEUE_RULES = (
     order_broken_by_a_split,
     too_many_attempts,
     neither_acked_nor_dead,
+    gone_before_it_was_finished,
     two_letters_for_one,
 )

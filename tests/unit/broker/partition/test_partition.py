@@ -12,6 +12,7 @@ from quiver.broker.partition.partition import PRODUCERS, UNKNOWN_OFFSET, Partiti
 from quiver.broker.partition.producer_sessions import RECENT_BATCHES, StoredRange
 from quiver.errors import DiskFull, LogFailed, PartitionUnavailable, SequenceGap
 from quiver.log.disk.disk import Disk
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.guard import check_batch
 from quiver.model.ids import ProducerId
@@ -176,6 +177,19 @@ def test_producers_are_known_again(end: str) -> None:
         await partition.close()
 
     check()
+
+
+@async_test
+async def test_producers_are_known_also_if_retention_removed_all_that_they_published() -> None:
+    disk = SimulatedDisk(1)
+    partition = await _open(disk)
+    for sequence in range(3):
+        await _publish(partition, sequence)
+    assert await partition.retain(RetentionLimits(messages=0)) == 3
+    disk.crash()
+    partition = await _open(disk)
+    assert await _expected(partition) == 3
+    await partition.close()
 
 
 @async_test
