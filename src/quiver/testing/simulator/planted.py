@@ -24,10 +24,9 @@ from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition import partition
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.broker.subscription.unfinished import Unfinished
 from quiver.cluster import election, eligibility
 from quiver.cluster import node as cluster_node
-from quiver.broker.subscription.unfinished import Unfinished
-from quiver.cluster import election
 from quiver.cluster.control import controller
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.node import ClusterNode
