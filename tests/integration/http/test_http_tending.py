@@ -180,3 +180,42 @@ async def test_streams_of_a_group_share_its_partitions(tmp_path: Path) -> None:
                 taker.cancel()
             await asyncio.wait(takers)
             assert not got[1] & got[2]
+
+
+@edge_test
+async def test_a_queue_offers_under_its_own_name_what_its_subscription_does(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        for number in range(4):
+            await node.http.post("/queues/emails/messages", json={"message": number})
+        peeked = (await node.http.get("/queues/emails/peek")).json()["messages"]
+        assert len(peeked) == 4
+        found = await node.http.get("/queues/emails/messages")
+        receipts = [one["receipt_handle"] for one in found.json()["messages"]]
+        for action, receipt in zip(("ack", "nack", "reject", "extend"), receipts, strict=True):
+            body = {"receipts": [receipt]} | ({"visibility": "5m"} if action == "extend" else {})
+            settled = await node.http.post(f"/queues/emails/{action}", json=body)
+            assert (settled.status_code, settled.json()) == (200, {"settled": 1}), action
+        redriven = await node.http.post("/queues/emails/redrive")
+        assert redriven.json() == {"messages": 1}
+        assert (await node.http.post("/queues/emails/purge")).status_code == 200
+        sought = await node.http.post("/queues/emails/seek", json={"to": "earliest"})
+        assert sought.status_code == 204
+        problem(await node.http.get("/queues/none/peek"), 404, "subscription_not_found")
+
+
+@edge_test
+async def test_settings_of_a_queue_and_of_its_topic_change_together_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        changes = {"visibility": "45s", "retention": {"age": "3d"}}
+        altered = await node.http.patch("/queues/emails", json=changes)
+        assert (altered.status_code, altered.json()["settings"]["visibility"]) == (200, 45.0)
+        topic = (await node.http.get("/topics/emails")).json()
+        assert topic["settings"]["retention"]["age"] == 3 * 86_400
+        wrong = {"visibility": "50s", "retention": {"age": "-3d"}}
+        problem(await node.http.patch("/queues/emails", json=wrong), 422, "invalid_request")
+        queue = (await node.http.get("/queues/emails")).json()
+        assert queue["settings"]["visibility"] == 45.0

@@ -12,6 +12,7 @@ from quiver.edge.http.routes import (
     browse,
     node_state,
     observability,
+    queue_deliveries,
     queues,
     subscription_admin,
     subscriptions,
@@ -23,6 +24,7 @@ from quiver.edge.http.stream.endpoint import StreamEndpoint
 
 OPERATIONS = (
     *queues.OPERATIONS,
+    *queue_deliveries.OPERATIONS,
     *topics.OPERATIONS,
     *browse.OPERATIONS,
     *subscriptions.OPERATIONS,
@@ -52,6 +54,7 @@ def edge_of(
         cors_origins=[origin for origin in origins if origin],
         requests=requests,
     )
-    edge.add_socket("/subscriptions/{name}/stream", StreamEndpoint(edge))
+    for kind in ("subscriptions", "queues"):
+        edge.add_socket(f"/{kind}/{{name}}/stream", StreamEndpoint(edge))
     edge.add_socket("/console/live", LiveEndpoint(edge))
     return edge

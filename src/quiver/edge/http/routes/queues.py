@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from quiver.client.api.settings import setting_values
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
@@ -41,11 +42,12 @@ from quiver.errors import (
     TopicExists,
     TopicNotFound,
 )
-from quiver.model.topic import topic_name
+from quiver.model.topic import TopicSettings, topic_name
 from quiver.protocol import SubscriptionInfo
 
 _fields = msgspec.json.Decoder(QueueFields)
 _changes = msgspec.json.Decoder(QueueChanges)
+_TOPIC_SETTINGS = frozenset(TopicSettings.__struct_fields__)
 
 
 async def publish_to_queue(call: Call) -> Reply:
@@ -80,8 +82,14 @@ async def describe_queue(call: Call) -> Reply:
 
 async def alter_queue(call: Call) -> Reply:
     changes = given(await call.json(_changes))
+    of_topic = {name: changes.pop(name) for name in _TOPIC_SETTINGS & changes.keys()}
+    setting_values(TopicSettings, of_topic)  # both are right, or nothing changes
     queue = await _queue(call)
-    return Reply(200, encode(view(await call.client.alter_subscription(queue.name, **changes))))
+    if changes or not of_topic:
+        queue = await call.client.alter_subscription(queue.name, **changes)
+    if of_topic:
+        await call.client.alter_topic(queue.name, **of_topic)
+    return Reply(200, encode(view(queue)))
 
 
 async def delete_queue(call: Call) -> Reply:
@@ -190,7 +198,7 @@ OPERATIONS = (
         path=_PATH,
         id="alter_queue",
         handler=alter_queue,
-        summary="Change delivery settings of a queue. For storage settings, alter its topic.",
+        summary="Change settings of a queue: how it delivers, and how its topic stores messages.",
         tag="queues",
         body={JSON: QueueChanges},
         replies=_QUEUE,

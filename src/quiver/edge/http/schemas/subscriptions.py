@@ -23,8 +23,9 @@ QueueFields = partial_of(
 )
 QueueChanges = partial_of(
     "QueueChanges",
+    TopicSettings,
     SubscriptionSettings,
-    doc=f"Changes to the settings of a queue. {_UNCHANGED}",
+    doc=f"Changes to the settings of a queue, of its topic and of its subscription. {_UNCHANGED}",
     is_new=False,
     without=_NO_TOPICS,
 )
