@@ -199,16 +199,19 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             return await (await producer.send_arrow(messages))
 
     async def publish_each(
-        self, topic: str, messages: Iterable[Any]
+        self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table
     ) -> list[Published | QuiverError]:
         """Like ``publish_many``, but the result has the error of each message that failed."""
         self._check_open()
         with self._shared.producer(topic, None) as producer:
-            sent = await _offered(producer, messages)
-            for promise in {one.promise: None for one in sent if isinstance(one, Delivery)}:
-                if not promise.is_done():
-                    await promise.future()
-            results = outcomes(sent)
+            if isinstance(messages, pa.RecordBatch | pa.Table):
+                results = await (await producer.send_arrow(messages)).outcomes()
+            else:
+                sent = await _offered(producer, messages)
+                for promise in {one.promise: None for one in sent if isinstance(one, Delivery)}:
+                    if not promise.is_done():
+                        await promise.future()
+                results = outcomes(sent)
             if results and isinstance(results[0], TopicNotFound):
                 raise results[0]
             return results

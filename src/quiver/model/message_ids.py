@@ -42,6 +42,7 @@ def message_ids(messages: Sequence[Placed]) -> list[str]:
 
 def _by_run(messages: Sequence[Placed]) -> list[str]:
     ids: list[str] = []
+    heads: dict[tuple[int, ...], str] = {}
     head, block, time_us, topic, partition = "", -1, -1, -1, -1
     for message in messages:
         offset = message.offset
@@ -53,10 +54,16 @@ def _by_run(messages: Sequence[Placed]) -> list[str]:
         ):
             block, time_us = offset >> 10, message.timestamp_us
             topic, partition = message.topic_number, message.partition
-            number = (time_us << 104 | topic << 72 | partition << 56 | offset) >> 10
-            head = "".join([PAIRS[number >> shift & 1023] for shift in _HEAD_SHIFTS])
+            run = (block, time_us, topic, partition)
+            head = heads.get(run) or heads.setdefault(run, _head(*run))
         ids.append(head + PAIRS[offset & 1023])
     return ids
+
+
+def _head(block: int, time_us: int, topic: int, partition: int) -> str:
+    """What the ids of 1,024 neighbours have in common: all but the last two letters."""
+    number = time_us << 94 | topic << 62 | partition << 46 | block
+    return "".join([PAIRS[number >> shift & 1023] for shift in _HEAD_SHIFTS])
 
 
 def _by_column(messages: Sequence[Placed]) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from quiver.client.producer.delivery import BatchPromise, Published
-from quiver.errors import InvalidBatch, InvalidRequest
+from quiver.client.producer.delivery import BatchPromise, Delivery, Published, outcomes
+from quiver.errors import InvalidBatch, InvalidRequest, QuiverError
 from quiver.model.key_hash import KeyRouter
 
 _PLACING = frozenset(("key", "sequence", "dedup_id"))
@@ -54,6 +54,16 @@ class TableDelivery:
         """Wait until all rows are stored, and return their positions in order, as ``await`` does."""
         await self._settled()
         return self._published()
+
+    async def outcomes(self) -> list[Published | QuiverError]:
+        """Wait until all rows are stored or failed; where each is stored, or why it is not."""
+        await self._settled()
+        found: list[Any] = [None] * self._row_count
+        for promise, numbers in self._parts:
+            sent = [Delivery(promise, place) for place in range(len(numbers))]
+            for number, one in zip(numbers, outcomes(sent), strict=True):
+                found[number] = one
+        return found
 
     async def stored(self) -> int:
         """Wait until all rows are stored, and return their number."""
@@ -108,6 +118,8 @@ def partitions_of(rows: pa.RecordBatch, router: KeyRouter) -> list[int | None] |
     """
     if _PLACING.isdisjoint(rows.schema.names):
         return None
+    if len(owners := router.ranges) == 1:
+        return [*owners] * len(rows)  # those without a key keep their places among the others
     places: list[int | None] = [None] * len(rows)
     if "key" in rows.schema.names and rows.column("key").null_count < len(rows):
         keys = _cast(rows.column("key"), pa.binary(), "key").to_pylist()

@@ -8,8 +8,15 @@ import pyarrow as pa
 import pytest
 
 from quiver.client import AsyncClient
-from quiver.client.producer.table import partitions_of, pieces
-from quiver.errors import InvalidBatch, InvalidRequest, MessageTooLarge, TopicNotFound
+from quiver.client.producer.delivery import BatchPromise, Placement, Published
+from quiver.client.producer.table import TableDelivery, partitions_of, pieces
+from quiver.errors import (
+    InvalidBatch,
+    InvalidRequest,
+    MessageTooLarge,
+    PartitionNotFound,
+    TopicNotFound,
+)
 from quiver.model.key_hash import KeyRouter
 from tests.aio import async_test
 from tests.unit.client.scripted_node import HastyClock, ScriptedDialer, ScriptedNode
@@ -58,6 +65,37 @@ class TestPublishing:
             del node.topics["orders"], node.partitions["orders"]
             with pytest.raises(TopicNotFound):
                 await client.publish_table("orders", table)
+
+    @async_test
+    async def test_each_row_of_a_table_has_its_position_or_its_error(self) -> None:
+        delivery, failure = TableDelivery(3), PartitionNotFound()
+        kept, broken = BatchPromise("orders", 0), BatchPromise("orders", 1)
+        delivery.add(kept, [0, 2])
+        delivery.add(broken, [1])
+        kept.keep(Placement(5, 7, 1))
+        broken.fail(failure)
+        assert await delivery.outcomes() == [
+            Published("orders", 0, 5, 7, 1),
+            failure,
+            Published("orders", 0, 6, 7, 1),
+        ]
+
+    @async_test
+    async def test_a_table_for_a_topic_that_is_gone_is_refused_as_a_whole(self) -> None:
+        node, table = node_with(2), pa.table({"payload": [b"a", b"b"]})
+        async with client_of(node) as client:
+            assert len(await client.publish_each("orders", table)) == 2
+            del node.topics["orders"], node.partitions["orders"]
+            with pytest.raises(TopicNotFound):
+                await client.publish_each("orders", table)
+
+    @async_test
+    async def test_rows_without_keys_keep_their_places_where_there_is_one_partition(self) -> None:
+        node, payloads = node_with(1), [b"a", b"b", b"c"]
+        table = pa.table({"key": [None, b"k", None], "payload": payloads})
+        async with client_of(node) as client:
+            await client.publish_many("orders", table)
+        assert node.partitions["orders"][0].payloads() == payloads
 
     @async_test
     async def test_a_table_in_pieces_is_one_table(self) -> None:

@@ -25,12 +25,14 @@ from quiver.edge.http.json_text import (
     decode,
     is_too_deep,
 )
+from quiver.edge.http.message_columns import rows_of
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.schemas.messages import (
     ArrowResult,
     Messages,
     NewMessage,
+    PlainMessage,
     PlainMessages,
     RawQuery,
     Result,
@@ -40,6 +42,7 @@ from quiver.edge.http.schemas.messages import (
 from quiver.edge.http.schemas.values import DedupId
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
 from quiver.model.message_ids import message_ids
+from quiver.tracing import tracer
 
 STORED, PARTLY = 201, 207
 _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.Decoder(
@@ -48,6 +51,8 @@ _messages: msgspec.json.Decoder[NewMessage | list[NewMessage]] = msgspec.json.De
 _plain_lists = msgspec.json.Decoder(PlainMessages)
 _text = msgspec.json.Decoder(str)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_ROWS_MIN = 16
+"""From so many messages on, a list is a batch of its own."""
 _OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
 
 
@@ -69,6 +74,9 @@ async def publish(call: Call, topic: str) -> Reply:
                 return await _publish_each(call, topic, payloads)
         given = decode(_messages, body)
         if isinstance(given, list):
+            rows = None if dedup_id is not None else await _rows(call, topic, given, body)
+            if rows is not None:
+                return await _publish_each(call, topic, rows)
             return await _publish_list(call, topic, given, dedup_id)
         payload, options = outgoing(given)
         key = given.key
@@ -94,11 +102,7 @@ def _plain_payloads(body: bytes) -> list[bytes] | None:
         given = _plain_lists.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    payloads = [bytes(new.message) for new in given]
-    brackets = bracket_count(body) - 1 - len(given)
-    if brackets > DEPTH_MAX and any(is_too_deep(payload) for payload in payloads):
-        return None
-    return payloads
+    return _shallow(given, body)
 
 
 class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -130,6 +134,32 @@ def _from_base64(text: bytes) -> bytes:
         raise InvalidRequest("message: the text is not base64", field="message") from None
 
 
+async def _rows(
+    call: Call, topic: str, given: list[NewMessage], body: bytes
+) -> pa.RecordBatch | None:
+    """The messages of a long list as a batch; ``None`` if each has to be looked at on its own.
+
+    The messages of short lists share batches with those of other requests.
+    """
+    is_traced = b"traceparent" in call.fields or tracer() is not None
+    if len(given) < _ROWS_MIN or is_traced or any(new.encoding != "json" for new in given):
+        return None
+    payloads = _shallow(given, body)
+    if payloads is None:
+        return None
+    layout = await call.client.cluster.layout(topic)
+    return rows_of(given, payloads, layout.info.settings.message_bytes_max)
+
+
+def _shallow(given: Sequence[NewMessage | PlainMessage], body: bytes) -> list[bytes] | None:
+    """The payloads of a list; ``None`` if one is nested too deep."""
+    payloads = [bytes(new.message) for new in given]
+    brackets = bracket_count(body) - 1 - len(given)
+    if brackets > DEPTH_MAX and any(is_too_deep(payload) for payload in payloads):
+        return None
+    return payloads
+
+
 async def _publish_list(
     call: Call, topic: str, given: list[NewMessage], dedup_id: str | None
 ) -> Reply:
@@ -149,7 +179,7 @@ async def _publish_list(
     return await _publish_each(call, topic, messages)
 
 
-async def _publish_each(call: Call, topic: str, messages: Sequence[Any]) -> Reply:
+async def _publish_each(call: Call, topic: str, messages: Sequence[Any] | pa.RecordBatch) -> Reply:
     results = await call.client.publish_each(topic, messages)
     stored = [one for one in results if isinstance(one, Published)]
     if not stored:
