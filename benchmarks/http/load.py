@@ -63,15 +63,24 @@ async def connected(address: tuple[str, int], count: int) -> list[Connection]:
     return [connection for _, connection in made]
 
 
-async def closed_loop(address: tuple[str, int], data: bytes, count: int, connections: int) -> float:
-    """Requests in a second, with one under way on each connection."""
+async def closed_loop(
+    address: tuple[str, int],
+    data: bytes,
+    count: int,
+    connections: int,
+    taken: list[float] | None = None,
+) -> float:
+    """Requests in a second, with one under way on each connection; ``taken`` gets their seconds."""
+    seconds_of = [] if taken is None else taken
     async with asyncio.timeout(_SECONDS_MAX):
         sockets = await connected(address, connections)
         left = iter(range(count))
 
         async def work(socket: Connection) -> None:
             for _ in left:
+                asked = time.perf_counter()
                 await socket.ask(data)
+                seconds_of.append(time.perf_counter() - asked)
 
         began = time.perf_counter()
         await asyncio.gather(*map(work, sockets))
