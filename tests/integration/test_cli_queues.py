@@ -91,7 +91,16 @@ class TestQueue:
             "partitions": 2,
             "durability": "interval",
             "sync_interval_ms": 20,
-            "retention": {"age": 7200.0, "bytes": 10**9, "messages": 9, "acked": True},
+            "retention": {
+                "age": 7200.0,
+                "bytes": 10**9,
+                "messages": 9,
+                "acked": True,
+                "unread": None,
+                "unread_age": None,
+                "unread_bytes": None,
+                "unread_overflow": "refuse",
+            },
             "compression": "lz4",
             "message_bytes_max": 2 << 20,
             "acks": "leader",
@@ -138,6 +147,7 @@ class TestQueue:
     def test_a_description_shows_settings_and_depth_by_state(self, quiver: Commands) -> None:
         quiver("queue", "create", "emails", "--backoff-min", "1s", "--retention-age", "1d")
         quiver("publish", "emails", "x", "y", "z")
+        quiver("publish", "emails", "later", "--deliver-at", "2099-01-01T09:00")
         quiver("publish", "emails", "later", "--delay", "1h")
         quiver("consume", "emails", "--nack", "--delay", "1h", "-n", "1")
         settings, topic, depth = quiver("queue", "describe", "emails").out.split("\n\n")

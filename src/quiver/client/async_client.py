@@ -177,14 +177,19 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         """Publish a message and wait until it is stored. Concurrent publishes share a batch.
 
         Bytes are stored as they are, text as UTF-8, anything else as JSON. ``options`` are
-        ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``, ``partition``.
+        ``headers``, ``priority``, ``delay``, ``deliver_at``, ``ttl``, ``event_time``, ``dedup_id``,
+        ``partition``.
         """
         self._check_open()
         with self._shared.producer(topic, acks) as producer:
             return await (await producer.send(payload, key=key, **options))
 
     async def publish_many(
-        self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table
+        self,
+        topic: str,
+        messages: Iterable[Any] | pa.RecordBatch | pa.Table,
+        *,
+        acks: str | None = None,
     ) -> list[Published]:
         """Publish many messages, wait until all are stored, and return their positions in order.
 
@@ -193,17 +198,21 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         the first error is raised when all are stored or failed.
         """
         if not isinstance(messages, pa.RecordBatch | pa.Table):
-            return stored_of(await self.publish_each(topic, messages))
+            return stored_of(await self.publish_each(topic, messages, acks=acks))
         self._check_open()
-        with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, acks) as producer:
             return await (await producer.send_arrow(messages))
 
     async def publish_each(
-        self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table
+        self,
+        topic: str,
+        messages: Iterable[Any] | pa.RecordBatch | pa.Table,
+        *,
+        acks: str | None = None,
     ) -> list[Published | QuiverError]:
         """Like ``publish_many``, but the result has the error of each message that failed."""
         self._check_open()
-        with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, acks) as producer:
             if isinstance(messages, pa.RecordBatch | pa.Table):
                 results = await (await producer.send_arrow(messages)).outcomes()
             else:
@@ -216,13 +225,15 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
                 raise results[0]
             return results
 
-    async def publish_table(self, topic: str, data: pa.RecordBatch | pa.Table) -> int:
+    async def publish_table(
+        self, topic: str, data: pa.RecordBatch | pa.Table, *, acks: str | None = None
+    ) -> int:
         """Publish the rows of an Arrow batch or table, wait until all are stored, and return their number.
 
         Unlike ``publish_many`` it returns no positions, so it has no cost for each row.
         """
         self._check_open()
-        with self._shared.producer(topic, None) as producer:
+        with self._shared.producer(topic, acks) as producer:
             return await (await producer.send_arrow(data)).stored()
 
     def producer(

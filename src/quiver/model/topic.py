@@ -50,9 +50,9 @@ class Acks(StrEnum):
     LEADER = "leader"
     """The leader."""
     QUORUM = "quorum"
-    """``min_in_sync`` replicas."""
+    """All replicas in sync, and these are at least ``min_in_sync``."""
     ALL = "all"
-    """All replicas of the partition."""
+    """All replicas of the partition; a publish fails while one of them is not in sync."""
 
 
 class Unread(StrEnum):

@@ -184,7 +184,6 @@ def _names() -> Iterator[Bad]:
         "/queues//messages",
         "//queues/emails",
         "/QUEUES/emails",
-        "/",
         "/favicon.ico",
         "/.env",
         "/openapi.json/",

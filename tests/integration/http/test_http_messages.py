@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -79,6 +80,43 @@ async def test_everything_a_message_may_have_arrives(tmp_path: Path) -> None:
         assert message["event_time"] == "2026-01-02T03:04:05Z"
         assert message["dedup_id"] == "order-1"
         assert message["expires_at"] > message["timestamp"]
+
+
+@edge_test
+async def test_a_message_is_kept_back_until_the_time_it_was_given(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        for body in ({"message": 1, "deliver_at": later}, [{"message": 2, "deliver_at": later}]):
+            reply = await node.http.post("/queues/emails/messages", json=body)
+            assert reply.status_code == 201
+        raw = await node.http.post(
+            "/queues/emails/messages",
+            params={"deliver_at": later},
+            content=b"3",
+            headers={"content-type": "text/plain"},
+        )
+        assert raw.status_code == 201
+        past = {"message": "now", "deliver_at": "2020-01-01T00:00:00Z"}
+        assert (await node.http.post("/queues/emails/messages", json=past)).status_code == 201
+        assert await node.depth("emails", "delayed") == 3
+        both = past | {"delay": 1}
+        problem(await node.http.post("/queues/emails/messages", json=both), 422, "invalid_request")
+
+
+@edge_test
+async def test_acks_can_be_chosen_for_each_request(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        for body in ({"message": 1}, [{"message": 1}, {"message": 2}]):
+            for acks in ("none", "leader", "quorum", "all"):
+                url = f"/queues/emails/messages?acks={acks}"
+                reply = await node.http.post(url, json=body)
+                assert reply.status_code == 201
+                (stored, *_) = reply.json().get("results") or [reply.json()]
+                assert ("offset" in stored) is (acks != "none")
+        wrong = await node.http.post("/queues/emails/messages?acks=most", json={"message": 1})
+        problem(wrong, 422, "invalid_request")
 
 
 @edge_test

@@ -18,7 +18,8 @@ from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.message_lines import Line, key_of, lines_of, opened
 from quiver.cli.support.output import print_json, progress
 from quiver.cli.support.session import UrlFlag, connected
-from quiver.cli.support.text import parse_pairs, plural, shown_time
+from quiver.cli.support.text import parse_moment, parse_pairs, plural, shown_time
+from quiver.errors import InvalidSetting
 from quiver.model.topic import Acks
 from quiver.model.units import seconds
 
@@ -69,6 +70,12 @@ def publish(
         str | None,
         typer.Option("--delay", metavar="TIME", help="Deliver after this time, as in 1h."),
     ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at", metavar="TIME", help="Deliver at this time, as in 2026-01-01T09:00."
+        ),
+    ] = None,
     acks: Annotated[
         Acks | None,
         typer.Option(
@@ -97,7 +104,7 @@ def publish(
     if key is not None and key_field is not None:
         raise typer.BadParameter("give --key or --key-field, not both", ctx=context)
     source = _source(context, payloads or [], file)
-    options = _options(header or [], priority, delay)
+    options = _options(header or [], priority, delay, deliver_at)
     confirmations = _Confirmations(topic, json=json)
     with (
         connected(context, url) as client,
@@ -113,7 +120,9 @@ def publish(
             advance(1)
 
 
-def _options(header: list[str], priority: int | None, delay: str | None) -> MessageOptions:
+def _options(
+    header: list[str], priority: int | None, delay: str | None, deliver_at: str | None
+) -> MessageOptions:
     """The options that were given."""
     options: MessageOptions = {}
     if header:
@@ -122,6 +131,13 @@ def _options(header: list[str], priority: int | None, delay: str | None) -> Mess
         options["priority"] = priority
     if delay is not None:
         options["delay"] = seconds(delay)
+    if deliver_at is not None:
+        moment = parse_moment(deliver_at)
+        if moment is None:
+            raise InvalidSetting(
+                f"--deliver-at: {deliver_at!r} is not a time; write it as in 2026-01-01T09:00"
+            )
+        options["deliver_at"] = moment
     return options
 
 

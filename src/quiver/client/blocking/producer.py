@@ -47,8 +47,8 @@ class Producer(Wrapper[AsyncProducer]):
     ) -> Delivery:
         """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
-        ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
-        ``partition`` and ``sequence``: see ``MessageOptions``.
+        ``options`` are ``headers``, ``priority``, ``delay``, ``deliver_at``, ``ttl``, ``event_time``,
+        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``.
         """
         try:
             return self._offer(payload, key, options)

@@ -32,6 +32,9 @@ class MessageOptions(TypedDict, total=False):
     """0 to 9; 9 is delivered first. Default: 4."""
     delay: Duration | None
     """Time until the message may be delivered, up to a year."""
+    deliver_at: datetime | int | None
+    """When the message may be delivered, instead of ``delay``; at once if that is past. A number is
+    microseconds since 1970."""
     ttl: Duration | None
     """Time until the message expires."""
     event_time: datetime | int | None
@@ -51,6 +54,7 @@ class OutgoingMessage(msgspec.Struct, kw_only=True, frozen=True):
     headers: Mapping[str, str] | None = None
     priority: int | None = None
     delay: Duration | None = None
+    deliver_at: datetime | int | None = None
     ttl: Duration | None = None
     event_time: datetime | int | None = None
     dedup_id: str | None = None
@@ -121,6 +125,12 @@ def checked_columns(options: MessageOptions, now_us: int) -> tuple[dict[str, Any
         value = options.get(name)
         if value is not None:
             columns[name] = check(value)
+    if (moment := options.get("deliver_at")) is not None:
+        if options.get("delay") is not None:
+            raise InvalidRequest("give delay or deliver_at, not both")
+        due = _checked_deliver_at(moment, now_us)
+        if due > now_us:
+            columns["deliver_at"] = due
     for name, option in (("deliver_at", "delay"), ("expires_at", "ttl")):
         duration = options.get(option)
         if duration is not None:
@@ -155,12 +165,24 @@ def _checked_priority(priority: Any) -> int:
 
 
 def _checked_event_time(moment: Any) -> int:
+    return _checked_time("event_time", moment)
+
+
+def _checked_deliver_at(moment: Any, now_us: int) -> int:
+    due = _checked_time("deliver_at", moment)
+    if due - now_us > _DURATION_US_MAX["delay"]:
+        days = _DURATION_US_MAX["delay"] // _DAY_US
+        raise InvalidRequest(f"deliver_at may be {days:,} days from now, not {moment!r}")
+    return due
+
+
+def _checked_time(option: str, moment: Any) -> int:
     if isinstance(moment, datetime):
         return time_us_of(moment)
     if _is_int(moment) and TIME_MIN <= moment <= TIME_MAX:
         return int(moment)
     raise InvalidRequest(
-        "event_time must be a datetime, or microseconds since 1970 in the years 1 to 9999, "
+        f"{option} must be a datetime, or microseconds since 1970 in the years 1 to 9999, "
         f"not {moment!r}"
     )
 

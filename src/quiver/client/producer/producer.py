@@ -116,8 +116,8 @@ class AsyncProducer:
     ) -> Delivery:
         """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
-        ``options`` are ``headers``, ``priority``, ``delay``, ``ttl``, ``event_time``, ``dedup_id``,
-        ``partition`` and ``sequence``: see ``MessageOptions``.
+        ``options`` are ``headers``, ``priority``, ``delay``, ``deliver_at``, ``ttl``, ``event_time``,
+        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``.
         """
         validator = self._validator or await self._opened_validator()
         try:

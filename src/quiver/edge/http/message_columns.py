@@ -12,7 +12,7 @@ from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.message import time_us_of
 from quiver.model.schema import COLUMN_BIT, PAYLOAD, schema_of
 
-_ALONE = ("partition", "delay", "ttl")
+_ALONE = ("partition", "delay", "deliver_at", "ttl")
 """Fields that only messages on their own have: they depend on the topic, or on the time of now."""
 
 

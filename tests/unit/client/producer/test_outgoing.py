@@ -63,6 +63,11 @@ class TestPayloads:
 
 
 class TestOptions:
+    def test_a_moment_stays_as_it_is_unless_it_is_past(self) -> None:
+        due = NOW_US + 1_000_000
+        assert checked_columns({"deliver_at": due}, NOW_US)[0] == {"deliver_at": due}
+        assert checked_columns({"deliver_at": NOW_US - 5}, NOW_US)[0] == {}
+
     def test_durations_become_moments(self) -> None:
         columns, _ = checked_columns({"delay": "1h", "ttl": timedelta(days=1)}, NOW_US)
         assert columns == {
@@ -105,6 +110,9 @@ class TestOptions:
             ({"delay": "-1s"}, "delay must be 0 s to 366 days"),
             ({"delay": "2000d"}, "delay must be 0 s"),
             ({"delay": "soon"}, "not a duration"),
+            ({"deliver_at": "tomorrow"}, "deliver_at must be a datetime"),
+            ({"deliver_at": NOW_US + 400 * 86_400_000_000}, "deliver_at may be 366 days from now"),
+            ({"delay": 1, "deliver_at": NOW_US}, "give delay or deliver_at, not both"),
             ({"ttl": "-1s"}, "ttl must be 0 s"),
             ({"event_time": "noon"}, "event_time must be a datetime"),
             ({"event_time": 1 << 62}, "event_time must be a datetime"),

@@ -34,6 +34,7 @@ from quiver.edge.http.schemas.messages import (
     NewMessage,
     PlainMessage,
     PlainMessages,
+    PublishQuery,
     RawQuery,
     Result,
     Results,
@@ -42,6 +43,7 @@ from quiver.edge.http.schemas.messages import (
 from quiver.edge.http.schemas.values import DedupId
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
 from quiver.model.message_ids import message_ids
+from quiver.model.topic import Acks
 from quiver.tracing import tracer
 
 STORED, PARTLY = 201, 207
@@ -53,7 +55,16 @@ _text = msgspec.json.Decoder(str)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _ROWS_MIN = 16
 """From so many messages on, a list is a batch of its own."""
-_OPTIONS = ("headers", "priority", "ttl", "delay", "event_time", "dedup_id", "partition")
+_OPTIONS = (
+    "headers",
+    "priority",
+    "ttl",
+    "delay",
+    "deliver_at",
+    "event_time",
+    "dedup_id",
+    "partition",
+)
 
 
 async def publish(call: Call, topic: str) -> Reply:
@@ -63,30 +74,31 @@ async def publish(call: Call, topic: str) -> Reply:
     kind = call.media_type
     dedup_id = _idempotency_key(call)
     if kind == ARROW:
-        call.query(_NoQuery)
-        return await _publish_arrow(call, topic)
+        return await _publish_arrow(call, topic, _acks(call.query(PublishQuery)))
     body = await call.body()
     if kind in (JSON, "", CURL_DEFAULT) or kind.endswith("+json"):
-        call.query(_NoQuery)
+        acks = _acks(call.query(PublishQuery))
         if dedup_id is None and b"traceparent" not in call.fields:
             payloads = _plain_payloads(body)
             if payloads is not None:
-                return await _publish_each(call, topic, payloads)
+                return await _publish_each(call, topic, payloads, acks)
         given = decode(_messages, body)
         if isinstance(given, list):
             rows = None if dedup_id is not None else await _rows(call, topic, given, body)
             if rows is not None:
-                return await _publish_each(call, topic, rows)
-            return await _publish_list(call, topic, given, dedup_id)
+                return await _publish_each(call, topic, rows, acks)
+            return await _publish_list(call, topic, given, dedup_id, acks)
         payload, options = outgoing(given)
         key = given.key
     else:
-        payload, key, options = body, *_raw_options(call)
+        query = call.query(RawQuery)
+        payload, acks = body, _acks(query)
+        key, options = _raw_options(call, query)
     if dedup_id is not None:
         options["dedup_id"] = dedup_id
     if b"traceparent" in call.fields:
         _carry_trace(call, options)
-    published = await call.client.publish(topic, payload, key=key, **options)
+    published = await call.client.publish(topic, payload, key=key, acks=acks, **options)
     return Reply(STORED, encode(_stored(published)))
 
 
@@ -103,10 +115,6 @@ def _plain_payloads(body: bytes) -> list[bytes] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return _shallow(given, body)
-
-
-class _NoQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """No query parameters: the options of a message are in the body."""
 
 
 def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
@@ -161,7 +169,7 @@ def _shallow(given: Sequence[NewMessage | PlainMessage], body: bytes) -> list[by
 
 
 async def _publish_list(
-    call: Call, topic: str, given: list[NewMessage], dedup_id: str | None
+    call: Call, topic: str, given: list[NewMessage], dedup_id: str | None, acks: Acks | None
 ) -> Reply:
     messages = []
     is_traced = b"traceparent" in call.fields
@@ -176,11 +184,13 @@ async def _publish_list(
         if is_traced:
             _carry_trace(call, options)
         messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
-    return await _publish_each(call, topic, messages)
+    return await _publish_each(call, topic, messages, acks)
 
 
-async def _publish_each(call: Call, topic: str, messages: Sequence[Any] | pa.RecordBatch) -> Reply:
-    results = await call.client.publish_each(topic, messages)
+async def _publish_each(
+    call: Call, topic: str, messages: Sequence[Any] | pa.RecordBatch, acks: Acks | None
+) -> Reply:
+    results = await call.client.publish_each(topic, messages, acks=acks)
     stored = [one for one in results if isinstance(one, Published)]
     if not stored:
         raise next(one for one in results if isinstance(one, QuiverError))
@@ -219,17 +229,20 @@ def _stored(published: Published) -> Stored:
     )
 
 
-async def _publish_arrow(call: Call, topic: str) -> Reply:
+async def _publish_arrow(call: Call, topic: str, acks: Acks | None) -> Reply:
     table: pa.Table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
     if table.num_rows:
-        await call.client.publish_table(topic, table)
+        await call.client.publish_table(topic, table, acks=acks)
     return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))
 
 
-def _raw_options(call: Call) -> tuple[str | None, dict[str, Any]]:
-    query = call.query(RawQuery)
+def _acks(query: PublishQuery) -> Acks | None:
+    return None if query.acks is UNSET else query.acks
+
+
+def _raw_options(call: Call, query: RawQuery) -> tuple[str | None, dict[str, Any]]:
     options: dict[str, Any] = {"headers": {"content-type": call.header(b"content-type")[:1000]}}
-    for name in ("priority", "delay", "ttl", "partition"):
+    for name in ("priority", "delay", "deliver_at", "ttl", "partition"):
         value = getattr(query, name)
         if value is not UNSET:
             options[name] = value

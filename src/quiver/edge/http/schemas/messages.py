@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from quiver.edge.http.problems import Problem
 from quiver.edge.http.schemas.values import DedupId, Delay, DurationText, Key, Priority, Seconds
+from quiver.model.topic import Acks
 
 BATCH_MAX = 10_000
 
@@ -25,6 +26,12 @@ class NewMessage(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults
     headers: Annotated[dict[str, str], Meta(max_length=100)] | None = None
     priority: Priority | None = None
     delay: Delay | None = None
+    deliver_at: (
+        Annotated[
+            datetime, Meta(description="When it may be delivered, instead of `delay`.", tz=True)
+        ]
+        | None
+    ) = None
     ttl: (
         Annotated[
             Seconds | DurationText,
@@ -51,12 +58,25 @@ class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
 PlainMessages = Annotated[list[PlainMessage], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class RawQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+class PublishQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How to publish; the options of JSON messages are in the body."""
+
+    acks: (
+        Annotated[
+            Acks,
+            Meta(description="Which replicas must have the messages, instead of the topic's."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class RawQuery(PublishQuery, kw_only=True, forbid_unknown_fields=True):
     """Options of a message whose body is not JSON."""
 
     key: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     delay: DurationText | UnsetType = UNSET
+    deliver_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
     ttl: DurationText | UnsetType = UNSET
     partition: Annotated[int, Meta(ge=0, le=65_535)] | UnsetType = UNSET
 
