@@ -35,7 +35,8 @@ def elected(
         return _led_by(leader, record, (leader,), alive)
     living = tuple(node for node in record.replicas if node in alive)
     if living and record.allow_data_loss:
-        successor = _led_by(living[0], record, living[:1], alive)
+        leader = _first(record, living, record.lost)  # who lost its data has least of all
+        successor = _led_by(leader, record, (leader,), alive)
         # Whoever comes back with more is cut to what this one has.
         return msgspec.structs.replace(successor, eligible=())
     return None

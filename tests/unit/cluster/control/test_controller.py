@@ -179,6 +179,12 @@ class TestWithdrawing:
         assert (chosen.leader, chosen.lost) == (B, ())
 
 
+    def test_an_election_that_accepts_loss_prefers_who_has_some_data(self) -> None:
+        after = withdrawn(record(in_sync=(A,), allow_data_loss=True), A)
+        leaders = [elected(after, alive(*living)) for living in ((A, B, C), (A,))]
+        assert [one.leader for one in leaders if one is not None] == [B, A]
+
+
 class TestRebalancing:
     def test_the_lead_goes_back_to_the_first_replica_when_all_are_in_sync(self) -> None:
         led_by_b = record(leader=B, session=SessionId(ord("b")))
