@@ -178,7 +178,6 @@ class TestWithdrawing:
         assert chosen is not None
         assert (chosen.leader, chosen.lost) == (B, ())
 
-
     def test_an_election_that_accepts_loss_prefers_who_has_some_data(self) -> None:
         after = withdrawn(record(in_sync=(A,), allow_data_loss=True), A)
         leaders = [elected(after, alive(*living)) for living in ((A, B, C), (A,))]
