@@ -27,7 +27,7 @@ def with_in_sync(
 
 def eligible_after(before: PartitionRecord, after: PartitionRecord) -> tuple[NodeId, ...]:
     """Who is eligible after a change: nobody once enough are in sync to commit something."""
-    if len(after.in_sync) >= after.min_in_sync:
+    if after.can_commit:
         return ()
     has_everything = {*before.in_sync, *before.eligible} - {*before.lost, *after.in_sync}
     return tuple(node for node in after.replicas if node in has_everything)

@@ -82,9 +82,13 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         assert self.leader in self.in_sync, "the leader is in sync"
         assert set(self.eligible) <= set(self.replicas), "the eligible are replicas"
         assert not set(self.eligible) & set(self.in_sync), "who is in sync need not be eligible"
-        enough = len(self.in_sync) >= self.min_in_sync
-        assert not (enough and self.eligible), "nobody is eligible once something can be committed"
+        assert not (self.can_commit and self.eligible), "nobody is eligible once one can commit"
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica"
+
+    @property
+    def can_commit(self) -> bool:
+        """Whether enough are in sync for a leader to commit something; one that is lost never leads."""
+        return not self.lost and len(self.in_sync) >= self.min_in_sync
 
 
 class DeletedRecord(msgspec.Struct, frozen=True):

@@ -190,6 +190,13 @@ class TestSettings:
     def test_a_lower_min_in_sync_that_lets_the_set_commit_ends_eligibility(self) -> None:
         assert resized(record(A, eligible=(B, C)), 3, 1).eligible == ()
 
+    def test_a_lower_min_in_sync_keeps_who_can_replace_one_that_is_lost(self) -> None:
+        lost = resized(withdrawn(record(A, eligible=(B, C)), A), 3, 1)
+        assert lost.eligible == (B, C), "one that is lost commits nothing"
+        after = elected(lost, alive(A, B, C))
+        assert after is not None
+        assert (after.in_sync, after.eligible) == ((B,), ())
+
     def test_nobody_is_eligible_who_is_no_replica_any_more(self) -> None:
         moving = record(A, C, eligible=(B,), target=(A, C), min_in_sync=3)
         (change,) = Controller(ControllerSettings(), 0.0).step(state(alive(A, B, C), moving), 0.0)

@@ -146,7 +146,7 @@ def _eligible_also_who_left_before(
     before: PartitionRecord, after: PartitionRecord
 ) -> tuple[NodeId, ...]:
     """Also who left while enough stayed to commit something without it."""
-    if len(after.in_sync) >= after.min_in_sync:
+    if after.can_commit:
         return ()
     return tuple(node for node in after.replicas if node not in (*after.in_sync, *before.lost))
 
