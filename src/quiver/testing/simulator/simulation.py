@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from random import Random
 
@@ -16,8 +17,9 @@ import msgspec
 import structlog
 
 from quiver.cluster.control.controller import ControllerSettings, new_partition
+from quiver.cluster.control.operations import resized
 from quiver.cluster.control.placement import Site, place
-from quiver.cluster.metadata.store import Entry, Put
+from quiver.cluster.metadata.store import Entry, Expect, Put
 from quiver.cluster.node import ClusterSettings
 from quiver.cluster.records import (
     NODES,
@@ -32,7 +34,7 @@ from quiver.cluster.records import (
 from quiver.cluster.replica.leader import LeaderSettings
 from quiver.cluster.replica.manager import ReplicaManagerSettings
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import CorruptLog
+from quiver.errors import CorruptLog, MetadataConflict
 from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
@@ -51,7 +53,10 @@ _SETTLE_SECONDS_MAX = 60.0
 _SWEEP_SECONDS = 0.1
 _SESSION_SEED = 5
 _RECEIVE_SEED = 13
+_ALTER_SEED = 6
+"""Of eight seeds, the one in which ``min_in_sync`` changes now and then."""
 TOPIC = "t"
+REPLICAS = 3
 
 LOG_SETTINGS = LogSettings(
     segment_bytes=16 << 10,
@@ -140,7 +145,7 @@ def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
 
         return ReceiveSimulation
     if not (seed % 4 == 3 if settings.brokers is None else settings.brokers):
-        return _Simulation
+        return _AlteredSimulation if seed % 8 == _ALTER_SEED else _Simulation
     # Brokers come with all that they need, which takes a while to load.
     from quiver.testing.simulator.broker_simulation import BrokerSimulation  # noqa: PLC0415
 
@@ -215,7 +220,7 @@ class _Simulation:
         nodes = [decode(entry.value, NodeRecord) for entry in entries]
         alive = {node.id: node.session for node in nodes}
         placed = place(
-            dict.fromkeys(self._partitions, 3), [Site(node.id, node.zone) for node in nodes]
+            dict.fromkeys(self._partitions, REPLICAS), [Site(node.id, node.zone) for node in nodes]
         )
         for partition, replicas in placed.items():
             record = new_partition(replicas, alive, min_in_sync=2)
@@ -335,6 +340,24 @@ class _Simulation:
         for entry in entries_of(log):
             for place_in_entry, value in enumerate(values_in(entry.body)):
                 yield entry.base_offset + place_in_entry, entry.epoch, value
+
+
+class _AlteredSimulation(_Simulation):
+    """An operator asks for two replicas in sync, then for three, and so on."""
+
+    async def _make_trouble(self, until: float) -> None:
+        self._loop.create_task(self._alter(until, Random(self._rng.random())))
+        await super()._make_trouble(until)
+
+    async def _alter(self, until: float, rng: Random) -> None:
+        while self._loop.time() < until:
+            await asyncio.sleep(rng.expovariate(1.0))
+            key = partition_key(rng.choice(self._partitions))
+            entry = await self._store.get(key)
+            assert entry is not None
+            record = resized(decode(entry.value, PartitionRecord), REPLICAS, rng.choice((2, 3)))
+            with suppress(MetadataConflict):
+                await self._store.commit([Expect(key, entry.revision)], [Put(key, encode(record))])
 
 
 def entries_of(log: PartitionLog) -> Iterator[StoredBatch]:
