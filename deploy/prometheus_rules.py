@@ -37,7 +37,8 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "depth": lambda rule: f"{_of_subscriptions(definitions.LAG)} > {rule.limit:.0f}",
     "oldest_age": lambda rule: f"{_of_subscriptions(definitions.OLDEST_AGE)} > {rule.limit:g}",
     "lag_growing": _lag_growing,
-    "dead_letters": lambda rule: (
+    "dead_letters": lambda rule: f'{definitions.MESSAGES.name}{{state="dead"}} > {rule.limit:.0f}',
+    "dead_letter_arrivals": lambda rule: (
         f"increase({definitions.DEAD_LETTERED.name}[{DEAD_LETTERS_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
     ),
     "error_rate": lambda rule: (

@@ -38,7 +38,7 @@ def quiver(node: Served, capsys: pytest.CaptureFixture[str]) -> Iterator[Command
     assert made.code == 0, made.err
     yield commands
     for noun in ("subscription", "queue", "topic"):
-        for one in commands(noun, "list", "--json").json:
+        for one in reversed(commands(noun, "list", "--json").json):
             assert commands(noun, "delete", one["name"], "--yes").code == 0
 
 

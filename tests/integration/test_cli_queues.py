@@ -27,7 +27,7 @@ def quiver(node: Served, capsys: pytest.CaptureFixture[str]) -> Iterator[Command
     commands = Commands(node.url, capsys)
     yield commands
     for noun in ("subscription", "queue", "topic"):
-        for one in commands(noun, "list", "--json").json:
+        for one in reversed(commands(noun, "list", "--json").json):
             assert commands(noun, "delete", one["name"], "--yes").code == 0
 
 
@@ -135,12 +135,13 @@ class TestQueue:
         for name in ("b", "a"):
             quiver("queue", "create", name, "--visibility", "1m")
         quiver("subscription", "create", "s", "-t", "a", "-t", "x.*")
-        assert names(quiver("queue", "list", "--json")) == ["a", "b"]
+        assert names(quiver("queue", "list", "--json")) == ["a", "a.dlq", "b", "b.dlq"]
         assert names(quiver("subscription", "list", "--json")) == ["s"]
         header, *rows = quiver("queue", "list").out.splitlines()
         assert header.split()[0] == "QUEUE"
         assert [row.split()[:4] for row in rows] == [
-            [name, "none", "at-least-once", "1m"] for name in ("a", "b")
+            [name, "none", "at-least-once", visibility]
+            for name, visibility in (("a", "1m"), ("a.dlq", "30s"), ("b", "1m"), ("b.dlq", "30s"))
         ]
         assert "a, x.*" in quiver("subscription", "list").out
 
@@ -205,7 +206,9 @@ class TestQueue:
         assert error in told.err
         assert quiver("queue", "describe", "emails", "--json").json == before
 
-    @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["emails"])])
+    @pytest.mark.parametrize(
+        ("answer", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["emails", "emails.dlq"])]
+    )
     def test_deleting_asks_first(
         self,
         quiver: Commands,
@@ -381,7 +384,7 @@ class TestMistakes:
         told = quiver("queue", verb, "s", *flags.get(verb, []))
         assert (told.code, told.out) == (1, "")
         assert told.err.startswith("error: 's' is a subscription, not a queue\n")
-        assert names(quiver("queue", "list", "--json")) == ["q"]
+        assert names(quiver("queue", "list", "--json")) == ["q", "q.dlq"]
         assert names(quiver("subscription", "list", "--json")) == ["s"]
 
     @pytest.mark.parametrize(

@@ -65,7 +65,6 @@ def test_attempts_count_over_restarts_so_poison_reaches_the_dead_letters(
 ) -> None:
     q = node.client
     q.create_queue("jobs", max_deliveries=2)
-    q.create_topic("jobs.dlq")
     q.create_subscription("mourner", ["jobs.dlq"])
     q.publish("jobs", b"poison")
     for attempt in (1, 2):

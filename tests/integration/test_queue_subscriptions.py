@@ -124,7 +124,7 @@ def test_subscriptions_are_listed_by_name(quiver_broker: quiver.Client) -> None:
     q = quiver_broker
     q.create_queue("b")
     q.create_subscription("a", ["b"])
-    assert [info.name for info in q.list_subscriptions()] == ["a", "b"]
+    assert [info.name for info in q.list_subscriptions()] == ["a", "b", "b.dlq"]
 
 
 def test_altered_settings_hold_at_once_and_the_others_stay(quiver_broker: quiver.Client) -> None:
@@ -251,7 +251,7 @@ def test_settings_are_checked_where_they_are_given(quiver_broker: quiver.Client)
     for wrong in ({"visibility": "13h"}, {"ordering": "random"}, {"max_deliveries": -1}):
         with pytest.raises(InvalidSetting):
             q.create_subscription("s", ["jobs"], **wrong)
-    assert [info.name for info in q.list_subscriptions()] == ["jobs"]
+    assert [info.name for info in q.list_subscriptions()] == ["jobs", "jobs.dlq"]
 
 
 def test_subscriptions_are_there_after_reopening(tmp_path: Path) -> None:

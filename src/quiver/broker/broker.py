@@ -163,7 +163,11 @@ class Broker:
             one.traffic,
         )
         self._sampler = Sampler(
-            self._topic_catalog, self._subscription_catalog, self._partitions, clock
+            self._topic_catalog,
+            self._subscription_catalog,
+            self._partitions,
+            one.traffic.subscriptions,
+            clock,
         )
 
     @classmethod

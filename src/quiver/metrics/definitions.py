@@ -100,7 +100,7 @@ TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, PUBLISH)
 
 MESSAGES = _gauge(
     "subscription_messages",
-    "Messages by state: ready, delayed, leased or dead (dead-lettered and still stored).",
+    "Messages by state: ready, delayed, leased or dead (in the dead-letter queue and not handled).",
     "subscription",
     "state",
 )

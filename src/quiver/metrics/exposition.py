@@ -133,7 +133,7 @@ def _subscriptions(
             ("ready", one.ready),
             ("delayed", one.delayed),
             ("leased", one.leased),
-            ("dead", one.dead + one.dead_letter_pending),
+            ("dead", (one.dead or 0) + one.dead_letter_pending),
         )
     ]
     yield from _family(definitions.MESSAGES, states)
@@ -154,7 +154,7 @@ def _sum(subscriptions: list[SubscriptionSample]) -> list[SubscriptionSample]:
             delayed=sum(one.delayed for one in subscriptions),
             leased=sum(one.leased for one in subscriptions),
             dead_letter_pending=sum(one.dead_letter_pending for one in subscriptions),
-            dead=sum(one.dead for one in subscriptions),
+            dead=sum(one.dead or 0 for one in subscriptions),
             oldest_age_s=max(one.oldest_age_s for one in subscriptions),
         )
     ]

@@ -25,8 +25,12 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     leased: int = 0
     dead_letter_pending: int = 0
     """On the way to the dead letters."""
-    dead: int = 0
-    """Dead-lettered, and the original still stored."""
+    dead: int | None = 0
+    """In its dead-letter queue and not handled; ``None`` while that is not open here."""
+    dead_lettered: int = 0
+    """How many became dead letters since the node started."""
+    recovered_letters_us: int | None = None
+    """The time of the oldest letter, if it was there before this node opened the dead-letter queue."""
     oldest_age_s: float = 0.0
     holds_dead_letters: bool = False
     """Whether it is the queue for the dead letters of others."""

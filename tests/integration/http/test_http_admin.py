@@ -56,7 +56,7 @@ async def test_a_queue_is_made_changed_listed_and_removed(tmp_path: Path) -> Non
         await node.http.put("/topics/orders")
         await node.http.put("/subscriptions/billing", json={"topics": ["orders"]})
         listed = await node.http.get("/queues")
-        assert [queue["name"] for queue in listed.json()["queues"]] == ["emails"]
+        assert [queue["name"] for queue in listed.json()["queues"]] == ["emails", "emails.dlq"]
         assert (await node.http.delete("/queues/emails")).status_code == 204
         problem(await node.http.get("/queues/emails"), 404, "subscription_not_found")
         problem(await node.http.get("/topics/emails"), 404, "topic_not_found")
@@ -125,8 +125,8 @@ async def test_health_and_the_node_are_told(tmp_path: Path) -> None:
         await node.queue()
         cluster = (await node.http.get("/cluster")).json()
         assert cluster["node"] == cluster["controller"] == cluster["nodes"][0]["id"] == "node-1"
-        (partition,) = cluster["partitions"]
-        assert (partition["topic"], partition["leader"]) == ("emails", "node-1")
+        places = [(one["topic"], one["leader"]) for one in cluster["partitions"]]
+        assert places == [("emails", "node-1"), ("emails.dlq", "node-1")]
 
 
 @edge_test

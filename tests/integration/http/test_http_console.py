@@ -70,7 +70,7 @@ async def test_figures_come_every_second(tmp_path: Path) -> None:
         await node.queue("emails")
         async with live(node, PROTOCOL) as socket:
             first = await frame_of(socket)
-            assert [one["name"] for one in first["subscriptions"]] == ["emails"]
+            assert [one["name"] for one in first["subscriptions"]] == ["emails", "emails.dlq"]
             await node.http.post("/queues/emails/messages", json={"message": 1})
             second = await frame_of(socket)
             assert second["totals"]["pending"] == 1
@@ -93,7 +93,7 @@ async def test_the_socket_asks_who_is_there(tmp_path: Path) -> None:
             frame = await frame_of(socket)
             assert [one["name"] for one in frame["subscriptions"]] == ["emails"]
         async with live(node, PROTOCOL, additional_headers=admin) as socket:
-            assert len((await frame_of(socket))["subscriptions"]) == 2
+            assert len((await frame_of(socket))["subscriptions"]) == 4
 
 
 @edge_test

@@ -211,7 +211,6 @@ async def test_a_socket_that_ends_without_a_word_counts_only_its_oldest_message(
 ) -> None:
     async with http_node(tmp_path) as node:
         await node.queue(max_deliveries=1)
-        await node.queue("emails.dlq")
         await publish(node, "done", "in hand", "waiting", "waiting too")
         async with streaming(node) as consumer:
             await consumer.say(type="credit", messages=3)

@@ -2,8 +2,8 @@
 
 An alert fires when its value has been beyond the limit for as long as the rule asks. It clears when the
 value has been back behind the lower limit for long enough, so a value that swings around its limit
-fires once. Invariant: reports about one subject alternate between firing and cleared. Time comes in
-with each call.
+fires once. An alert about something that was so before the node looked is shown and not reported again.
+Invariant: reports about one subject alternate between firing and cleared. Time comes in with each call.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class _Rule:
         changes = self._clear(readings, sample.time_us, now)
         room += len(changes)
         beyond = {subject: value for subject, value in readings.items() if self._is_bad(value)}
+        room -= self._recover(beyond, room)
         self._bad_since = {
             subject: self._bad_since.get(subject, now)
             for subject in beyond
@@ -72,6 +73,16 @@ class _Rule:
                 del self._bad_since[subject]
                 changes.append(alert)
         return changes
+
+    def _recover(self, beyond: dict[str, float], room: int) -> int:
+        """Alerts that fired before this node looked go on, and are not reported again; how many."""
+        recovered = [
+            fired(self._rule, subject, beyond[subject], since_us)
+            for subject, since_us in self._reader.recovered.items()
+            if subject in beyond and subject not in self.firing
+        ][: max(0, room)]
+        self.firing |= {alert.subject: alert for alert in recovered}
+        return len(recovered)
 
     def _clear(self, readings: dict[str, float], time_us: int, now: float) -> list[Alert]:
         changes = []

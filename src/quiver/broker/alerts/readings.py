@@ -27,6 +27,9 @@ class Reader:
         self._rule = rule
         self._growth: dict[str, Growth] = {}
         self._added: dict[str, Added] = {}
+        self._known: set[str] = set()
+        self.recovered: dict[str, int] = {}
+        """Subjects that are new to this reader though what is read is not, and since when it is so."""
         self._read: Callable[[NodeSample, float], Readings] = getattr(self, f"_{rule.watch}")
 
     def read(self, sample: NodeSample, now: float) -> Readings:
@@ -55,12 +58,27 @@ class Reader:
             for name, lag in pending.items()
         }
 
-    def _dead_letters(self, sample: NodeSample, now: float) -> Readings:
-        dead = {one.name: one.dead for one in self._subscriptions(sample)}
-        self._added = {name: one for name, one in self._added.items() if name in dead}
+    def _dead_letters(self, sample: NodeSample, _: float) -> Readings:
+        """What a dead-letter queue holds when it is opened here was told by whoever had it before."""
+        opened = [one for one in self._subscriptions(sample) if one.dead is not None]
+        self.recovered = {
+            one.name: one.recovered_letters_us
+            for one in opened
+            if one.recovered_letters_us is not None and one.name not in self._known
+        }
+        self._known = {one.name for one in opened}
+        dead = {
+            one.name: (one.dead or 0) + one.dead_letter_pending
+            for one in self._subscriptions(sample)
+        }
+        return {name: count for name, count in dead.items() if count or name in self._known}
+
+    def _dead_letter_arrivals(self, sample: NodeSample, now: float) -> Readings:
+        arrived = {one.name: one.dead_lettered for one in self._subscriptions(sample)}
+        self._added = {name: one for name, one in self._added.items() if name in arrived}
         return {
             name: self._lately(name, count, now, DEAD_LETTERS_WINDOW_S)
-            for name, count in dead.items()
+            for name, count in arrived.items()
         }
 
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:

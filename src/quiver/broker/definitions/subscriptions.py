@@ -11,13 +11,19 @@ import structlog
 from quiver.broker.definitions.changes import MetadataChanges
 from quiver.broker.definitions.topics import Topics
 from quiver.broker.remote.partition_router import PartitionRouter
-from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.subscription.catalog import SubscriptionRecord, dead_letter_topic
 from quiver.broker.subscription.directory import SubscriptionDirectory, offset_within
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.broker.topics.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.topics.registry import changed_settings
-from quiver.errors import NotLeader, SubscriptionExists, TopicExists, TopicNotFound
+from quiver.errors import (
+    NotLeader,
+    QuiverError,
+    SubscriptionExists,
+    TopicExists,
+    TopicNotFound,
+)
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.protocol import SubscriptionInfo
@@ -114,7 +120,17 @@ class Subscriptions:
         """A topic and its built-in subscription, which begins with the first message."""
         settings = changed_settings(SubscriptionSettings(topics=[name]), changes)
         await self._topics.create(name, topic, exist_ok=exist_ok)
-        return await self.create(name, settings, start="earliest", exist_ok=exist_ok, is_queue=True)
+        info = await self.create(name, settings, start="earliest", exist_ok=exist_ok, is_queue=True)
+        await self._create_dead_letter_queue(name, info.settings)
+        return info
+
+    async def _create_dead_letter_queue(self, name: str, settings: SubscriptionSettings) -> None:
+        """So that everybody can look at it before there is anything in it.
+
+        A queue without it (it may hold dead letters itself) gets it with its first dead letter.
+        """
+        if settings.max_deliveries:
+            await self.dead_letter_queue(dead_letter_topic(name, settings))
 
     async def dead_letter_queue(self, name: str) -> TopicRecord:
         """The topic for dead letters, with a subscription of its own name to take them back from."""
@@ -127,6 +143,8 @@ class Subscriptions:
 
     async def alter(self, name: str, changes: dict[str, Any]) -> SubscriptionInfo:
         record = await self._changes.run(self._alter(name, changes))
+        if record.is_queue:
+            await self._create_dead_letter_queue(name, record.settings)
         return await self._describe(record)
 
     async def _alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:
@@ -135,35 +153,70 @@ class Subscriptions:
         return await self._directory.alter(name, changes)
 
     async def delete(self, name: str) -> None:
-        """Of a queue, the topic goes too."""
+        """Of a queue, the topic goes too, and the dead-letter queue if it never had a message."""
         record = self._catalog.get(name)
         if record.is_queue:
-            # First, so that whoever was interrupted between the two can do it again.
+            # First, so that whoever was interrupted in between can do it again.
+            await self._delete_unused_letters(record)
             with contextlib.suppress(TopicNotFound):
                 await self._topics.delete(name)
         await self._changes.run(self._directory.delete(name))
+
+    async def _delete_unused_letters(self, record: SubscriptionRecord) -> None:
+        letters = f"{record.name}.dlq"
+        users = [
+            one.name
+            for one in self._catalog.all()
+            if letters in (dead_letter_topic(one.name, one.settings), *one.settings.topics)
+        ]
+        is_own = dead_letter_topic(record.name, record.settings) == letters
+        if not is_own or set(users) != {record.name, letters}:
+            return
+        topic = self._leaders.topics.get(letters)
+        if len(topic.first_hashes) == 1:
+            _, end, _ = await self._router.start(topic, 0, None, None)
+            if end == 0:
+                await self.delete(letters)
 
     async def describe(self, name: str) -> SubscriptionInfo:
         """The settings, and how many messages are in which state."""
         return await self._describe(self._catalog.get(name))
 
     async def _describe(self, record: SubscriptionRecord) -> SubscriptionInfo:
+        letters = await self._dead_letters(record)
         subscription = await self._directory.get(record.name)
         if subscription.version is None:
             raise NotLeader(
                 f"partitions of {record.name!r} are opening, so their depth is unknown; try again"
             )
         depth, group = subscription.depth, subscription.membership
+        pending = depth.dead_letter_pending
         return msgspec.structs.replace(
             _info(record),
             ready=depth.ready,
             delayed=depth.delayed,
             leased=depth.leased,
-            dead=depth.dead + depth.dead_letter_pending,
+            dead=None if letters is None and not pending else pending + (letters or 0),
             unseen=subscription.unseen,
             consumers=subscription.consumers,
             members=None if group is None else group.members,
         )
+
+    async def _dead_letters(self, record: SubscriptionRecord) -> int | None:
+        """How many messages wait in its dead-letter queue, in what this node leads of that.
+
+        ``None`` if they cannot be counted now: the queue itself can be described all the same.
+        """
+        name = dead_letter_topic(record.name, record.settings)
+        if not self._catalog.has(name):
+            return 0
+        try:
+            letters = await self._directory.get(name)
+        except QuiverError as error:
+            logger.warning("dead letters cannot be counted", subscription=name, code=error.code)
+            return None
+        depth = letters.depth
+        return depth.ready + depth.delayed + depth.leased + letters.unseen
 
     def infos(self) -> list[SubscriptionInfo]:
         """Every subscription, without its depth."""

@@ -18,6 +18,7 @@ from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import QuiverError
 from quiver.log.log import Log
 from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.traffic import ByName, SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 
@@ -31,25 +32,49 @@ _READS_MAX = 100
 class _Depths:
     """One subscription, added up over its partitions."""
 
-    __slots__ = ("dead", "dead_letter_pending", "delayed", "leased", "oldest_us", "ready")
+    __slots__ = ("dead_letter_pending", "delayed", "leased", "oldest_us", "opened_us", "ready")
 
     def __init__(self) -> None:
-        self.ready = self.delayed = self.leased = self.dead_letter_pending = self.dead = 0
+        self.ready = self.delayed = self.leased = self.dead_letter_pending = 0
         self.oldest_us: int | None = None
+        self.opened_us: int | None = None
+        """When the last of its partitions was opened here; ``None`` if none is."""
+
+    @property
+    def pending(self) -> int:
+        return self.ready + self.delayed + self.leased
+
+    @property
+    def recovered_us(self) -> int | None:
+        """The time of the oldest message, if that was there before this node opened the partition."""
+        if self.oldest_us is None or self.opened_us is None or self.oldest_us >= self.opened_us:
+            return None
+        return self.oldest_us
 
     def saw(self, time_us: int | None) -> None:
         """One of its messages that is not finished is of this time."""
         if time_us is not None and (self.oldest_us is None or time_us < self.oldest_us):
             self.oldest_us = time_us
 
-    def sample(self, name: str, now: int, *, holds_dead_letters: bool) -> SubscriptionSample:
+    def sample(
+        self,
+        name: str,
+        now: int,
+        *,
+        letters: _Depths | None,
+        holds_dead_letters: bool,
+        dead_lettered: int,
+    ) -> SubscriptionSample:
+        """``letters``: its dead-letter queue, if that is open here."""
         return SubscriptionSample(
             name=name,
             ready=self.ready,
             delayed=self.delayed,
             leased=self.leased,
             dead_letter_pending=self.dead_letter_pending,
-            dead=self.dead,
+            dead=None if letters is None else letters.pending,
+            dead_lettered=dead_lettered,
+            recovered_letters_us=None if letters is None else letters.recovered_us,
             oldest_age_s=0.0 if self.oldest_us is None else max(0, now - self.oldest_us) / 1e6,
             holds_dead_letters=holds_dead_letters,
         )
@@ -61,11 +86,13 @@ class Sampler:
         topics: TopicCatalog,
         subscriptions: SubscriptionCatalog,
         partitions: Partitions,
+        traffic: ByName[SubscriptionCounts],
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._partitions = partitions
+        self._traffic = traffic
         self._clock = clock
         self._last: NodeSample | None = None
         self._fresh_until = 0.0
@@ -100,13 +127,19 @@ class Sampler:
                 await asyncio.sleep(0)
         self._forget_closed({partition.log for _, partition in partitions})
         now, records = self._clock.time_us(), self._subscriptions.all()
-        dead_letters = {dead_letter_topic(one.name, one.settings) for one in records}
+        letters = {one.name: dead_letter_topic(one.name, one.settings) for one in records}
+        queues = set(letters.values())
+        by_name = {one.name: depths[one.number] for one in records if one.number in depths}
         return NodeSample(
             time_us=now,
             topics=self._topic_samples(sizes),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
-                    record.name, now, holds_dead_letters=record.name in dead_letters
+                    record.name,
+                    now,
+                    letters=by_name.get(letters[record.name]),
+                    holds_dead_letters=record.name in queues,
+                    dead_lettered=self._traffic.of(record.name).dead_lettered,
                 )
                 for record in records
             ],
@@ -142,7 +175,7 @@ class Sampler:
             one.delayed += depth.delayed
             one.leased += depth.leased
             one.dead_letter_pending += depth.dead_letter_pending
-            one.dead += depth.dead
+            one.opened_us = max(one.opened_us or 0, partition.opened_us)
             oldest = view.oldest_time
             one.saw(oldest)
             if oldest is None and unseen:

@@ -124,6 +124,7 @@ class Partition:
         self._snapshot_turn = asyncio.Lock()
         self._state_turn = asyncio.Lock()
         self._closed = False
+        self.opened_us = clock.time_us()
         self.state: DeliveryStateLog | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 

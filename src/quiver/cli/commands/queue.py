@@ -136,7 +136,7 @@ def seek(context: typer.Context, name: Name, *, url: UrlFlag = None) -> None:
 
 @app.command()
 def delete(context: typer.Context, name: Name, yes: Yes = False, url: UrlFlag = None) -> None:
-    """Delete a queue and all its messages. Its dead-letter queue stays."""
+    """Delete a queue and all its messages. Its dead-letter queue stays if it ever had a message."""
     with connected(context, url) as client:
         described(client, name, is_queue=True)
         if not yes:

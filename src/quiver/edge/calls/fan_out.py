@@ -86,24 +86,35 @@ class AtCoordinator:
 class AtLeaders:
     """On all nodes that lead partitions of a subscription, at the same time.
 
-    With ``all_led`` only while every partition has a leader. With ``then_coordinator`` once more on the
-    coordinator, when all are done.
+    With ``all_led`` only while every partition has a leader. With ``with_dead_letters`` also on those
+    that lead its dead-letter queue. With ``then_coordinator`` once more on the coordinator, when all
+    are done.
     """
 
     is_here, is_several = False, True
 
     def __init__(
-        self, subscription: Subscription, *, all_led: bool = False, then_coordinator: bool = False
+        self,
+        subscription: Subscription,
+        *,
+        all_led: bool = False,
+        with_dead_letters: bool = False,
+        then_coordinator: bool = False,
     ) -> None:
         self._subscription = subscription
         self._all_led = all_led
+        self._with_dead_letters = with_dead_letters
         self._coordinator = AtCoordinator(subscription) if then_coordinator else None
 
     async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
         leaders, name = context.services.broker.leaders, self._subscription(request)
         if self._all_led:
             leaders.require_led(name)
-        addresses = [address for address in leaders.leaders(name) if address is not None]
+        nodes = leaders.leaders(name)
+        if self._with_dead_letters:
+            letters = context.services.broker.dead_letters.queue_of(name)
+            nodes += [] if letters is None else leaders.leaders(letters)
+        addresses = [address for address in dict.fromkeys(nodes) if address is not None]
         others = [ask(context, address, request) for address in addresses]
         answers = list(await asyncio.gather(here(request), *others))
         if self._coordinator is not None:

@@ -50,7 +50,8 @@ async def create(context: Context, request: protocol.CreateSubscription, _: memo
 
 async def create_queue(context: Context, request: protocol.CreateQueue, _: memoryview) -> Answer:
     broker = context.services.broker
-    context.caller.require_room_for_topic(request.name, broker.topics.names)
+    _require_room(context, request.name)
+    _require_room_for_letters(context, request.subscription)
     context.services.require_target(_push_url(request.subscription))
     info = await broker.subscriptions.create_queue(
         request.name, request.topic, request.subscription, exist_ok=request.exist_ok
@@ -59,6 +60,7 @@ async def create_queue(context: Context, request: protocol.CreateQueue, _: memor
 
 
 async def alter(context: Context, request: protocol.AlterSubscription, _: memoryview) -> Answer:
+    _require_room_for_letters(context, request.changes)
     context.services.require_target(_push_url(request.changes))
     info = await context.services.broker.subscriptions.alter(request.name, request.changes)
     return protocol.Subscription(subscription=info), ()
@@ -83,6 +85,18 @@ async def list_all(context: Context, _request: protocol.ListSubscriptions, _: me
 def hide_subscriptions(caller: Caller, reply: protocol.Subscriptions) -> None:
     sees = caller.sees_subscription
     reply.subscriptions = [one for one in reply.subscriptions if sees(one.name)]
+
+
+def _require_room(context: Context, topic: str) -> None:
+    """``NAME.dlq`` comes with the queue and does not count."""
+    names = context.services.broker.topics.names
+    context.caller.require_room_for_topic(topic, names - {f"{name}.dlq" for name in names})
+
+
+def _require_room_for_letters(context: Context, settings: dict[str, Any]) -> None:
+    letters = settings.get("dead_letter")
+    if isinstance(letters, str):
+        _require_room(context, letters)
 
 
 def _push_url(settings: dict[str, Any]) -> str | None:
@@ -162,7 +176,7 @@ CALLS = (
         request=protocol.DescribeSubscription,
         handler=describe,
         needs=on_subscription(SEE, "name"),
-        runs=AtLeaders(attrgetter("name")),
+        runs=AtLeaders(attrgetter("name"), with_dead_letters=True),
         merge=merge.described,
     ),
     Call(

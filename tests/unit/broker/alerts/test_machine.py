@@ -14,7 +14,7 @@ from quiver.config.alert_rule import DEFAULT_RULES, AlertRule, Watch, rules_in_f
 from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
 
 
-def queue(name: str = "emails", **figures: float | bool) -> SubscriptionSample:
+def queue(name: str = "emails", **figures: float | bool | None) -> SubscriptionSample:
     return SubscriptionSample(name=name, **figures)  # type: ignore[arg-type]
 
 
@@ -146,13 +146,40 @@ class TestWatches:
         assert machine.firing
         assert told(machine.evaluate(sample(queue(ready=5)), 21)) == [("emails", "cleared")]
 
-    def test_dead_letters_that_arrive_and_stop_arriving(self) -> None:
+    def test_dead_letters_fire_until_they_are_handled(self) -> None:
         machine = AlertMachine((rule("dead_letters", 0),))
-        assert machine.evaluate(sample(queue(dead=5)), 0) == []  # they were there before
+        assert machine.evaluate(sample(queue(dead=0)), 0) == []
         assert told(machine.evaluate(sample(queue(dead=6)), 1)) == [("emails", "firing")]
-        later = [machine.evaluate(sample(queue(dead=2)), now) for now in range(2, 320)]
+        for now in (2, 400, 100_000):
+            assert machine.evaluate(sample(queue(dead=1)), now) == []
+        assert told(machine.evaluate(sample(queue(dead=0)), 100_001)) == [("emails", "cleared")]
+
+    def test_dead_letters_from_before_a_restart_go_on_firing_and_are_not_reported_again(
+        self,
+    ) -> None:
+        machine = AlertMachine((rule("dead_letters", 0),))
+        assert machine.evaluate(sample(queue(dead=None)), 0) == []  # not opened yet
+        assert machine.evaluate(sample(queue(dead=3, recovered_letters_us=7)), 1) == []
+        (alert,) = machine.firing
+        assert (alert.subject, alert.value, alert.since_us) == ("emails", 3, 7)
+        assert machine.evaluate(sample(queue(dead=4, recovered_letters_us=7)), 2) == []
+        assert told(machine.evaluate(sample(queue(dead=0)), 3)) == [("emails", "cleared")]
+        again = sample(queue(dead=2, recovered_letters_us=7))
+        assert told(machine.evaluate(again, 4)) == [("emails", "firing")]  # these came back
+
+    def test_dead_letters_that_cannot_be_stored_fire(self) -> None:
+        machine = AlertMachine((rule("dead_letters", 0),))
+        stuck = sample(queue(dead=None, dead_letter_pending=1))
+        assert told(machine.evaluate(stuck, 0)) == [("emails", "firing")]
+
+    def test_dead_letters_that_arrive_and_stop_arriving(self) -> None:
+        machine = AlertMachine((rule("dead_letter_arrivals", 0),))
+        assert machine.evaluate(sample(queue(dead=5)), 0) == []  # they were there before
+        arrived = sample(queue(dead=6, dead_lettered=1))
+        assert told(machine.evaluate(arrived, 1)) == [("emails", "firing")]
+        later = [machine.evaluate(arrived, now) for now in range(2, 320)]
         (cleared,) = [now for now, changes in enumerate(later, 2) if changes]
-        assert 301 <= cleared <= 311  # though retention took some meanwhile
+        assert 301 <= cleared <= 311  # though nobody has handled them
 
     def test_the_share_of_requests_that_fail(self) -> None:
         machine = AlertMachine((rule("error_rate", 0.1),))
