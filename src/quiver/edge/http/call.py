@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive, Scope
 
-from quiver.aio import first_of
+from quiver.aio import cancel_and_wait, first_of
 from quiver.client import AsyncClient
 from quiver.edge.http.clients import Credentials
 from quiver.edge.http.compression import unpacked
@@ -191,6 +191,13 @@ class Call:
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something that takes time. It ends with the connection, or when the node stops."""
         task = asyncio.ensure_future(work)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            await cancel_and_wait(task)
+            raise
+        if task.done():  # as most do: a queue with messages answers at once
+            return task.result()
         with self.edge.requests.waiting():
             await first_of(task, self._disconnected(), self.edge.draining.wait())
         if not task.cancelled():
