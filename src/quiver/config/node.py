@@ -6,6 +6,8 @@ unit. Loading, the commented TOML and the reference page use it. Every instance 
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,6 +17,7 @@ from quiver.config.alert_rule import AlertRule
 from quiver.config.observability import Alerts, Metrics
 from quiver.config.security import Quotas, Security
 from quiver.config.setting import check_fields
+from quiver.errors import InvalidSetting
 
 MIB = 1 << 20
 
@@ -157,6 +160,25 @@ class Web(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for entry in filter(None, map(str.strip, self.webhook_targets.split(","))):
+            if not _is_target(entry):
+                raise InvalidSetting(
+                    f"webhook_targets: {entry[:200]!r} is neither a host such as hooks.example.com or "
+                    "*.example.com nor a network such as 10.1.0.0/16"
+                )
+
+
+def _is_target(entry: str) -> bool:
+    try:
+        ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return bool(_HOST.fullmatch(entry)) and not _NUMBERS.fullmatch(entry)
+    return True
+
+
+_HOST = re.compile(r"[A-Za-z0-9*?_.-]+")
+_NUMBERS = re.compile(r"[0-9.]+")
+"""No host: an address that is not one."""
 
 
 class Metadata(Struct, frozen=True, kw_only=True):

@@ -340,6 +340,12 @@ class TestEndings:
         ending_of(raising(errors.DiskFull()))
         assert "may be temporary; run the command again" in capsys.readouterr().err
 
+    def test_a_certificate_that_is_not_trusted_is_no_matter_of_tokens(
+        self, capsys: Capture
+    ) -> None:
+        ending_of(raising(errors.Unauthenticated("not trusted", certificate="a:1")))
+        assert capsys.readouterr().err == "error: not trusted\n"
+
     def test_an_interruption(self, capsys: Capture) -> None:
         assert ending_of(raising(KeyboardInterrupt())) == ExitCode.INTERRUPTED
         assert "Traceback" not in capsys.readouterr().err

@@ -21,6 +21,7 @@ from quiver.config import (
     NodeConfig,
     Quotas,
     Security,
+    Web,
     load_config,
     parse_address,
 )
@@ -405,3 +406,34 @@ class TestQuotasOfPrincipals:
         file.write_text(f"[quotas]\n{text}\n")
         with pytest.raises(InvalidSetting, match=re.escape(mistake)):
             load_config(path=str(file), environment={})
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        "",
+        "hooks.example.com",
+        "*.example.com, 10.1.0.0/16",
+        "127.0.0.1",
+        "::1,fe80::/10",
+        "localhost",
+    ],
+)
+def test_targets_of_webhooks_are_hosts_and_networks(targets: str) -> None:
+    assert Web(webhook_targets=targets).webhook_targets == targets
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        "https://hooks.example.com",
+        "hooks.example.com:443",
+        "10.1.0.0/99",
+        "10.1.0.0.0",
+        "a b",
+        "x,/y",
+    ],
+)
+def test_a_target_of_webhooks_that_is_neither_is_refused_when_it_is_given(targets: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"webhook_targets: .* is neither a host"):
+        Web(webhook_targets=targets)

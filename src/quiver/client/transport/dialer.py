@@ -62,7 +62,8 @@ class SocketDialer:
         except ssl.SSLCertVerificationError as error:
             raise Unauthenticated(
                 f"the certificate of {address} cannot be trusted: {error.verify_message or error}; "
-                "give the CA that signed it with QUIVER_CA_FILE"
+                "give the CA that signed it with QUIVER_CA_FILE",
+                certificate=address,
             ) from error
         except ssl.SSLError as error:
             raise ConnectionLost(
