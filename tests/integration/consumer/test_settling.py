@@ -10,7 +10,7 @@ import pytest
 
 import quiver
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.errors import StaleReceipt
+from quiver.errors import InvalidRequest, StaleReceipt
 from tests.aio import async_test
 from tests.integration.client_node import ThreadNode
 from tests.integration.consumer.slow_disk import HeldDisk, disk
@@ -24,6 +24,7 @@ MESSAGES = numbered(50)
 def filled(q: quiver.Client, payloads: list[str] = MESSAGES, **settings: object) -> None:
     q.create_queue("jobs", **{"backoff": {"min": 0, "max": 0}, **settings})
     publish(q, "jobs", payloads)
+    pending(q, "jobs")  # opens its dead-letter queue too, before a test holds the disk
 
 
 def test_acks_in_a_loop_do_not_wait_for_the_disk(q: quiver.Client, disk: HeldDisk) -> None:
@@ -272,3 +273,69 @@ def test_threads_may_settle_what_one_of_them_took(q: quiver.Client) -> None:
     assert pending(q, "jobs") == 0
     assert {message.text() for message in taken} == set(numbered(1000))
     assert stale == []
+
+
+def test_with_ack_auto_asking_for_the_next_message_acknowledges_the_one_before(
+    q: quiver.Client,
+) -> None:
+    filled(q)
+    with q.consumer("jobs", ack="auto") as messages:
+        seen = [message.text() for _, message in zip(MESSAGES, messages, strict=False)]
+        messages.flush()
+        assert seen == MESSAGES
+        assert pending(q, "jobs") == 1  # the last one is still in hand
+
+
+def test_with_ack_auto_a_message_that_was_settled_or_extended_stays_as_it_was(
+    q: quiver.Client,
+) -> None:
+    filled(q, ["nacked", "extended", "last"])
+    with q.consumer("jobs", ack="auto") as messages:
+        next(messages).nack(delay="1h")
+        next(messages).extend("5m")
+        next(messages)
+        messages.flush()
+        assert pending(q, "jobs") == 2
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_with_ack_auto_the_message_that_failed_comes_again_and_no_other(
+    q: quiver.Client, guarantee: str
+) -> None:
+    filled(q, ["good", "bad", "later"], guarantee=guarantee)
+    handled: list[str] = []
+
+    def handle_all() -> None:
+        for message in q.consume("jobs", ack="auto"):
+            if message.text() == "bad":
+                raise ValueError("bad")
+            handled.append(message.text())
+
+    with pytest.raises(ValueError, match="bad"):
+        handle_all()
+    for message in q.consume("jobs", ack="auto"):
+        handled.append(message.text())
+        if len(handled) == 3:
+            message.ack()
+            break
+    assert sorted(handled) == ["bad", "good", "later"]
+    eventually(lambda: pending(q, "jobs") == 0, "everything is acknowledged")
+
+
+@async_test
+async def test_async_loops_acknowledge_by_themselves_too(node: ThreadNode) -> None:
+    async with quiver.AsyncClient(node.url) as q:
+        await q.create_queue("jobs")
+        await q.publish_many("jobs", MESSAGES)
+        async with q.consumer("jobs", ack="auto") as messages:
+            for expected in MESSAGES:
+                assert (await anext(messages)).text() == expected
+            await messages.flush()
+            info = await q.describe_subscription("jobs")
+            assert (info.ready or 0) + (info.leased or 0) == 1
+
+
+def test_another_way_to_acknowledge_is_refused(q: quiver.Client) -> None:
+    filled(q, [])
+    with pytest.raises(InvalidRequest, match="ack must be 'manual' or 'auto'"):
+        next(q.consume("jobs", ack="always"))  # type: ignore[arg-type]

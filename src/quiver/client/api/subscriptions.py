@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,13 @@ from quiver.client.consumer.received import (
     settlements,
 )
 from quiver.client.consumer.session.session import ConsumerSession
-from quiver.client.consumer.session.terms import OnStale, OpenSession, Program, SessionTerms
+from quiver.client.consumer.session.terms import (
+    AckMode,
+    OnStale,
+    OpenSession,
+    Program,
+    SessionTerms,
+)
 from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
@@ -182,12 +188,15 @@ class SubscriptionsApi:
         visibility: Duration | None = None,
         consumer: str = "",
         on_stale: OnStale | None = None,
+        ack: AckMode = "manual",
     ) -> AsyncIterator[ReceivedMessage]:
         """Receive messages one by one, forever: ``async for message in client.consume("emails")``.
 
         ``prefetch`` is how many messages may wait for the program; without it, as its pace allows.
         ``visibility`` is how long the program may be silent before its messages go to others.
         ``on_stale`` is called with the receipts of messages that were settled too late.
+        With ``ack="auto"`` a message that the program has not settled is acknowledged when it asks for
+        the next one, and nacked if the loop is left before that.
         """
         async with self.consumer(
             subscription,
@@ -195,6 +204,7 @@ class SubscriptionsApi:
             visibility=visibility,
             consumer=consumer,
             on_stale=on_stale,
+            ack=ack,
         ) as messages:
             async for message in messages:
                 yield message
@@ -207,12 +217,13 @@ class SubscriptionsApi:
         visibility: Duration | None = None,
         consumer: str = "",
         on_stale: OnStale | None = None,
+        ack: AckMode = "manual",
     ) -> AsyncConsumer:
         """Like ``consume``, as a block: ``async with client.consumer("emails") as messages``.
 
         When an exception leaves the block, the message in hand is nacked with its text.
         """
-        terms = self._session_terms(subscription, prefetch, visibility, consumer, on_stale)
+        terms = self._session_terms(subscription, prefetch, visibility, consumer, on_stale, ack)
         return AsyncConsumer(
             lambda settler: self._session(terms, settler, settler), self._sessions.discard
         )
@@ -224,7 +235,10 @@ class SubscriptionsApi:
         visibility: Duration | None,
         consumer: str,
         on_stale: OnStale | None,
+        ack: AckMode,
     ) -> SessionTerms:
+        if ack not in get_args(AckMode):
+            raise InvalidRequest(f"ack must be 'manual' or 'auto', not {ack!r}")
         if prefetch is not None and not 1 <= prefetch <= PREFETCH_MAX:
             raise InvalidRequest(f"prefetch must be 1 to {PREFETCH_MAX:,}, not {prefetch:,}")
         return SessionTerms(
@@ -233,6 +247,7 @@ class SubscriptionsApi:
             prefetch=prefetch,
             visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
             on_stale=on_stale,
+            ack=ack,
         )
 
     def _session(self, terms: SessionTerms, program: Program, settler: Any) -> ConsumerSession:

@@ -24,7 +24,7 @@ from quiver.client.blocking.producer import Producer
 from quiver.client.blocking.reader import Reader
 from quiver.client.blocking.wrapper import Wrapper, blocking
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.client.consumer.session.terms import OnStale
+from quiver.client.consumer.session.terms import AckMode, OnStale
 from quiver.client.transport.access import Tls
 from quiver.client.transport.addresses import DEFAULT_URL
 from quiver.client.transport.channel import Dialer
@@ -140,6 +140,7 @@ class Client(Wrapper[AsyncClient]):
         visibility: Duration | None = None,
         consumer: str = "",
         on_stale: OnStale | None = None,
+        ack: AckMode = "manual",
     ) -> Iterator[ReceivedMessage]:
         """Receive messages one by one, forever; see ``AsyncClient.consume``."""
         with self.consumer(
@@ -148,6 +149,7 @@ class Client(Wrapper[AsyncClient]):
             visibility=visibility,
             consumer=consumer,
             on_stale=on_stale,
+            ack=ack,
         ) as messages:
             for message in messages:  # noqa: UP028 - it would close the consumer before it is left
                 yield message
@@ -160,10 +162,11 @@ class Client(Wrapper[AsyncClient]):
         visibility: Duration | None = None,
         consumer: str = "",
         on_stale: OnStale | None = None,
+        ack: AckMode = "manual",
     ) -> Consumer:
         """Like ``consume``, as a block; see ``AsyncClient.consumer``."""
         inner = self._wrapped()
-        terms = inner._session_terms(subscription, prefetch, visibility, consumer, on_stale)
+        terms = inner._session_terms(subscription, prefetch, visibility, consumer, on_stale, ack)
         return Consumer(
             lambda settler: inner._session(terms, settler, settler),
             inner._sessions.discard,

@@ -10,7 +10,7 @@ from quiver.client.blocking.loop_thread import LoopThread
 from quiver.client.consumer.consumer import give_up_current, settle_by_default
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session.session import ConsumerSession
-from quiver.client.consumer.settlement_kind import Kind
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.model.subscription import Guarantee
 
 
@@ -41,6 +41,8 @@ class Consumer:
         return self
 
     def __next__(self) -> ReceivedMessage:
+        if (done := self._session.take_handled()) is not None:
+            self._settle_received(done, ACK, None)
         return self._session.take() or self._thread.run(self._session.next)
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session.session import ConsumerSession
-from quiver.client.consumer.settlement_kind import Kind
+from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.errors import StaleReceipt
 from quiver.model.subscription import Guarantee
 
@@ -74,6 +74,10 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
+        if (done := self._session.take_handled()) is not None:
+            settling = self._settle_received(done, ACK, None)
+            if self._session.guarantee == Guarantee.EXACTLY_ONCE:
+                await settling
         return self._session.take() or await self._session.next()
 
     async def flush(self) -> None:

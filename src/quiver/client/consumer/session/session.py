@@ -264,7 +264,7 @@ class ConsumerSession:
 
     def settle(self, message: ReceivedMessage, kind: Kind) -> None:
         """Record what the program did with a message. May be called from the program's thread."""
-        if message is self._current:
+        if message is self._current and kind.name != "extend":
             self._current = None
         if kind is not ACK and kind.name == "nack" and self._streams.blocks_on_nack:
             self._nacked.add(message.lease)  # of one partition, it has messages of one lease only
@@ -274,6 +274,12 @@ class ConsumerSession:
         """The message that the program has taken last, if it is not settled."""
         message, self._current = self._current, None
         return message
+
+    def take_handled(self) -> ReceivedMessage | None:
+        """The message to acknowledge for the program, as it asks for the next one."""
+        if self._terms.ack == "manual" or self.guarantee == Guarantee.AT_MOST_ONCE:
+            return None
+        return self.take_current()
 
     async def flush(self) -> None:
         """Wait until everything that was settled so far is stored; an error if that cannot be had."""

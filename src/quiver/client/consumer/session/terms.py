@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from quiver.protocol import Settlement
 
 OnStale = Callable[[list[str]], object]
+AckMode = Literal["manual", "auto"]
+"""Who acknowledges: the program, or the loop for it when it asks for the next message."""
 
 
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +24,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 16 << 20
     visibility_ms: int | None = None
     on_stale: OnStale | None = None
+    ack: AckMode = "manual"
 
 
 class Program(Protocol):
