@@ -324,6 +324,47 @@ def test_a_node_that_was_eligible_and_lost_its_disk_does_not_lead() -> None:
     played(3, story)
 
 
+def test_nobody_joins_by_the_word_of_a_process_that_has_ended() -> None:
+    """The leader's change of the in-sync set is long on its way, and who joins loses its disk."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        joins, other = (node for node in cluster._nodes if node is not leader)
+        for node in (joins, other):
+            node.kill()
+            await asyncio.sleep(5)
+        assert (await cluster.record()).eligible == (other.name,)
+        commit, held, let_go = leader._store.commit, asyncio.Event(), asyncio.Event()
+
+        def is_join(change: Put) -> bool:
+            if change.key != partition_key(T0):
+                return False
+            return joins.name in decode(change.value, PartitionRecord).in_sync
+
+        async def delayed_join(expects: Any, changes: Any) -> int:
+            if any(isinstance(change, Put) and is_join(change) for change in changes):
+                held.set()
+                await let_go.wait()
+            return await commit(expects, changes)
+
+        leader._store.commit = delayed_join  # type: ignore[method-assign]
+        joins.start()
+        await held.wait()
+        joins.lose_disk()
+        await asyncio.sleep(5)
+        cluster._network.cut(joins.name, leader.name)
+        joins.start()
+        await asyncio.sleep(2)
+        let_go.set()
+        await asyncio.sleep(0.5)
+        record = await cluster.record()
+        assert (record.in_sync, record.eligible) == ((leader.name,), (other.name,))
+        cluster._network.mend(joins.name, leader.name)
+        other.start()
+
+    played(3, story)
+
+
 def test_without_the_metadata_store_publishing_goes_on() -> None:
     async def story(cluster: Cluster) -> None:
         cluster._outage.is_on = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -134,6 +135,7 @@ class ClusterNode:
         try:
             await self.replica_manager.find_damage(await self.view.load())
             await self.membership.join()
+            await self._keep_disk_name()
         except (Exception, asyncio.CancelledError):
             await self.replica_manager.close()
             raise
@@ -217,19 +219,29 @@ class ClusterNode:
 
     async def _withdraw(self) -> None:
         """Be neither in sync nor eligible where this node can no longer stand for its data."""
-        node, key = self.membership.record.id, DISKS + self.membership.record.id
-        name = self.membership.record.disk.encode()
-        entry = await self._store.get(key)
-        replaced = entry is not None and entry.value != name
-        state = await self.view.load()
-        lost = [
+        node = self.membership.record.id
+        entry = await self._store.get(DISKS + node)
+        replaced = entry is not None and entry.value != self.membership.record.disk.encode()
+        if self.replica_manager.damaged and not replaced:
+            await self._store.commit([], [Delete(node_key(node))])
+        # Once its registration is gone, nobody lets it join by what it has told under it.
+        while lost := self._wrongly_counted(await self.view.load(), replaced=replaced):
+            state = self.view.state
+            await for_each(lost, partial(self._withdraw_from, state=state))
+
+    def _wrongly_counted(self, state: ClusterState, *, replaced: bool) -> list[PartitionId]:
+        return [
             partition
             for partition, versioned in state.partitions.items()
-            if is_counted_on(versioned.record, node)
+            if is_counted_on(versioned.record, self.membership.record.id)
             and (replaced or self._may_lack(partition, versioned.record))
         ]
-        await for_each(lost, lambda partition: self._withdraw_from(partition, state))
-        if entry is None or replaced:
+
+    async def _keep_disk_name(self) -> None:
+        """From now on this data folder is the node's: everything that it lacks has been said."""
+        key, name = DISKS + self.membership.record.id, self.membership.record.disk.encode()
+        entry = await self._store.get(key)
+        if entry is None or entry.value != name:
             await self._store.commit([], [Put(key, name)])
 
     def _may_lack(self, partition: PartitionId, record: PartitionRecord) -> bool:

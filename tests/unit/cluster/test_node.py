@@ -29,7 +29,7 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.manager import LogsOf
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import LogFailed, NodeGone
+from quiver.errors import InvalidSetting, LogFailed, NodeGone
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.model.topic import Durability
@@ -59,12 +59,13 @@ async def member(
     logs_of: LogsOf = lambda partition: LOGS,
     listener: ClusterListener = NOBODY_TOLD,
     stored: Sequence[Put] = (),
+    store: MemoryStore | None = None,
 ) -> AsyncIterator[tuple[ClusterNode, MemoryStore, list[str]]]:
     """A cluster of one node that found ``stored``, and what the event loop was told of."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context.get("exception"))))
-    store = MemoryStore(SystemClock())
+    store = store or MemoryStore(SystemClock())
     await store.commit([], stored)
     node = ClusterNode(
         NodeRecord(id=A),
@@ -215,6 +216,19 @@ async def test_a_node_with_another_disk_is_not_eligible() -> None:
     async with member(stored=found("another disk")) as (_, store, _told):
         record = await record_in(store)
         assert (record.leader, record.in_sync, record.eligible) == (B, (B,), ())
+
+
+@async_test
+async def test_a_node_that_is_refused_is_not_known_by_its_new_disk() -> None:
+    """Until its old registration ends, a leader may let it join by what it told under that."""
+    store = MemoryStore(SystemClock())
+    old = Put(node_key(A), encode(NodeRecord(id=A, session=SessionId(7), disk="another disk")))
+    with pytest.raises(InvalidSetting, match="another node is named 'a'"):
+        async with member(stored=[old, Put(DISKS + A, b"another disk")], store=store):
+            pass
+    entry = await store.get(DISKS + A)
+    assert entry is not None
+    assert entry.value == b"another disk"
 
 
 @async_test

@@ -31,10 +31,14 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """Put ``record`` in the place of the one at ``revision``, if that is still there."""
+    """Put ``record`` in the place of the one at ``revision``, if that is still there.
+
+    And if those who join are still the processes that have caught up: another may have lost its disk.
+    """
 
     record: PartitionRecord
     revision: int
+    joined: tuple[tuple[NodeId, SessionId], ...] = ()
 
 
 class Serve(msgspec.Struct, frozen=True):
@@ -266,8 +270,19 @@ class Leader:
         in_sync = tuple(node for node in self.record.replicas if self._belongs(node, now))
         if set(in_sync) == set(self.record.in_sync):
             return None
-        self._pending = Proposal(with_in_sync(self.record, in_sync), self.revision)
+        joined = tuple(
+            (node, self._followers[node].session)
+            for node in in_sync
+            if node != self.node and node not in self.record.in_sync
+        )
+        self._pending = Proposal(with_in_sync(self.record, in_sync), self.revision, joined)
         return self._pending
+
+    def abandon(self, proposal: Proposal, node: NodeId) -> None:
+        """The process of a node that was to join has ended, so the proposal can never be made."""
+        if self._pending is proposal:
+            self._pending = None
+        self._forget(node)
 
     def _belongs(self, node: NodeId, now: float) -> bool:
         if node == self.node:

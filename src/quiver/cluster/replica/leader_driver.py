@@ -18,12 +18,14 @@ from quiver.aio import Alarm, Signal, retrieve_exception
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import (
     NodeId,
+    NodeRecord,
     PartitionId,
     PartitionRecord,
     SessionId,
     VersionedPartition,
     decode,
     encode,
+    node_key,
     partition_key,
 )
 from quiver.cluster.replica.leader import Leader, Proposal, Serve
@@ -311,15 +313,25 @@ class LeaderDriver:
         """What the record is after the attempt."""
         key = partition_key(self._partition)
         try:
-            revision = await self._store.commit(
-                [Expect(key, proposal.revision)], [Put(key, encode(proposal.record))]
-            )
+            expects = [Expect(key, proposal.revision), *await self._registrations(proposal)]
+            revision = await self._store.commit(expects, [Put(key, encode(proposal.record))])
         except MetadataConflict:
             entry = await self._store.get(key)
             if entry is None:
                 return None
             return VersionedPartition(decode(entry.value, PartitionRecord), entry.revision)
         return VersionedPartition(proposal.record, revision)
+
+    async def _registrations(self, proposal: Proposal) -> list[Expect]:
+        """That those who join are registered as they were when they caught up."""
+        expects = []
+        for node, session in proposal.joined:
+            entry = await self._store.get(node_key(node))
+            if entry is None or decode(entry.value, NodeRecord).session != session:
+                self.machine.abandon(proposal, node)
+                raise MetadataConflict(f"the process of {node} that has caught up has ended")
+            expects.append(Expect(entry.key, entry.revision))
+        return expects
 
     def _learn(self, versioned: VersionedPartition | None) -> None:
         if versioned is None:

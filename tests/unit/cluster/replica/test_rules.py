@@ -326,6 +326,16 @@ class TestInSyncSet:
         proposal = leader.propose(0.1)
         assert proposal is not None
         assert proposal.record.in_sync == (A, B, C)
+        assert [node for node, _ in proposal.joined] == [C]
+
+    def test_a_proposal_is_given_up_when_the_process_that_caught_up_has_ended(self) -> None:
+        leader = leading(record(A, B), watermark=50)
+        leader.on_fetch(fetch(C, 100), 0.1)
+        proposal = leader.propose(0.1)
+        assert proposal is not None
+        leader.abandon(proposal, C)
+        assert leader.pending is None
+        assert leader.propose(0.1) is None, "it has to catch up again"
 
     def test_what_is_not_synced_does_not_count_as_caught_up(self) -> None:
         leader = leading(record(A, B))
