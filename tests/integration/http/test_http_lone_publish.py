@@ -15,6 +15,7 @@ from quiver.errors import PartitionUnavailable
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import edge_test, running, until
 from tests.integration.http.http_node import HttpNode, http_node, problem
+from tests.integration.http.test_http_access import ASKED, admin_token, bearer, made_token
 
 PATH = "/queues/emails/messages"
 
@@ -114,6 +115,25 @@ async def test_what_is_refused_is_refused_as_from_a_producer(tmp_path: Path) -> 
         problem(no_partition, 404, "partition_not_found")
         assert (await node.http.post(PATH, json={"message": 1})).status_code == 201
         assert await node.depth("emails", "ready") == 1
+
+
+@edge_test
+async def test_the_first_message_of_a_token_has_its_permission_checked_by_a_producer(
+    tmp_path: Path,
+) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        for name in ("emails", "orders"):
+            await node.http.put(f"/queues/{name}", headers=bearer(admin_token(tmp_path)))
+        headers = bearer(await made_token(node, tmp_path, "publish:emails"))
+        for _ in range(3):
+            sent = await node.http.post(PATH, json={"message": 1}, headers=headers)
+            assert sent.status_code == 201
+        assert producers(node) == 1
+        assert count(node, "quiver_requests_total{call=publish}") == 3
+        other = await node.http.post(
+            "/queues/orders/messages", json={"message": 1}, headers=headers
+        )
+        problem(other, 403, "permission_denied")
 
 
 @edge_test
