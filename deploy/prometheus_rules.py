@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from quiver.broker.alerts.readings import DEAD_LETTERS_WINDOW_S, ERRORS_WINDOW_S
+from quiver.broker.alerts.readings import (
+    DEAD_LETTERS_WINDOW_S,
+    ERRORS_WINDOW_S,
+    UNREAD_LOST_WINDOW_S,
+)
 from quiver.config.alert_page import limit_text
 from quiver.config.alert_rule import DEFAULT_RULES, MEANING, AlertRule, Watch
 from quiver.metrics import definitions
@@ -40,6 +44,9 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "dead_letters": lambda rule: f'{definitions.MESSAGES.name}{{state="dead"}} > {rule.limit:.0f}',
     "dead_letter_arrivals": lambda rule: (
         f"increase({definitions.DEAD_LETTERED.name}[{DEAD_LETTERS_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
+    ),
+    "unread_lost": lambda rule: (
+        f"increase({definitions.UNREAD_LOST.name}[{UNREAD_LOST_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
     ),
     "error_rate": lambda rule: (
         f"{_rate(definitions.ERRORS)} / {_rate(definitions.REQUESTS)} > {rule.limit:g}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from quiver import AsyncClient
+from quiver import AsyncClient, SubscriptionStatus
 from quiver.model.message import Message
 
 _PASSING = {"leader", "in_sync"}
@@ -50,7 +50,19 @@ async def _states(client: AsyncClient, message: Message) -> dict[str, Any]:
     """Where it stands with each subscription of its topic."""
     status = await client.message_status(message.topic, message.id)
     assert status.message == message
-    return {one.subscription: one for one in status.subscriptions}
+    return {one.subscription: _as_it_was_told(one) for one in status.subscriptions}
+
+
+_ENDS = {"expired", "cancelled", "purged", "skipped", "filtered", "before-subscription", "finished"}
+
+
+def _as_it_was_told(status: SubscriptionStatus) -> SubscriptionStatus:
+    """Earlier versions called every end an acknowledgement, and told nothing else of it."""
+    if status.state in _ENDS or status.state == "acknowledged":
+        return SubscriptionStatus(status.subscription, "acknowledged")
+    if status.state == "dead-lettered":
+        return SubscriptionStatus(status.subscription, status.state)
+    return status
 
 
 async def _subscription(client: AsyncClient, name: str) -> dict[str, Any]:

@@ -35,6 +35,8 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
+    CANCELLED,
+    PURGED,
     AnyRecord,
     DeadLettered,
     DeadLetterPending,
@@ -262,10 +264,10 @@ class Stage:
     # ------------------------------------------------------------------ messages go
 
     def do_cancel(self, options: Options) -> Iterable[str]:
-        return self._done(self.machine.drop(_offsets(options.pop("offsets"))))
+        return self._done(self.machine.drop(_offsets(options.pop("offsets")), CANCELLED))
 
     def do_give_up(self, options: Options) -> Iterable[str]:
-        return self._done(self.machine.give_up(_offsets(options.pop("offsets"))))
+        return self._done(self.machine.give_up(_offsets(options.pop("offsets")), PURGED))
 
     def do_bury(self, options: Options) -> Iterable[str]:
         chosen = options.pop("offsets", None)

@@ -167,6 +167,7 @@ class Broker:
             self._subscription_catalog,
             self._partitions,
             one.traffic.subscriptions,
+            unfinished.lost,
             clock,
         )
 

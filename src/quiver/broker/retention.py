@@ -74,7 +74,7 @@ class Retainer:
                 messages=log.start_offset - before,
                 start_offset=log.start_offset,
             )
-        self._on_unread_lost(await self._unfinished.pass_over_lost(record, index))
+        await self._pass_over_lost(record, index, log.start_offset)
 
     async def _remove(
         self,
@@ -94,7 +94,14 @@ class Retainer:
         elif retention.unread is not Unread.DROP:
             first = await self._first_scheduled(record, index, goal, limits.age_us)
             limits = limits if first is None else limits.capped(first)
-        await partition.retain(limits)
+        start = await partition.log.retain(limits, dry_run=True)
+        if start > partition.log.start_offset:
+            await self._pass_over_lost(record, index, start)
+            await partition.retain(RetentionLimits(before=start).capped(start))
+
+    async def _pass_over_lost(self, record: TopicRecord, index: int, start: Offset) -> None:
+        """What is lost is told before it is deleted: a crash in between hides nothing."""
+        self._on_unread_lost(await self._unfinished.pass_over_lost(record, index, start))
 
     async def _with_overflow(
         self, record: TopicRecord, index: int, limits: RetentionLimits, goal: Offset

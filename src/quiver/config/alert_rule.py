@@ -19,6 +19,7 @@ Watch = Literal[
     "lag_growing",
     "dead_letters",
     "dead_letter_arrivals",
+    "unread_lost",
     "error_rate",
     "disk_low",
     "under_replicated",
@@ -32,6 +33,7 @@ UNITS: dict[Watch, Unit] = {
     "lag_growing": "seconds",
     "dead_letters": "messages",
     "dead_letter_arrivals": "messages",
+    "unread_lost": "messages",
     "error_rate": "share",
     "disk_low": "bytes",
     "under_replicated": "replicas",
@@ -43,6 +45,8 @@ MEANING: dict[Watch, str] = {
     "lag_growing": "The lag of a subscription has grown without a break for `limit`.",
     "dead_letters": "A subscription has more than `limit` dead letters that nobody has handled.",
     "dead_letter_arrivals": "A subscription dead-lettered more than `limit` messages within 5 minutes.",
+    "unread_lost": "Retention deleted more than `limit` messages within an hour that a subscription "
+    "had not read.",
     "error_rate": "Of the node's requests within the last minute, a share above `limit` failed.",
     "disk_low": "The disk of the data folder has less than `limit` free.",
     "under_replicated": "A topic has more than `limit` replicas that are not in sync.",
@@ -115,6 +119,7 @@ DEFAULT_RULES = (
     AlertRule(name="message-old", watch="oldest_age", limit=900, for_s=60, clear_for_s=30),
     AlertRule(name="lag-growing", watch="lag_growing", limit=900, clear_for_s=30, clear_ratio=0.01),
     AlertRule(name="dead-letters", watch="dead_letters", limit=0),
+    AlertRule(name="unread-lost", watch="unread_lost", limit=0, severity="critical"),
     AlertRule(name="errors", watch="error_rate", limit=0.1, for_s=60, clear_for_s=60),
     AlertRule(
         name="disk-low",

@@ -32,6 +32,8 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     recovered_letters_us: int | None = None
     """The time of the oldest letter, if it was there before this node opened the dead-letter queue."""
     oldest_age_s: float = 0.0
+    unread_lost: int = 0
+    """Deleted by retention before they were finished, since the node started."""
     holds_dead_letters: bool = False
     """Whether it is the queue for the dead letters of others."""
 

@@ -110,11 +110,17 @@ class Status(msgspec.Struct, kw_only=True):
 
     subscription: str
     state: str
-    """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
+    """``pending``, ``delayed`` or ``leased``, or how it ended: ``acknowledged``, ``dead-lettered``,
+    ``expired``, ``cancelled``, ``purged``, ``skipped`` (by a seek), ``filtered``,
+    ``dropped-unread`` (by retention), ``before-subscription``, or ``finished`` if that is no longer
+    known."""
     deliveries: int = 0
     consumer: str | None = None
+    """Who holds it, or who acknowledged it or failed with it last."""
     until_us: int | None = None
     """When the delay or the lease ends."""
+    at_us: int | None = None
+    """When it ended."""
 
 
 class MessageFound(Reply, tag="message_found"):

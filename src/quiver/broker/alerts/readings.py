@@ -13,6 +13,7 @@ from quiver.config.alert_rule import AlertRule
 from quiver.metrics.sample import NodeSample, SubscriptionSample
 
 DEAD_LETTERS_WINDOW_S = 300.0
+UNREAD_LOST_WINDOW_S = 3600.0
 ERRORS_WINDOW_S = 60.0
 REQUESTS_MIN = 20
 """Of fewer requests within the window a share says nothing."""
@@ -81,15 +82,26 @@ class Reader:
             for name, count in arrived.items()
         }
 
+    def _unread_lost(self, sample: NodeSample, now: float) -> Readings:
+        """Counted since the node started, so that the first one counts, too."""
+        lost = {one.name: one.unread_lost for one in self._subscriptions(sample) if one.unread_lost}
+        self._added = {name: one for name, one in self._added.items() if name in lost}
+        return {
+            name: self._lately(name, count, now, UNREAD_LOST_WINDOW_S, first=0)
+            for name, count in lost.items()
+        }
+
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:
         requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)
         errors = self._lately("errors", sample.errors, now, ERRORS_WINDOW_S)
         return {"": errors / requests} if requests >= REQUESTS_MIN else {}
 
-    def _lately(self, name: str, level: float, now: float, window_s: float) -> float:
+    def _lately(
+        self, name: str, level: float, now: float, window_s: float, first: float | None = None
+    ) -> float:
         added = self._added.get(name)
         if added is None:
-            added = self._added[name] = Added(window_s, level, now)
+            added = self._added[name] = Added(window_s, level if first is None else first, now)
         return added.lately(level, now)
 
     def _disk_low(self, sample: NodeSample, _: float) -> Readings:

@@ -18,7 +18,8 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.batch_slice import extras_of
 from quiver.broker.delivery.machine.machine import Taken
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, offset_set
-from quiver.broker.delivery.machine.records import AnyRecord
+from quiver.broker.delivery.machine.outcome import Outcome
+from quiver.broker.delivery.machine.records import CANCELLED, DROPPED, PURGED, AnyRecord
 from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
@@ -256,7 +257,8 @@ class PartitionDelivery:
             gone = missing.copy()
             gone.remove_range(first, max(first, missing.max()) + 1)
             missing -= gone
-            self._commit(self.machine.give_up(gone))
+            self.state.lost(self._subscription, len(gone))
+            self._commit(self.machine.give_up(gone, DROPPED))
             return []
 
     # ------------------------------------------------------------------ settling
@@ -337,10 +339,10 @@ class PartitionDelivery:
         machine, end = self.machine, self.state.data.next_offset
         if condition is None:
             count = self.view.pending_count + end - self.view.observed_to
-            return count, self._commit(machine.seek(end))
+            return count, self._commit(machine.seek(end, is_purge=True))
         await self.state.catch_up_to(machine, end)
         matching = await self.matching(condition, ("ready", "delayed", "leased"))
-        return len(matching), self._commit(machine.give_up(matching))
+        return len(matching), self._commit(machine.give_up(matching, PURGED))
 
     async def matching(
         self, condition: Filter | None, states: Collection[str], limit: int | None = None
@@ -363,7 +365,11 @@ class PartitionDelivery:
         """Finish those of the messages that wait for their time; which, and when it is durable."""
         await self.state.catch_up_to(self.machine, Offset(offsets.max() + 1))
         cancelled = offsets & self.view.in_state("delayed")
-        return cancelled, self._commit(self.machine.drop(cancelled))
+        return cancelled, self._commit(self.machine.drop(cancelled, CANCELLED))
+
+    async def outcome(self, offset: Offset, published: Microseconds) -> Outcome | None:
+        """How a message ended, if the state log still tells."""
+        return await self.state.outcome(self._subscription, offset, published)
 
     def tick(self) -> None:
         """Do what is due."""

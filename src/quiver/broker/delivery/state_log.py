@@ -20,9 +20,13 @@ from pyroaring import BitMap64
 from quiver.aio import retrieve_exception
 from quiver.broker.delivery.machine.arrival import arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
-from quiver.broker.delivery.machine.offset_sets import Numbers
+from quiver.broker.delivery.machine.offset_sets import Numbers, offset_range
+from quiver.broker.delivery.machine.outcome import ACKNOWLEDGED, Outcome, OutcomeSearch
 from quiver.broker.delivery.machine.records import (
+    DROPPED,
+    NO_LEASE,
     AnyRecord,
+    Finished,
     Sought,
     StateEntry,
     decode_entries,
@@ -42,7 +46,7 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import seal_batch
 from quiver.model.filter import parse_filter
-from quiver.model.ids import Offset
+from quiver.model.ids import Microseconds, Offset
 from quiver.model.schema import COLUMN_BIT
 from quiver.model.subscription import SubscriptionSettings
 
@@ -56,6 +60,10 @@ _SNAPSHOT_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
 _CATCH_UP_BYTES = 1 << 20
 """So little that it is still at hand when the messages are delivered."""
+_HISTORY_BYTES_MAX = 32 << 20
+"""Records stay for as long as the messages that they tell of, up to this much of them."""
+_SEARCH_BYTES = 256 << 10
+"""So little that a look through it takes a few milliseconds."""
 _LEISURE_S = 0.02
 """How long records that nobody waits for may wait for others, to share their sync."""
 _LOOK_AHEAD = 1_000_000
@@ -98,6 +106,8 @@ class DeliveryStateLog:
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._slices = SliceCache()
+        self._lost: dict[int, int] = {}
+        """By subscription: how many messages were deleted that it had not finished."""
         self.is_open = True
         self._is_ahead = False
         self._is_sealed = False
@@ -206,16 +216,27 @@ class DeliveryStateLog:
         self.machines.pop(subscription, None)
         self.on_messages.pop(subscription, None)
 
-    def pass_over_lost(self, subscription: int) -> int:
-        """Go on where the data begins now; how many pending messages were before that."""
-        machine, start = self.machines[subscription], self.data.start_offset
+    def pass_over_lost(self, subscription: int, start: Offset) -> None:
+        """Go on where the data begins, or is about to. Pending messages before that are lost."""
+        machine = self.machines[subscription]
         if machine.view.floor >= start:
-            return 0
-        lost = machine.view.pending_below(start) + max(0, start - machine.state.observed_to)
-        records = machine.skip_to(start)
+            return
+        self.lost(subscription, machine.view.pending_below(start))
+        records: list[AnyRecord] = []
+        if (unseen := offset_range(machine.state.observed_to, start)) and self.is_open:
+            self.lost(subscription, len(unseen))
+            records.append(Finished(unseen.serialize(), NO_LEASE, DROPPED))
+        records += machine.skip_to(start)
         if records:
             self.commit(subscription, records)
-        return lost
+
+    def lost(self, subscription: int, count: int) -> None:
+        """Retention deleted messages that a subscription had not finished."""
+        self._lost[subscription] = self._lost.get(subscription, 0) + count
+
+    def take_lost(self, subscription: int) -> int:
+        """How many messages a subscription has lost since this was asked."""
+        return self._lost.pop(subscription, 0)
 
     def _look_at_next_growth(self) -> None:
         self.data.growth.next_wake().add_done_callback(self._look)
@@ -259,7 +280,8 @@ class DeliveryStateLog:
 
     async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
         if machine.state.observed_to < self.data.start_offset:
-            machine.skip_to(self.data.start_offset)
+            number = next(number for number, one in self.machines.items() if one is machine)
+            self.pass_over_lost(number, self.data.start_offset)
         _observe(machine, await self.data.read(machine.state.observed_to, bytes_max))
 
     def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
@@ -290,7 +312,7 @@ class DeliveryStateLog:
         lost |= await self._replay(snapshot.offset)
         if lost:
             # Messages that a crash lost: their offsets go to others, which no old record may touch.
-            await self._snapshot()
+            await self._snapshot(keep_history=False)
 
     async def _learn_keys(self, machine: DeliveryMachine) -> None:
         """Keys are not in a snapshot; they are read from the messages that are still pending."""
@@ -345,8 +367,11 @@ class DeliveryStateLog:
         finally:
             self._snapshotting = None
 
-    async def _snapshot(self) -> None:
-        """Save the state, once every record in it is stored, and drop the records before it."""
+    async def _snapshot(self, *, keep_history: bool = True) -> None:
+        """Save the state, once every record in it is stored.
+
+        The records before it are dropped, unless they tell what became of messages.
+        """
         self._flush()
         if self._is_ahead:
             return
@@ -359,7 +384,36 @@ class DeliveryStateLog:
             await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
         await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines))
         needed_from = await self._snapshots.needed_from(offset)
-        await self._log.retain(RetentionLimits(before=needed_from))
+        limits = RetentionLimits(before=needed_from)
+        if keep_history:
+            limits = RetentionLimits(before=await self._told_from(), bytes=_HISTORY_BYTES_MAX)
+        await self._log.retain(limits.capped(needed_from))
+
+    async def _told_from(self) -> Offset | None:
+        """From where on the records may tell what became of messages that are still there."""
+        first = await self.data.read(self.data.start_offset, 1)
+        return await self._log.offset_at(first[0].append_time) if first else None
+
+    async def outcome(
+        self, subscription: int, offset: Offset, since: Microseconds
+    ) -> Outcome | None:
+        """How a message ended that was published at ``since``, if the records still tell."""
+        if (underway := self.underway()) is not None:
+            await asyncio.shield(underway)
+        search = OutcomeSearch(offset)
+        at = max(await self._log.offset_at(since), self._log.start_offset)
+        while at < self._log.next_offset:
+            for entry in await self._log.read(at, _SEARCH_BYTES):
+                at = entry.next_offset
+                if entry.columns == SNAPSHOT_ENTRY:
+                    continue
+                for change in decode_entries(bytes(entry.body)):
+                    for record in change.records if change.subscription == subscription else ():
+                        search.apply(record, entry.append_time)
+            await asyncio.sleep(0)  # others have their turn
+        if search.outcome is None and offset in self.machines[subscription].state.acked:
+            return Outcome(ACKNOWLEDGED)
+        return search.outcome
 
     async def close(self) -> None:
         """Let go of the state log. May be called twice."""
@@ -398,6 +452,12 @@ def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
         meant = mine.to_numpy(zero_copy_only=False)
         passed = meant if passed is None else passed & meant
     return passed
+
+
+def passes(machine: DeliveryMachine, entry: StoredBatch) -> bool:
+    """Whether the one message of an entry is for this subscription."""
+    passed = _passed(machine, entry)
+    return passed is None or bool(passed.all())
 
 
 _parsed = lru_cache(1000)(parse_filter)

@@ -8,7 +8,7 @@ ask. The work is done in slices, so that other work runs in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from quiver.aio import SingleFlight
 from quiver.broker.partition.partition import Partition
@@ -64,6 +64,7 @@ class _Depths:
         letters: _Depths | None,
         holds_dead_letters: bool,
         dead_lettered: int,
+        unread_lost: int,
     ) -> SubscriptionSample:
         """``letters``: its dead-letter queue, if that is open here."""
         return SubscriptionSample(
@@ -76,6 +77,7 @@ class _Depths:
             dead_lettered=dead_lettered,
             recovered_letters_us=None if letters is None else letters.recovered_us,
             oldest_age_s=0.0 if self.oldest_us is None else max(0, now - self.oldest_us) / 1e6,
+            unread_lost=unread_lost,
             holds_dead_letters=holds_dead_letters,
         )
 
@@ -87,12 +89,15 @@ class Sampler:
         subscriptions: SubscriptionCatalog,
         partitions: Partitions,
         traffic: ByName[SubscriptionCounts],
+        unread_lost: Mapping[str, int],
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._partitions = partitions
         self._traffic = traffic
+        self._unread_lost = unread_lost
+        """By subscription: how many messages retention deleted that it had not finished."""
         self._clock = clock
         self._last: NodeSample | None = None
         self._fresh_until = 0.0
@@ -140,6 +145,7 @@ class Sampler:
                     letters=by_name.get(letters[record.name]),
                     holds_dead_letters=record.name in queues,
                     dead_lettered=self._traffic.of(record.name).dead_lettered,
+                    unread_lost=self._unread_lost.get(record.name, 0),
                 )
                 for record in records
             ],

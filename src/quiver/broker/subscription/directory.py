@@ -45,6 +45,7 @@ from quiver.model.clock import Clock
 from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.layout import Split
+from quiver.model.message_id import MessageId
 from quiver.model.subscription import Ordering
 from quiver.protocol import Status
 
@@ -304,13 +305,21 @@ class SubscriptionDirectory:
                     await asyncio.shield(stored)
         return cancelled
 
-    async def statuses(self, topic: TopicRecord, index: int, offset: Offset) -> list[Status]:
-        """Where a message stands with each subscription of its topic."""
+    async def statuses(
+        self, topic: TopicRecord, one: MessageId, entry: StoredBatch | None
+    ) -> list[Status]:
+        """Where a message stands with each subscription of its topic; its entry if it is there."""
         found = []
         for record in self._leaders.catalog.on_topic(topic.name):
-            delivery = (await self.get(record.name)).deliveries.get((topic.number, index))
+            place = (topic.number, one.partition)
+            delivery = (await self.get(record.name)).deliveries.get(place)
             if delivery is not None:
-                found.append(status_of(record.name, delivery.view, offset))
+                start = record.start(topic, one.partition)
+                found.append(
+                    await status_of(
+                        record.name, delivery, one.offset, one.append_time, start=start, entry=entry
+                    )
+                )
         return found
 
     # ------------------------------------------------------------------ keeping in time

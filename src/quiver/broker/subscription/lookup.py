@@ -42,7 +42,7 @@ class Lookup:
             entry = batch_slice(found, BitMap64([one.offset]))
             if entry.append_time != one.append_time:
                 raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
-        statuses = await self._subscriptions.statuses(record, one.partition, one.offset)
+        statuses = await self._subscriptions.statuses(record, one, entry)
         return Found(one, entry, statuses)
 
     async def cancel(self, topic: str, ids: list[str]) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import structlog
 
 from quiver.broker.delivery.partition_delivery import PartitionDelivery
+from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.subscription.directory import SubscriptionDirectory
@@ -30,6 +32,8 @@ class Unfinished:
         self._catalog = catalog
         self._directory = directory
         self._partitions = partitions
+        self.lost: Counter[str] = Counter()
+        """Messages that retention deleted, by the subscription that had not finished them."""
         self._version = -1
         self._queues: set[str] = set()
         """Topics that are queues, or have dead letters."""
@@ -56,11 +60,7 @@ class Unfinished:
         """The same, whatever happens next: a change of leader brings none before it back."""
         first = await self.first(topic, index, end)
         for delivery in (await self._directory.deliveries(topic, index)).values():
-            underway = delivery.state.underway()
-            if underway is not None and not (await asyncio.wait([underway], timeout=_WAIT_S))[0]:
-                raise NotEnoughReplicas("acknowledgements are not on enough replicas yet")
-            if underway is not None:
-                underway.result()
+            await _durable(delivery.state)
         return first
 
     async def first_scheduled(
@@ -85,26 +85,42 @@ class Unfinished:
                 return True
         return False
 
-    async def pass_over_lost(self, topic: TopicRecord, index: int) -> int:
-        """Let subscriptions go on where the log begins now; how many messages they never read."""
+    async def pass_over_lost(self, topic: TopicRecord, index: int, start: Offset) -> int:
+        """Let subscriptions go on at ``start``; how many messages they never read.
+
+        That they are lost is durable on return, so they may be deleted.
+        """
         records = self._catalog.on_topic(topic.name)
         if not records:
             return 0
         partition = await self._partitions.get(topic, index)
         state = await self._directory.state(topic, index, partition)
-        lost = 0
+        lost = {}
         for record in records:
-            of_this = state.pass_over_lost(record.number)
-            if of_this:
+            state.pass_over_lost(record.number, start)
+            lost[record.name] = state.take_lost(record.number)
+        if any(lost.values()):
+            await _durable(state)
+        for name, count in lost.items():
+            if count:
                 logger.warning(
                     "retention removed messages that were not read",
                     topic=topic.name,
                     partition=index,
-                    subscription=record.name,
-                    messages=of_this,
+                    subscription=name,
+                    messages=count,
                 )
-            lost += of_this
-        return lost
+                self.lost[name] += count
+        return sum(lost.values())
+
+
+async def _durable(state: DeliveryStateLog) -> None:
+    """Return when everything that the state says is on enough replicas."""
+    underway = state.underway()
+    if underway is not None and not (await asyncio.wait([underway], timeout=_WAIT_S))[0]:
+        raise NotEnoughReplicas("the delivery state is not on enough replicas yet")
+    if underway is not None:
+        underway.result()
 
 
 async def _first(delivery: PartitionDelivery, end: Offset) -> Offset:

@@ -13,7 +13,9 @@ from quiver.cli.support.text import shown_time
 from quiver.errors import InvalidRequest, InvalidSetting
 
 if TYPE_CHECKING:
-    from quiver.client.consumer.peeked import MessageStatus, SubscriptionStatus
+    from datetime import datetime
+
+    from quiver.client.consumer.peeked import MessageStatus
 
 
 def message(
@@ -59,7 +61,8 @@ def _json_status(status: MessageStatus) -> dict[str, Any]:
                 "state": one.state,
                 "deliveries": one.deliveries,
                 "consumer": one.consumer,
-                "until": None if one.until is None else _shown_until(one),
+                "until": None if one.until is None else _shown(one.until),
+                "at": None if one.at is None else _shown(one.at),
             }
             for one in status.subscriptions
         ],
@@ -89,15 +92,22 @@ def _print_status(status: MessageStatus, message_id: str) -> None:
         return
     print_line("")
     print_table(
-        ("SUBSCRIPTION", "STATE", ">DELIVERIES", "CONSUMER", "UNTIL"),
+        ("SUBSCRIPTION", "STATE", ">DELIVERIES", "CONSUMER", "UNTIL", "AT"),
         [
-            (one.subscription, one.state, one.deliveries, one.consumer or "-", _shown_until(one))
+            (
+                one.subscription,
+                one.state,
+                one.deliveries,
+                one.consumer or "-",
+                _shown(one.until),
+                _shown(one.at),
+            )
             for one in status.subscriptions
         ],
     )
 
 
-def _shown_until(status: SubscriptionStatus) -> str:
+def _shown(time: datetime | None) -> str:
     from quiver.model.message import time_us_of  # noqa: PLC0415 - not for help
 
-    return shown_time(None if status.until is None else time_us_of(status.until))
+    return shown_time(None if time is None else time_us_of(time))

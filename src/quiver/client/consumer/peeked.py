@@ -28,12 +28,17 @@ class SubscriptionStatus(msgspec.Struct, frozen=True):
 
     subscription: str
     state: str
-    """``pending``, ``delayed``, ``leased``, ``acknowledged`` or ``dead-lettered``."""
+    """``pending``, ``delayed`` or ``leased``, or how it ended: ``acknowledged``, ``dead-lettered``,
+    ``expired``, ``cancelled``, ``purged``, ``skipped`` (by a seek), ``filtered``,
+    ``dropped-unread`` (by retention), ``before-subscription``, or ``finished`` if that is no longer
+    known."""
     deliveries: int = 0
     consumer: str | None = None
-    """The consumer that holds it."""
+    """The consumer that holds it, acknowledged it, or failed with it last."""
     until: datetime | None = None
     """When its delay or lease ends."""
+    at: datetime | None = None
+    """When it ended."""
 
 
 class MessageStatus(msgspec.Struct, frozen=True):
@@ -114,8 +119,9 @@ def status_in(reply: MessageFound, body: memoryview, topic: str) -> MessageStatu
 
 def _status(status: Status) -> SubscriptionStatus:
     until = None if status.until_us is None else datetime_of(status.until_us)
+    at = None if status.at_us is None else datetime_of(status.at_us)
     return SubscriptionStatus(
-        status.subscription, status.state, status.deliveries, status.consumer, until
+        status.subscription, status.state, status.deliveries, status.consumer, until, at
     )
 
 

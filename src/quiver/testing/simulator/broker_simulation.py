@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, product
 from random import Random
 from typing import Any
@@ -87,15 +87,16 @@ NODE_SETTINGS = msgspec.structs.replace(
 @contextmanager
 def small_snapshots() -> Iterator[None]:
     """Let snapshots be due after a few messages."""
-    modules: tuple[Any, ...] = (partition_module, state_log)
-    sizes = [module._SNAPSHOT_BYTES for module in modules]
-    try:
-        for module in modules:
-            module._SNAPSHOT_BYTES = _SNAPSHOT_BYTES
+    sizes: list[tuple[Any, str]] = [
+        (partition_module, "_SNAPSHOT_BYTES"),
+        (state_log, "_SNAPSHOT_BYTES"),
+        (state_log, "_HISTORY_BYTES_MAX"),
+    ]
+    with ExitStack() as stack:
+        for module, name in sizes:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, _SNAPSHOT_BYTES)
         yield
-    finally:
-        for module, size in zip(modules, sizes, strict=True):
-            module._SNAPSHOT_BYTES = size
 
 
 class BrokerSimulation(_Simulation):

@@ -22,6 +22,7 @@ from quiver.broker.partition.partition import Partition
 from quiver.broker.subscription.settlement import Settlement
 from quiver.broker.subscription.subscription import Subscription
 from quiver.errors import LogClosed, NotEnoughReplicas, QuiverError
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.guard import check_batch
 from quiver.model.ids import Offset
@@ -159,7 +160,10 @@ def test_a_crash_at_any_disk_operation_keeps_what_was_confirmed(ordering: Orderi
 
 
 @async_test
-async def test_opening_reads_the_snapshot_and_the_records_since() -> None:
+async def test_opening_reads_the_snapshot_and_the_records_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_log, "_HISTORY_BYTES_MAX", 0)
     world = World(1)
     partition, state = await world.open()
     await world.publish(partition, 20)
@@ -181,6 +185,7 @@ async def test_a_snapshot_is_taken_by_itself_once_there_are_many_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_log, "_SNAPSHOT_BYTES", 2000)
+    monkeypatch.setattr(state_log, "_HISTORY_BYTES_MAX", 0)
     world = World(1)
     partition, state = await world.open()
     await world.publish(partition, 500)
@@ -194,7 +199,39 @@ async def test_a_snapshot_is_taken_by_itself_once_there_are_many_records(
 
 
 @async_test
-async def test_a_damaged_snapshot_is_not_believed() -> None:
+async def test_records_stay_for_as_long_as_the_messages_that_they_tell_of() -> None:
+    world = World(1)
+    partition, state = await world.open()
+    await world.publish(partition, 20)
+    await world.work(state, 1, 5)
+    await state._snapshot()
+    assert state._log.start_offset == 0
+    await partition.log.retain(RetentionLimits(messages=0))
+    await world.clock.advance(1)
+    await world.publish(partition, 1)
+    await state._snapshot()
+    assert state._log.start_offset == state._log.next_offset
+    await partition.close()
+
+
+@async_test
+async def test_a_damaged_snapshot_is_made_good_from_the_records_that_stayed() -> None:
+    world = World(1)
+    partition, state = await world.open()
+    await world.publish(partition, 20)
+    await world.work(state, 1, 5)
+    before = state.machines[1].view.depth
+    await partition.close()
+    world.disk.flip_bit(f"{FOLDER}/state/{SNAPSHOT}", 9, 1)
+    partition, state = await world.open()
+    await state.catch_up_to(state.machines[1], Offset(20))
+    assert state.machines[1].view.depth == before
+    await partition.close()
+
+
+@async_test
+async def test_a_damaged_snapshot_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_log, "_HISTORY_BYTES_MAX", 0)
     world = World(1)
     partition, state = await world.open()
     await world.publish(partition, 5)

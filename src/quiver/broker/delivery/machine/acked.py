@@ -30,6 +30,9 @@ class RecentAcks:
         known = self.by_lease.get(lease_id)
         return BitMap64() if known is None else known & offsets
 
+    def __contains__(self, offset: int) -> bool:
+        return any(offset in offsets for offsets in self.by_lease.values())
+
     def keep_within(self, start: int, end: int) -> None:
         """Messages outside are gone, or were never there: what was said of them says nothing."""
         within = offset_range(start, end)

@@ -13,6 +13,8 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine.jitter import jittered_us
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range
 from quiver.broker.delivery.machine.records import (
+    DROPPED,
+    EXPIRED,
     NO_LEASE,
     AnyRecord,
     DeadLettered,
@@ -55,13 +57,13 @@ class DeliveryMachine:
 
     def skip_to(self, start: Offset) -> list[AnyRecord]:
         """The log begins at ``start`` now: what was before is gone, whoever has it."""
-        records = self.give_up(offset_range(0, start))
+        records = self.give_up(offset_range(0, start), DROPPED)
         self.state.begin_at(start)
         return records
 
-    def seek(self, start: Offset) -> list[AnyRecord]:
+    def seek(self, start: Offset, *, is_purge: bool = False) -> list[AnyRecord]:
         """Begin again at ``start``: what is before is done with, and receipts are good no more."""
-        return [self._done(Sought(_EMPTY, start))]
+        return [self._done(Sought(_EMPTY, start, is_purge))]
 
     # ------------------------------------------------------------------ time passes
 
@@ -70,7 +72,7 @@ class DeliveryMachine:
         records: list[AnyRecord] = []
         expired = self.state.take_expired(now)
         if expired:
-            records += self.drop(expired)
+            records += self.drop(expired, EXPIRED)
         lapsed: dict[tuple[int, bool], BitMap64] = {}
         for lease in self.state.leases.take_lapsed(now):
             lapsed.setdefault((lease.id, lease.is_session), BitMap64()).update(lease.offsets)
@@ -202,7 +204,7 @@ class DeliveryMachine:
         expired = back & self.state.expired_in_lease
         records: list[AnyRecord] = []
         if expired:
-            records.append(self._done(Finished(expired.serialize())))
+            records.append(self._finished(expired, EXPIRED))
         self.state.unreserve(lease_id, back - expired)
         return records
 
@@ -301,25 +303,27 @@ class DeliveryMachine:
         stored = offsets & self.state.dead_letter_pending
         return [self._done(DeadLettered(stored.serialize()))] if stored else []
 
-    def drop(self, offsets: BitMap64) -> list[AnyRecord]:
+    def drop(self, offsets: BitMap64, reason: str) -> list[AnyRecord]:
         """Finish messages that nobody holds: expired, cancelled or purged."""
         dropped = self.state.ready.among(offsets)
         dropped |= offsets & self.state.delayed.members
         dropped |= offsets & self.state.waiting
-        return [self._done(Finished(dropped.serialize()))] if dropped else []
+        return [self._finished(dropped, reason)] if dropped else []
 
-    def give_up(self, offsets: BitMap64) -> list[AnyRecord]:
-        """Finish messages that can no longer be read, whoever has them."""
-        records = self.drop(offsets)
+    def give_up(self, offsets: BitMap64, reason: str) -> list[AnyRecord]:
+        """Finish messages whoever has them: they are gone, or purged."""
+        records = self.drop(offsets, reason)
         if reserved := self.state.reserved.held & offsets:
-            records.append(self._done(Finished(reserved.serialize())))
+            records.append(self._finished(reserved, reason))
         for lease in self.state.leases.overlapping(offsets):
             part = lease.offsets & offsets
-            records.append(self._done(Finished(part.serialize(), lease.id)))
-        dead_letter_pending = self.state.dead_letter_pending & offsets
-        if dead_letter_pending:
-            records.append(self._done(Finished(dead_letter_pending.serialize())))
+            records.append(self._finished(part, reason, lease.id))
+        if dead_letter_pending := self.state.dead_letter_pending & offsets:
+            records.append(self._finished(dead_letter_pending, reason))
         return records
+
+    def _finished(self, offsets: BitMap64, reason: str, lease_id: int = NO_LEASE) -> AnyRecord:
+        return self._done(Finished(offsets.serialize(), lease_id, reason))
 
     def _return_counted(
         self,
@@ -355,7 +359,7 @@ class DeliveryMachine:
         expired = offsets & self.state.expired_in_lease
         if not expired:
             return [], offsets
-        return [self._done(Finished(expired.serialize(), lease_id))], offsets - expired
+        return [self._finished(expired, EXPIRED, lease_id)], offsets - expired
 
     def _done(self, record: AnyRecord, offsets: BitMap64 | None = None) -> AnyRecord:
         self.state.apply(record, None if offsets is None else offsets.copy())

@@ -12,6 +12,8 @@ from pyroaring import BitMap64
 from quiver.model.ids import Microseconds, Offset
 
 NO_LEASE = 0
+EXPIRED, CANCELLED, PURGED, DROPPED = "expired", "cancelled", "purged", "dropped-unread"
+"""Why messages are finished that nobody acknowledged. Users read these words."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, tag="Record"):
@@ -43,9 +45,11 @@ class Extended(Record, frozen=True, array_like=True, tag="e"):
 
 
 class Finished(Record, frozen=True, array_like=True, tag="f"):
-    """Acknowledged, expired, cancelled or purged: not to be delivered any more."""
+    """Acknowledged, or at its end for another reason: not to be delivered any more."""
 
     lease_id: int = NO_LEASE
+    reason: str = ""
+    """``EXPIRED`` and the like; empty if it was acknowledged, or by an earlier version."""
 
 
 class Returned(Record, frozen=True, array_like=True, tag="r"):
@@ -78,6 +82,7 @@ class Sought(Record, frozen=True, array_like=True, tag="s"):
     """
 
     start: Offset
+    is_purge: bool = False
 
 
 AnyRecord = Leased | Extended | Finished | Returned | DeadLetterPending | DeadLettered | Sought

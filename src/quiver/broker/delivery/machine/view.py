@@ -210,7 +210,10 @@ class DeliveryView:
     # ------------------------------------------------------------------ one message
 
     def state_of(self, offset: Offset) -> str:
-        """Where a message stands: ready, delayed, leased, dead_letter_pending, dead or finished."""
+        """Where a message stands: ready, delayed, leased, dead_letter_pending, dead or finished.
+
+        A finished one may have been acknowledged, or not: the records of the state log tell.
+        """
         state = self._state
         if offset in state.delayed.members:
             return "delayed"

@@ -98,6 +98,7 @@ async def find_message(call: Call) -> Reply:
                 deliveries=one.deliveries,
                 consumer=one.consumer,
                 until=one.until,
+                at=one.at,
             )
             for one in found.subscriptions
         ],

@@ -111,9 +111,16 @@ class SubscriptionState(Struct, kw_only=True, omit_defaults=True):
 
     subscription: str
     state: str
+    """``pending``, ``delayed``, ``leased``, or how it ended: ``acknowledged``, ``dead-lettered``,
+    ``expired``, ``cancelled``, ``purged``, ``skipped``, ``filtered``, ``dropped-unread``,
+    ``before-subscription``, or ``finished`` if that is no longer known."""
     deliveries: int = 0
     consumer: str | None = None
+    """The consumer that holds it, acknowledged it, or failed with it last."""
     until: datetime | None = None
+    """When its delay or lease ends."""
+    at: datetime | None = None
+    """When it ended."""
 
 
 class MessageState(Struct, kw_only=True):

@@ -30,6 +30,7 @@ from quiver.broker.delivery.machine import leases as lease_table
 from quiver.broker.delivery.machine.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
+    PURGED,
     AnyRecord,
     Sought,
     StateEntry,
@@ -123,7 +124,7 @@ class LiveMachine(RuleBasedStateMachine):
         offsets = self.offsets(chosen)
         (self.model.drop if readable else self.model.give_up)(offsets)
         remove = self.machine.drop if readable else self.machine.give_up
-        self.records += remove(BitMap64(offsets))
+        self.records += remove(BitMap64(offsets), PURGED)
 
     def seek(self, share: int) -> None:
         start = self.log_start + (self.model.end - self.log_start) * share // 7

@@ -6,6 +6,7 @@ import pytest
 
 from quiver.broker.delivery.machine.jitter import jittered_us
 from quiver.broker.delivery.machine.records import (
+    CANCELLED,
     AnyRecord,
     DeadLetterPending,
     Finished,
@@ -89,7 +90,7 @@ def test_a_retry_after_a_restart_rests_for_as_long_as_the_last_failure_says() ->
 def test_what_is_cancelled_while_it_is_delayed_never_comes_due() -> None:
     machine = subscription()
     publish(machine, 2, delay=[10, 10])
-    machine.drop(offsets(0))
+    machine.drop(offsets(0), CANCELLED)
     assert take(machine, 2, at=10) == [1]
     assert machine.view.next_event() is not None
 
@@ -208,7 +209,7 @@ def test_a_key_with_many_messages_cancelled_in_line_goes_on_with_the_first_that_
     machine = subscription(ordering=Ordering.KEY)
     publish(machine, 1000, key=[b"a", b"b"] * 500)
     take(machine, 10)
-    machine.drop(offsets(*range(2, 990)))
+    machine.drop(offsets(*range(2, 990)), CANCELLED)
     machine.ack(1, offsets(0, 1))
     assert take(machine, 10, lease=2) == [990, 991]
 

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine.arrival import NEVER, Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_set
-from quiver.broker.delivery.machine.records import Finished
+from quiver.broker.delivery.machine.records import EXPIRED, PURGED, Finished
 from quiver.broker.delivery.machine.snapshot import (
     DeliverySnapshot,
     decode_snapshot,
@@ -72,7 +72,7 @@ def test_a_snapshot_does_not_change_with_its_machine() -> None:
     machine = busy_machine()
     snapshot = machine.state.snapshot()
     before = encode_snapshot(snapshot)
-    machine.give_up(BitMap64(range(8)))
+    machine.give_up(BitMap64(range(8)), PURGED)
     assert encode_snapshot(snapshot) == before
 
 
@@ -133,7 +133,7 @@ def test_keys_are_learned_from_the_first_pending_message_on() -> None:
     batches = [arrival(base, 2, key=[b"a", b"b"]) for base in (0, 2, 4)]
     for batch in batches:
         machine.state.observe(batch)
-    machine.drop(BitMap64(range(3)))
+    machine.drop(BitMap64(range(3)), EXPIRED)
     again = reopened(machine)
     assert again.state.keys_from == 3
     for batch in batches[1:]:
