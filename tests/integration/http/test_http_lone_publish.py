@@ -159,6 +159,6 @@ async def test_a_message_that_may_be_stored_is_not_sent_again(tmp_path: Path) ->
         disk.fail("sync", errno.EIO)
         with pytest.raises(PartitionUnavailable):
             await lone.publish("orders", b"2", None, {})
-        assert await lone.publish("orders", b"3", None, {}) is None  # the log takes nothing more
+        assert await lone.publish("orders", b"3", None, {}) is None  # while the log opens again
         assert run.errors("partition_unavailable") == 1
         disk.heal()
