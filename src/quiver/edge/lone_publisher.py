@@ -2,8 +2,8 @@
 
 A producer gathers messages into batches, numbers the batches so that they can be sent again, and finds their
 leader. For a lone message on a node without peers there is nothing to gather and no leader to find. Whatever
-is out of the ordinary before it is stored takes a producer, which retries or says what is wrong. The batch has
-no number, so a write that fails is told at once: to send it again could store it twice.
+is out of the ordinary before it is stored takes a producer, which retries or says what is wrong. The batch
+has no number, so a write that fails is told at once: to send it again could store it twice.
 """
 
 from __future__ import annotations
