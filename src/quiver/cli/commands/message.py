@@ -9,13 +9,14 @@ import typer
 from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.output import Json, print_json, print_line, print_table
 from quiver.cli.support.session import UrlFlag, connected
-from quiver.cli.support.text import shown_time
+from quiver.cli.support.text import harmless, shown_time
 from quiver.errors import InvalidRequest, InvalidSetting
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from quiver.client.consumer.peeked import MessageStatus
+    from quiver.model.message import Message
 
 
 def message(
@@ -85,6 +86,7 @@ def _print_status(status: MessageStatus, message_id: str) -> None:
             ("deliver_at", shown_time(found.deliver_at_us)),
             ("expires_at", shown_time(found.expires_at_us)),
             ("payload", shown_content(found.payload)),
+            *_dead_letter_rows(found),
         ]
     print_table(("MESSAGE", message_id), rows)
     if not status.subscriptions:
@@ -105,6 +107,30 @@ def _print_status(status: MessageStatus, message_id: str) -> None:
             for one in status.subscriptions
         ],
     )
+
+
+def _dead_letter_rows(message: Message) -> list[tuple[str, str]]:
+    from quiver.cli.support.message_text import shown_origin  # noqa: PLC0415 - not for help
+    from quiver.model.message import time_us_of  # noqa: PLC0415 - not for help
+
+    letter = message.dead_letter
+    if letter is None:
+        return []
+    times = {
+        "origin_time": letter.origin_time,
+        "first_delivery": letter.first_delivery,
+        "last_delivery": letter.last_delivery,
+    }
+    return [
+        ("last_error", harmless(letter.last_error or "-")),
+        ("origin", shown_origin(letter)),
+        ("origin_subscription", harmless(letter.origin_subscription or "-")),
+        ("deliveries", str(letter.deliveries)),
+        *(
+            (name, shown_time(None if time is None else time_us_of(time)))
+            for name, time in times.items()
+        ),
+    ]
 
 
 def _shown(time: datetime | None) -> str:

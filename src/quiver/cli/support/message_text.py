@@ -7,12 +7,14 @@ anything else as base64. ``encoding`` says which. The line for people never stee
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from quiver.cli.support.text import harmless, shown_time
-from quiver.model.message import PRIORITY_DEFAULT, Message
+from quiver.cli.support.text import harmless, plural, shown_time
+from quiver.model.dead_letter import DeadLetter
+from quiver.model.message import PRIORITY_DEFAULT, Message, time_us_of
 
 
 def json_line(message: Message, **more: Any) -> str:
@@ -52,7 +54,22 @@ def text_line(message: Message, *more: str, names_topic: bool = False) -> str:
     ]
     if message.headers:
         parts.append(f"[{shown_headers(message)}]")
+    if message.dead_letter is not None:
+        parts.append(f"({shown_dead_letter(message.dead_letter)})")
     return "  ".join(parts)
+
+
+def shown_dead_letter(letter: DeadLetter) -> str:
+    """Where a dead letter comes from, how often it was delivered, and why it failed."""
+    reason = letter.last_error or "no error was given"
+    return harmless(
+        f"dead letter of {letter.origin_subscription} from {shown_origin(letter)} "
+        f"after {plural(letter.deliveries or 0, 'delivery')}: {reason}"
+    )
+
+
+def shown_origin(letter: DeadLetter) -> str:
+    return harmless(f"{letter.origin_topic}/{letter.origin_partition}:{letter.origin_offset}")
 
 
 def shown_headers(message: Message) -> str:
@@ -66,13 +83,26 @@ def shown_content(content: bytes) -> str:
 
 
 def _seldom_set(message: Message) -> dict[str, Any]:
-    values: dict[str, Any] = {"dedup_id": message.dedup_id}
+    values: dict[str, Any] = {
+        "dedup_id": message.dedup_id,
+        "origin_identity": message.origin_identity,
+        "dead_letter": _dead_letter(message.dead_letter),
+    }
     if message.priority != PRIORITY_DEFAULT:
         values["priority"] = message.priority
     for name in ("event_time", "deliver_at", "expires_at"):
         time_us = getattr(message, f"{name}_us")
         values[name] = None if time_us is None else shown_time(time_us)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _dead_letter(letter: DeadLetter | None) -> dict[str, Any] | None:
+    if letter is None:
+        return None
+    return {
+        name: shown_time(time_us_of(value)) if isinstance(value, datetime) else value
+        for name, value in msgspec.structs.asdict(letter).items()
+    }
 
 
 def _json_payload(payload: bytes) -> tuple[Any, str]:

@@ -97,6 +97,8 @@ def _delivered(message: ReceivedMessage, id: str, deadline_us: int | None) -> De
         timestamp=_moment(message.timestamp_us),
         deadline=_moment(message.deadline_us if deadline_us is None else deadline_us),
         dedup_id=message.dedup_id,
+        origin_identity=message.origin_identity,
+        dead_letter=message.dead_letter,
     )
     if body is None:
         answer.body, answer.encoding = base64.b64encode(message.payload).decode(), "base64"
@@ -122,6 +124,8 @@ def seen(message: Message, id: str) -> SeenMessage:
         partition=message.partition,
         offset=message.offset,
         timestamp=_moment(message.timestamp_us),
+        origin_identity=message.origin_identity,
+        dead_letter=message.dead_letter,
     )
     if body is None:
         answer.body, answer.encoding = base64.b64encode(message.payload).decode(), "base64"

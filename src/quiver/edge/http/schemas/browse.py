@@ -41,6 +41,8 @@ class SeenMessage(Struct, kw_only=True, omit_defaults=True):
     timestamp: datetime
     state: str | UnsetType = UNSET
     deliveries: int | UnsetType = UNSET
+    origin_identity: str | None = None
+    dead_letter: DeadLetter | None = None
 
 
 class Seen(Struct, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from quiver.edge.http.schemas.values import Consumer
+from quiver.model.dead_letter import DeadLetter
 from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX
 
 WAIT_S_MAX = 20
@@ -64,6 +65,9 @@ class DeliveredMessage(Struct, kw_only=True, omit_defaults=True):
     event_time: datetime | None = None
     expires_at: datetime | None = None
     dedup_id: str | None = None
+    origin_identity: str | None = None
+    """What identified a redriven message at first: ``topic/dedup_id``, or its id."""
+    dead_letter: DeadLetter | None = None
 
 
 class Delivered(Struct, kw_only=True):
