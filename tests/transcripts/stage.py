@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.arrival import Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
     CANCELLED,
@@ -48,6 +48,7 @@ from quiver.broker.delivery.machine.records import (
 )
 from quiver.broker.delivery.machine.session_view import SessionView
 from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snapshot
+from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from quiver.model.units import microseconds

@@ -3,6 +3,7 @@
     00000000000000000000.log         entries from offset 0 on, back to back
     00000000000000000000.index       offset → position, sparse
     00000000000000000000.timeindex   append time → position, sparse
+    00000000000000000000.delivery    priorities, delays and expiries, where the segment has any
     00000000000000250000.log         the next segment, named for its first offset
     checkpoint                       where recovery starts, and the first offset kept
 
@@ -20,9 +21,10 @@ from quiver.log.disk.disk import Disk
 from quiver.model.ids import Offset
 
 CHECKPOINT = "checkpoint"
-LOG, INDEX, TIME_INDEX, UNFINISHED = ".log", ".index", ".timeindex", ".new"
-SUFFIXES = (LOG, INDEX, TIME_INDEX)
-_OURS = re.compile(r"\d{20}\.(log|index|timeindex)(\.new)?|checkpoint\.new", re.ASCII)
+LOG, INDEX, TIME_INDEX, DELIVERY = ".log", ".index", ".timeindex", ".delivery"
+UNFINISHED = ".new"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, DELIVERY)
+_OURS = re.compile(r"\d{20}\.(log|index|timeindex|delivery)(\.new)?|checkpoint\.new", re.ASCII)
 """Names that only a log gives, other than the checkpoint's: such a file may be removed."""
 
 

@@ -16,21 +16,27 @@ from bisect import bisect_left, bisect_right
 from crc32c import crc32c
 
 _MAGIC = b"QVRI"
-_VERSION = 1
-_HEAD = struct.Struct("<4sIqII")
-"""Magic, version, position up to which the segment is indexed, count, checksum of all the rest."""
-_FIELDS_SIZE = _HEAD.size - 4
+_FIELDS = struct.Struct("<4sIqI")
+"""Magic, version, position up to which the segment is indexed, count."""
+_DELIVERY = struct.Struct("<q")
+"""From version 2 on: the fingerprint of the segment's delivery index."""
+_SUM = struct.Struct("<I")
+"""Of all the rest; the keys and positions follow."""
 
 
 class SparseIndex:
-    """Keys never decrease; positions increase. ``covered`` is how far the segment is indexed."""
+    """Keys never decrease; positions increase. ``covered`` is how far the segment is indexed.
 
-    __slots__ = ("covered", "keys", "positions")
+    ``delivery`` is the fingerprint of the segment's delivery index up to there; ``None``: not known.
+    """
+
+    __slots__ = ("covered", "delivery", "keys", "positions")
 
     def __init__(self) -> None:
         self.keys: array[int] = array("q")
         self.positions: array[int] = array("q")
         self.covered = 0
+        self.delivery: int | None = None
 
     def add(self, key: int, position: int) -> None:
         assert not self.positions or (position > self.positions[-1] and key >= self.keys[-1])
@@ -47,6 +53,11 @@ class SparseIndex:
         place = bisect_left(self.keys, key) - 1
         return self.positions[place] if place >= 0 else 0
 
+    def beyond(self, position: int) -> tuple[int, int] | None:
+        """Key and position of the first place from ``position`` on; ``None`` if there is none."""
+        place = bisect_left(self.positions, position)
+        return (self.keys[place], self.positions[place]) if place < len(self.keys) else None
+
     def before(self, position: int) -> SparseIndex:
         """The same without anything at or after ``position``."""
         place = bisect_left(self.positions, position)
@@ -58,21 +69,27 @@ class SparseIndex:
     def encode(self, name: str) -> bytes:
         """The content of the file ``name``."""
         body = _little_endian(self.keys) + _little_endian(self.positions)
-        fields = _HEAD.pack(_MAGIC, _VERSION, self.covered, len(self.keys), 0)[:_FIELDS_SIZE]
-        return fields + struct.pack("<I", _checksum(name, fields, body)) + body
+        version = 1 if self.delivery is None else 2
+        fields = _FIELDS.pack(_MAGIC, version, self.covered, len(self.keys))
+        if self.delivery is not None:
+            fields += _DELIVERY.pack(self.delivery)
+        return fields + _SUM.pack(_checksum(name, fields, body)) + body
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> SparseIndex | None:
         """The index in the file ``name``; ``None`` if damaged, another's or of another version."""
-        if len(data) < _HEAD.size:
+        if len(data) < _FIELDS.size:
             return None
-        magic, version, covered, count, checksum = _HEAD.unpack_from(data)
-        body = data[_HEAD.size :]
-        if _checksum(name, data[:_FIELDS_SIZE], body) != checksum:
+        magic, version, covered, count = _FIELDS.unpack_from(data)
+        size = _FIELDS.size + (_DELIVERY.size if version == 2 else 0)
+        fields, checksum, body = data[:size], data[size : size + 4], data[size + 4 :]
+        if _SUM.pack(_checksum(name, fields, body)) != checksum:
             return None
-        if magic != _MAGIC or version != _VERSION or len(body) != 16 * count:
+        if magic != _MAGIC or version not in (1, 2) or len(body) != 16 * count:
             return None
         index = cls()
+        if version == 2:
+            (index.delivery,) = _DELIVERY.unpack_from(fields, _FIELDS.size)
         index.keys.frombytes(body[: 8 * count])
         index.positions.frombytes(body[8 * count :])
         if sys.byteorder == "big":

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from quiver.aio import Signal
 from quiver.errors import LogFailed
+from quiver.log.delivery_index import DeliverySpan
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -55,6 +56,9 @@ class Log(Protocol):
     def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
 
     async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]: ...
+
+    async def delivery_span(self, offset: Offset) -> DeliverySpan:
+        """What decides the delivery of messages from ``offset`` on, to the end of a segment at most."""
 
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool: ...
 

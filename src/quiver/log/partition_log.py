@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from quiver.aio import Signal
 from quiver.errors import LogClosed, LogError, LogFailed
+from quiver.log.delivery_index import DeliverySpan
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking, in_thread
 from quiver.log.group_commit import Committed, GroupCommit, OnCommit
@@ -155,12 +156,20 @@ class PartitionLog:
         return self._log.read_tail(offset, bytes_max)
 
     async def read(
-        self, offset: Offset, bytes_max: int = 1 << 20, *, staged: bool = False
+        self,
+        offset: Offset,
+        bytes_max: int = 1 << 20,
+        *,
+        staged: bool = False,
+        from_disk: bool = False,
     ) -> list[StoredBatch]:
         """Entries from the one that holds ``offset`` on; empty at the end of the log.
 
         With ``staged`` those follow that are not stored yet: for whoever keeps a replica of the log.
+        ``from_disk``: whatever is in memory, to see that it is there.
         """
+        if from_disk:
+            return await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
         if staged and offset >= self._log.next_offset:
             return self._log.read_staged(offset, bytes_max)
         recent = self._recent
@@ -172,9 +181,12 @@ class PartitionLog:
             recent.keep(entries)
         return entries
 
-    async def read_stored(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
-        """The same from the disk, whatever is in memory: to see that it is there."""
-        return await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+    async def delivery_span(self, offset: Offset) -> DeliverySpan:
+        """What decides the delivery of messages from ``offset`` on, to the end of a segment at most."""
+        span = self._log.delivery_span_in_memory(offset)
+        if span is None:
+            span = await self._run_blocking(lambda: self._log.delivery_span(offset))
+        return span
 
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
         """Wait until something at or after ``offset`` can be read; whether it can."""
@@ -202,7 +214,7 @@ class PartitionLog:
         """Sync, and leave a mark from which recovery starts."""
 
         async def leave_mark() -> None:
-            self._log.request_checkpoint()
+            self._log.checkpoint_due = True
             await self.commits.commit()
 
         await self.commits.with_disk(leave_mark)

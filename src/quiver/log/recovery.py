@@ -26,7 +26,7 @@ from quiver.log.checkpoint import Checkpoint
 from quiver.log.disk.disk import AppendFile, Disk
 from quiver.log.files import map_entries, remove_strays, segment_offsets, segment_path
 from quiver.log.scan import corrupt, scan, unsupported
-from quiver.log.segment import Segment, SegmentIndexes, load_indexes
+from quiver.log.segment import Segment, SegmentIndexes, load_delivery, load_indexes
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import MAGIC, BadEntry, durable_offset_at
@@ -127,7 +127,8 @@ def _starting_point(
     if indexes is None or not checkpoint.position <= indexes.covered:
         return SegmentIndexes(settings.index_interval_bytes), fresh
     fresh.position, fresh.next_offset = checkpoint.position, checkpoint.next_offset
-    return indexes.before(checkpoint.position), fresh
+    indexes.delivery = load_delivery(disk, folder, base_offset, indexes)
+    return indexes.before(checkpoint.position, checkpoint.next_offset), fresh
 
 
 def _scan_tail(

@@ -7,14 +7,13 @@ or damage is for recovery to judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.disk.disk import Disk
 from quiver.log.files import map_entries
 from quiver.model.batch import StoredBatch
-from quiver.model.envelope import ENVELOPE_SIZE, BadEntry, ends_by, entry_at, entry_size_at
-from quiver.model.ids import Offset
+from quiver.model.envelope import ENVELOPE_SIZE, BadEntry, entry_at, entry_size_at
 
 
 def scan(
@@ -23,12 +22,12 @@ def scan(
     position: int,
     limit: int,
     window_bytes: int,
-    skip_to: Offset | None = None,
+    skips: Callable[[memoryview, int], bool] | None = None,
     bytes_max: int | None = None,
 ) -> Iterator[tuple[int, StoredBatch]]:
     """Entries of ``path`` from ``position`` to ``limit``, each with its position.
 
-    Entries that end at or before offset ``skip_to`` are hopped over and not verified. After the
+    Entries that ``skips`` names by their place in a view are hopped over and not verified. After the
     first, an entry that would make it more than ``bytes_max`` ends the scan, and is not read either.
     """
     wanted, taken = window_bytes, 0
@@ -45,7 +44,7 @@ def scan(
                 if size > len(view) - at and size <= rest - at:
                     wanted = max(window_bytes, size)
                     break
-                if skip_to is None or size > rest - at or not ends_by(view, at, skip_to):
+                if skips is None or size > rest - at or not skips(view, at):
                     yield position + at, entry_at(view, at)
                     taken += size
             except BadEntry as bad:

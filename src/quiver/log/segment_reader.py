@@ -1,4 +1,4 @@
-"""Finds entries in the segments of a log, by offset and by time, with their indexes.
+"""Finds entries in the segments of a log, by offset and by time, and what decides their delivery.
 
 The newest segment's indexes grow with each append. Those of closed segments are loaded from their
 files, or built again if these are missing or damaged; a few stay in memory. Other threads may read
@@ -9,14 +9,26 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+import msgspec
+
 from quiver.errors import CorruptLog, UnsupportedFormat
+from quiver.log.delivery_index import DeliveryIndex, DeliverySpan
 from quiver.log.disk.disk import Disk
 from quiver.log.scan import corrupt
-from quiver.log.segment import Segment, SegmentIndexes, build_indexes, load_indexes
+from quiver.log.segment import (
+    Segment,
+    SegmentIndexes,
+    build_delivery,
+    build_indexes,
+    load_delivery,
+    load_indexes,
+)
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import Microseconds, Offset
 
+_BUILD_BYTES = 32 << 20
+"""How much of a segment without a delivery index is read at once."""
 _INDEXES_KEPT = 16
 """How many closed segments' indexes stay in memory."""
 
@@ -81,6 +93,40 @@ class SegmentReader:
                     return entry.base_offset
                 expected = entry.next_offset
         return None
+
+    # ------------------------------------------------------------------ what decides delivery
+
+    def span_in_memory(self, segment: Segment, offset: Offset, stop: Offset) -> DeliverySpan | None:
+        """What decides the delivery of messages of a segment; ``None`` if that needs the disk."""
+        is_newest = segment.base_offset == self.newest_base
+        indexes = self.newest if is_newest else self._closed.get(segment.base_offset)
+        if indexes is None or indexes.delivery is None:
+            return None
+        return indexes.span(indexes.delivery, offset, stop)
+
+    def span(self, segment: Segment, offset: Offset, stop: Offset) -> DeliverySpan:
+        """The same from the index beside the segment, or else from some of its entries."""
+        indexes, delivery = self.indexes_of(segment), self.delivery_of(segment)
+        if delivery is not None:
+            return indexes.span(delivery, offset, stop)
+        start, limit = indexes.offsets.floor(offset), segment.size
+        beyond = indexes.offsets.beyond(start + _BUILD_BYTES)
+        if beyond is not None and beyond[1] < limit:
+            stop, limit = min(stop, Offset(beyond[0])), beyond[1]
+        delivery = build_delivery(self._disk, segment, start, limit, self.settings.window_bytes)
+        return msgspec.structs.replace(indexes.span(delivery, offset, stop), is_indexed=False)
+
+    def delivery_of(self, segment: Segment) -> DeliveryIndex | None:
+        """The delivery index of a segment, unless it would have to be built."""
+        indexes = self.indexes_of(segment)
+        if indexes.delivery is not None:
+            return indexes.delivery
+        return load_delivery(self._disk, segment.folder, segment.base_offset, indexes)
+
+    def settle(self) -> None:
+        """The index files of closed segments are written: what only these need leaves memory."""
+        for indexes in list(self._closed.values()):
+            indexes.delivery = None
 
     # ------------------------------------------------------------------ indexes
 

@@ -12,7 +12,7 @@ what was appended or an error. Invariant: start ≤ durable ≤ next ≤ staged.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
@@ -28,6 +28,7 @@ from quiver.errors import (
 )
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from quiver.log.commit import Appender, Commit, Roll
+from quiver.log.delivery_index import DeliverySpan
 from quiver.log.disk.disk import Disk
 from quiver.log.files import CHECKPOINT, segment_path, write_files
 from quiver.log.hot_tail import HotTail, base_offset_of, entries_from
@@ -98,7 +99,7 @@ class SegmentedLog:
         self._segment_began = recovered.segment.first_time
         self._removals: list[str] = []
         self._checkpointed_bytes = 0
-        self._checkpoint_due = False
+        self.checkpoint_due = False
         try:
             if recovered.segment.size == 0:
                 self._go_on_from_last_entry()
@@ -160,7 +161,7 @@ class SegmentedLog:
         """Whether the next commit only writes entries: no new segment, no checkpoint, no removal."""
         covered = self._reader.newest.covered
         return (
-            not self._checkpoint_due
+            not self.checkpoint_due
             and covered - self._checkpointed_bytes < self.settings.checkpoint_bytes
             and not any(isinstance(step, Roll) for step in self._staged)
         )
@@ -170,18 +171,18 @@ class SegmentedLog:
         self._require_open()
         assert not self._committing, "one commit at a time"
         if self._reader.newest.covered - self._checkpointed_bytes >= self.settings.checkpoint_bytes:
-            self._checkpoint_due = True
+            self.checkpoint_due = True
         if sync is None:
             sync = self.settings.durability is Durability.FSYNC
         unsynced = self._staged or self.durable_offset < self.next_offset
-        if not (self._staged or self._checkpoint_due or (sync and unsynced)):
+        if not (self._staged or self.checkpoint_due or (sync and unsynced)):
             return None
         commit = Commit(
-            appender=self._appender, steps=self._staged, sync=sync or self._checkpoint_due
+            appender=self._appender, steps=self._staged, sync=sync or self.checkpoint_due
         )
         self._staged = []
-        if self._checkpoint_due:
-            self._checkpoint_due = False
+        if self.checkpoint_due:
+            self.checkpoint_due = False
             self._checkpointed_bytes = self._reader.newest.covered
             commit.files = (
                 self._reader.newest.files(self._reader.newest_base) | self._checkpoint_file()
@@ -206,6 +207,7 @@ class SegmentedLog:
             if isinstance(step, Roll):
                 self.durable_offset = step.base_offset
                 self._segments.append(Segment(self.folder, step.base_offset, 0))
+                self._reader.settle()
             else:
                 assert step.base_offset == self.next_offset, "published in order, without gaps"
                 published += 1
@@ -242,9 +244,11 @@ class SegmentedLog:
         if self._segment_began is None:
             return False
         age_us = now - self._segment_began
+        newest = self._reader.newest
         return (
-            self._reader.newest.covered >= self.settings.segment_bytes
+            newest.covered >= self.settings.segment_bytes
             or age_us >= self.settings.segment_age_s * 1_000_000
+            or newest.delivery_bytes >= self.settings.delivery_index_bytes
         )
 
     def _stage_roll(self) -> None:
@@ -291,6 +295,33 @@ class SegmentedLog:
             return self._reader.read(segment_of(segments, offset), offset, bytes_max)
 
         return self._undisturbed(read)
+
+    def delivery_span(self, offset: Offset) -> DeliverySpan:
+        """What decides the delivery of messages from ``offset`` on, from the files alone.
+
+        It reaches to the end of the segment at most, and not beyond what is published. May run in
+        another thread while the log is written to.
+        """
+
+        def read(segments: list[Segment]) -> DeliverySpan:
+            self._require_within(offset)
+            return self._reader.span(*self._rest_of_segment(segments, offset))
+
+        return self._undisturbed(read)
+
+    def delivery_span_in_memory(self, offset: Offset) -> DeliverySpan | None:
+        """The same if it needs no disk, else ``None``."""
+        self._require_within(offset)
+        return self._reader.span_in_memory(*self._rest_of_segment(self._segments, offset))
+
+    def _rest_of_segment(
+        self, segments: list[Segment], offset: Offset
+    ) -> tuple[Segment, Offset, Offset]:
+        """The segment that holds ``offset``, and how far it can be read."""
+        end = self.next_offset
+        place = bisect_right(segments, offset, key=lambda one: one.base_offset)
+        stop = end if place == len(segments) else min(end, segments[place].base_offset)
+        return segments[place - 1], offset, stop
 
     def offset_at(self, time: Microseconds) -> Offset:
         """The first offset appended at or after ``time``; the next offset if there is none yet.
@@ -343,20 +374,12 @@ class SegmentedLog:
         """Bytes in all segments."""
         return sum(segment.size for segment in self._segments)
 
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
-
     def checkpoint(self) -> None:
         """Sync, and record that everything so far is whole, so that recovery begins here."""
-        self.request_checkpoint()
+        self.checkpoint_due = True
         commit = self.begin_commit()
         if commit is not None:
             self.run(commit)
-
-    def request_checkpoint(self) -> None:
-        """Let the next commit sync and leave a checkpoint."""
-        self._checkpoint_due = True
 
     def read_times(self) -> None:
         """Learn when each segment begins, or ``retain`` will; this may run in another thread."""
@@ -404,7 +427,7 @@ class SegmentedLog:
             self._removals += [path for segment in gone for path in segment.paths]
             kept = self._segments[len(gone) :]
             self.start_offset, self._segments = kept[0].base_offset, kept
-            self._checkpoint_due = True
+            self.checkpoint_due = True
         return self.start_offset
 
     def truncate(self, offset: Offset) -> Offset:
@@ -435,7 +458,9 @@ class SegmentedLog:
 
     def _forget_from(self, segment: Segment, position: int, next_offset: Offset) -> None:
         """Let the log end at ``position`` in ``segment``, in an order that readers can live with."""
-        indexes = self._reader.indexes_of(segment).before(position)
+        indexes = self._reader.indexes_of(segment)
+        indexes.delivery = self._reader.delivery_of(segment)
+        indexes = indexes.before(position, next_offset)
         kept = Segment(self.folder, segment.base_offset, position)
         self._segment_began = kept.first_append_time(self._disk)
         self._tail = HotTail(self.settings.tail_bytes)

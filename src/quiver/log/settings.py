@@ -18,6 +18,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A segment whose first message is this old is closed and a new one begun."""
     index_interval_bytes: int = 64 << 10
     """Distance in the segment between two entries of its sparse indexes."""
+    delivery_index_bytes: int = 16 << 20
+    """A segment whose delivery index has reached this size is closed and a new one begun."""
     checkpoint_bytes: int = 64 << 20
     """After this many bytes a checkpoint is written: recovery scans no more than this."""
     tail_bytes: int = 8 << 20
@@ -38,6 +40,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             ("segment_bytes", 4096, 1 << 40),
             ("segment_age_s", 1, 10 * 365 * 86400),
             ("index_interval_bytes", 512, 1 << 30),
+            ("delivery_index_bytes", 1024, 1 << 30),
             ("checkpoint_bytes", 4096, 1 << 40),
             ("tail_bytes", 0, 1 << 36),
             ("window_bytes", 4096, 1 << 30),

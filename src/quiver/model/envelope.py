@@ -180,6 +180,12 @@ def ends_by(view: memoryview, at: int, offset: Offset) -> bool:
     return bool(version == FORMAT_VERSION and base_offset + count <= offset)
 
 
+def columns_at(view: memoryview, at: int) -> int:
+    """The columns of the entry at ``at`` as its envelope claims them, unchecked: to hop over it."""
+    fields = _ENVELOPE.unpack_from(view, at)
+    return int(fields[13]) if fields[1] == FORMAT_VERSION else ALL_COLUMNS
+
+
 def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
     """The fields of the envelope at ``at``, once its leader sum is right and its version known."""
     entry_size_at(view, at)

@@ -19,7 +19,16 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.testing.disk import SimulatedDisk
-from tests.unit.log.small_logs import FOLDER, Facts, SetClock, facts, offset_by_time, read_all
+from tests.unit.log.small_logs import (
+    FOLDER,
+    Facts,
+    SetClock,
+    facts,
+    offset_by_time,
+    read_all,
+    schedule_in,
+    schedule_indexed,
+)
 
 
 class Witness:
@@ -147,6 +156,19 @@ class Witness:
             assert log.offset_at(Microseconds(time)) == expected
         if published:
             assert log.epoch == published[-1].epoch
+        self.check_schedule(log.start_offset)
+
+    def check_schedule(self, start: int) -> None:
+        """The indexes beside the segments say of each message what its body says."""
+        log = self.running
+        expected = schedule_in(self._published())
+        for found in expected:
+            for offset in [offset for offset in found if offset < start]:
+                del found[offset]
+        assert schedule_indexed(log, start, log.delivery_span) == expected
+        assert expected == schedule_indexed(
+            log, start, lambda at: log.delivery_span_in_memory(at) or log.delivery_span(at)
+        )
 
     def check_read(self, offset: int, bytes_max: int) -> None:
         log = self.running

@@ -28,6 +28,7 @@ from tests.unit.log.small_logs import (
     disk_with,
     effort,
     files_in,
+    segment_count,
 )
 
 FSYNC, INTERVAL, OS = Durability.FSYNC, Durability.INTERVAL, Durability.OS
@@ -51,7 +52,7 @@ def live(witness: Witness) -> None:
     witness.append([batch(10, seed=8)], epoch=2)
     clock.now_us -= 5 * SECOND_US
     witness.append([batch(1200, seed=9)], epoch=3)
-    assert witness.running.segment_count == 3
+    assert segment_count(witness.running) == 3
     witness.truncate(5)
     witness.append([batch(600, count=2, seed=10)], epoch=4)
     witness.close()

@@ -31,6 +31,7 @@ from tests.unit.log.small_logs import (
     files_in,
     open_log,
     read_all,
+    segment_count,
 )
 
 Files = dict[str, bytes]
@@ -59,7 +60,7 @@ def make_small(*, clean: bool) -> Small:
             log.append([batch(size, count=1 + place % 2, seed=10 * segment + place)])
             clock.now_us += 1000
         clock.now_us += 2 * SECOND_US
-    assert log.segment_count == len(SIZES)
+    assert segment_count(log) == len(SIZES)
     entries = read_all(log)
     if clean:
         log.close()

@@ -17,7 +17,15 @@ from quiver.model.ids import Microseconds, Offset
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test
-from tests.unit.log.small_logs import SMALL, SetClock, batch, facts, open_log, read_all
+from tests.unit.log.small_logs import (
+    SMALL,
+    SetClock,
+    batch,
+    facts,
+    open_log,
+    read_all,
+    segment_count,
+)
 
 
 class DisturbedDisk(SimulatedDisk):
@@ -61,7 +69,7 @@ def disturbed_log(at: int, change: Callable[[SegmentedLog], None]) -> SegmentedL
     for seed in range(18):
         log.append([batch(700, seed=seed)])
         clock.now_us += 100
-    assert log.segment_count == 3
+    assert segment_count(log) == 3
     log.close()
     log = open_log(disk, clock)
     disk.at, disk.disturbance = at, lambda: change(log)

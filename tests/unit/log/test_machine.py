@@ -30,7 +30,7 @@ from quiver.model.ids import Offset
 from quiver.model.topic import Durability
 from quiver.testing.disk import Operation, SimulatedCrash, SimulatedDisk
 from tests.unit.log.log_witness import Witness
-from tests.unit.log.small_logs import SECOND_US, SMALL, SetClock, batch, effort
+from tests.unit.log.small_logs import SECOND_US, SMALL, SetClock, batch, effort, scheduled
 
 
 class PowerLoss(NamedTuple):
@@ -141,7 +141,8 @@ class LogMachine(RuleBasedStateMachine):
         made = []
         for size, count in wanted:
             self.seed += 1
-            made.append(batch(size, count=count, seed=self.seed))
+            make = batch if self.seed % 3 else scheduled
+            made.append(make(size, count=count, seed=self.seed))
         return made
 
     @rule(shape=shapes, trouble=troubles)
@@ -211,6 +212,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=shares, step=st.integers(-1, 1), bytes_max=st.integers(0, 5000))
     def read(self, share: int, step: int, bytes_max: int) -> None:
         self.attempt(lambda: self.witness.check_read(self.place(share) + step, bytes_max))
+
+    @rule(share=shares)
+    def read_schedule(self, share: int) -> None:
+        self.attempt(lambda: self.witness.check_schedule(self.place(share)))
 
     @rule(seconds=st.integers(-5, 1))
     def read_by_time(self, seconds: int) -> None:

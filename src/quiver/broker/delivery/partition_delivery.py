@@ -167,7 +167,7 @@ class PartitionDelivery:
 
     async def prepare(self, limit: int) -> bool:
         """Learn of enough messages for a delivery; whether the partition can be delivered from."""
-        if self.view.ready_count < limit and self.is_open:
+        if self.is_open:
             await self.state.catch_up(self.machine, limit)
         return self.is_open
 

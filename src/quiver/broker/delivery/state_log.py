@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from pyroaring import BitMap64
 
 from quiver.aio import retrieve_exception
+from quiver.broker.delivery.look_ahead import LookAhead
 from quiver.broker.delivery.machine.arrival import arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
-from quiver.broker.delivery.machine.offset_sets import Numbers, offset_range
+from quiver.broker.delivery.machine.offset_sets import offset_range
 from quiver.broker.delivery.machine.outcome import ACKNOWLEDGED, Outcome, OutcomeSearch
 from quiver.broker.delivery.machine.records import (
     DROPPED,
@@ -45,9 +44,7 @@ from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import seal_batch
-from quiver.model.filter import parse_filter
 from quiver.model.ids import Microseconds, Offset
-from quiver.model.schema import COLUMN_BIT
 from quiver.model.subscription import SubscriptionSettings
 
 STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
@@ -58,16 +55,12 @@ _SNAPSHOT = f"{STATE}/{SNAPSHOT}"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
-_CATCH_UP_BYTES = 1 << 20
-"""So little that it is still at hand when the messages are delivered."""
 _HISTORY_BYTES_MAX = 32 << 20
 """Records stay for as long as the messages that they tell of, up to this much of them."""
 _SEARCH_BYTES = 256 << 10
 """So little that a look through it takes a few milliseconds."""
 _LEISURE_S = 0.02
 """How long records that nobody waits for may wait for others, to share their sync."""
-_LOOK_AHEAD = 1_000_000
-"""How many pending messages a subscription looks at in advance, as they are published."""
 
 logger = structlog.get_logger()
 
@@ -108,6 +101,7 @@ class DeliveryStateLog:
         self._slices = SliceCache()
         self._lost: dict[int, int] = {}
         """By subscription: how many messages were deleted that it had not finished."""
+        self._look_ahead = LookAhead(data, self._pass_over)
         self.is_open = True
         self._is_ahead = False
         self._is_sealed = False
@@ -251,38 +245,24 @@ class DeliveryStateLog:
     def look_ahead(self) -> None:
         """Tell every subscription that follows the tail of what was published; touches no disk."""
         for machine in self.machines.values():
-            while (
-                machine.view.pending_count < _LOOK_AHEAD
-                and machine.state.observed_to < self.data.next_offset
-            ):
-                entries = self.data.read_tail(machine.state.observed_to, _READ_BYTES)
-                if not entries:
-                    break
-                _observe(machine, entries)
+            self._look_ahead.follow(machine)
 
     async def catch_up(self, machine: DeliveryMachine, wanted: int) -> None:
-        """Let a subscription that is behind learn of enough messages to deliver some."""
-        while machine.view.ready_count < wanted and self.is_behind(machine):
-            await self._observe_more(machine, _CATCH_UP_BYTES)
+        """Let a subscription that is behind learn of enough messages to deliver the right ones."""
+        await self._look_ahead.catch_up(machine, wanted)
 
     def is_behind(self, machine: DeliveryMachine) -> bool:
         """Whether there are messages that a subscription may learn of before it delivers others."""
-        return (
-            machine.state.observed_to < self.data.next_offset
-            and machine.view.waiting_count < _LOOK_AHEAD
-        )
+        return self._look_ahead.is_behind(machine)
 
     async def catch_up_to(self, machine: DeliveryMachine, end: Offset) -> None:
         """Let a subscription learn of all messages below ``end``."""
-        while machine.state.observed_to < min(end, self.data.next_offset):
-            await self._observe_more(machine, _READ_BYTES)
-            await asyncio.sleep(0)  # others have their turn
+        await self._look_ahead.catch_up_to(machine, end)
 
-    async def _observe_more(self, machine: DeliveryMachine, bytes_max: int) -> None:
-        if machine.state.observed_to < self.data.start_offset:
-            number = next(number for number, one in self.machines.items() if one is machine)
-            self.pass_over_lost(number, self.data.start_offset)
-        _observe(machine, await self.data.read(machine.state.observed_to, bytes_max))
+    def _pass_over(self, machine: DeliveryMachine) -> None:
+        """The data begins behind what a subscription has learnt of."""
+        number = next(number for number, one in self.machines.items() if one is machine)
+        self.pass_over_lost(number, self.data.start_offset)
 
     def part_of(self, entry: StoredBatch, offsets: BitMap64) -> StoredBatch:
         """The entry, or a slice of it if these offsets are not all that it has."""
@@ -355,7 +335,7 @@ class DeliveryStateLog:
             if machine.state.observed_to < self.data.start_offset:
                 machine.skip_to(self.data.start_offset)
                 continue
-            _observe(machine, await self.data.read(machine.state.observed_to, _READ_BYTES))
+            await self._look_ahead.observe_more(machine)
         machine.state.apply(record)
         return lost
 
@@ -427,43 +407,6 @@ class DeliveryStateLog:
         if self._log.failure is None:
             await self._try_to_snapshot()
         await self._log.close()
-
-
-def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
-    for entry in entries:
-        if entry.base_offset <= machine.state.observed_to < entry.next_offset:
-            arrival = arrival_of(
-                entry, with_keys=machine.state.wants_keys, fairness=machine.state.settings.fairness
-            )
-            passed = _passed(machine, entry)
-            if passed is not None:
-                arrival = msgspec.structs.replace(arrival, passed=passed)
-            machine.state.observe(arrival)
-
-
-def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
-    """Which of the messages are for this subscription; ``None``: all."""
-    passed: Numbers | None = None
-    if machine.state.settings.filter is not None:
-        passed = _parsed(machine.state.settings.filter).mask(entry.record_batch())
-    if entry.columns & _TARGETED == _SUBSCRIPTION:
-        target = entry.record_batch().column("origin_subscription")
-        mine = pc.equal(target, pa.scalar(machine.state.name, pa.string())).fill_null(True)
-        meant = mine.to_numpy(zero_copy_only=False)
-        passed = meant if passed is None else passed & meant
-    return passed
-
-
-def passes(machine: DeliveryMachine, entry: StoredBatch) -> bool:
-    """Whether the one message of an entry is for this subscription."""
-    passed = _passed(machine, entry)
-    return passed is None or bool(passed.all())
-
-
-_parsed = lru_cache(1000)(parse_filter)
-_SUBSCRIPTION = COLUMN_BIT["origin_subscription"]
-_TARGETED = _SUBSCRIPTION | COLUMN_BIT["origin_topic"]
-"""Of these two, a dead letter has both; one on its way back is for the subscription it names."""
 
 
 def _encode_snapshot(offset: Offset, machines: dict[int, DeliverySnapshot]) -> bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from quiver.broker.delivery.look_ahead import passes
 from quiver.broker.delivery.machine.outcome import DEAD, FINISHED, Outcome
 from quiver.broker.delivery.partition_delivery import PartitionDelivery
-from quiver.broker.delivery.state_log import passes
 from quiver.model.batch import StoredBatch
 from quiver.model.ids import Microseconds, Offset
 from quiver.protocol import Status

@@ -12,6 +12,7 @@ from quiver.aio import Signal, retrieve_exception
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
+from quiver.log.delivery_index import DeliverySpan
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -127,6 +128,16 @@ class LeaderLog:
         except CorruptLog as error:
             self._replica.met_damage(error)
             raise
+
+    async def delivery_span(self, offset: Offset) -> DeliverySpan:
+        """What decides the delivery of committed messages from ``offset`` on."""
+        self._leading.require_proven()
+        try:
+            span = await self._log.delivery_span(offset)
+        except CorruptLog as error:
+            self._replica.met_damage(error)
+            raise
+        return span.before(max(offset, self.next_offset))
 
     def _committed(self, entries: list[StoredBatch]) -> list[StoredBatch]:
         watermark, count = self.next_offset, len(entries)

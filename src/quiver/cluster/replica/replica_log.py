@@ -160,7 +160,7 @@ class ReplicaLog:
         offset, end = self.log.start_offset, self.log.next_offset
         while offset < min(end, self.log.next_offset):
             start = max(offset, self.log.start_offset)
-            offset = (await self.log.read_stored(start, _READ_BYTES))[-1].next_offset
+            offset = (await self.log.read(start, _READ_BYTES, from_disk=True))[-1].next_offset
 
     async def save(self) -> None:
         """Two at a time would write to one file: whoever was cancelled may still be at it."""

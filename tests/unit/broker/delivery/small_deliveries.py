@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.arrival import Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import SubscriptionSettings
 

@@ -1,10 +1,13 @@
-"""Published messages as the delivery machine sees them: offsets, keys and times, never payloads."""
+"""Published messages as the delivery machine sees them: offsets, keys and times, never payloads.
+
+An ``Arrival`` is one batch, read from its body. An ``IndexedArrival`` is a part of the log, of whatever
+size, known from the index beside its segment alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,14 +20,12 @@ from quiver.broker.delivery.machine.offset_sets import (
     offset_range,
     offset_set,
 )
-from quiver.broker.delivery.machine.ready import DEFAULT_PRIORITY
+from quiver.log.delivery_index import DeliverySpan
 from quiver.model.batch import StoredBatch
+from quiver.model.delivery_columns import NEVER, priorities, rows_by_priority, times
 from quiver.model.filter.texts import rows_by_text
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.schema import COLUMN_BIT
-
-NEVER = -1
-"""In place of a time that a message does not have."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,11 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     def next_offset(self) -> Offset:
         return Offset(self.base_offset + self.count)
 
+    @property
+    def published(self) -> Iterable[tuple[int, int]]:
+        """First offsets of batches, and when these were published."""
+        return ((self.base_offset, self.time),)
+
     def passed_from(self, start: int) -> BitMap64:
         """The offsets from ``start`` on that the filter lets through."""
         if self.passed is None:
@@ -58,24 +64,84 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
         """The offsets of each priority that is not the default one."""
         if self.priority is None:
             return
-        offsets = (np.argsort(self.priority, kind="stable") + self.base_offset).tolist()
-        ends = np.cumsum(np.bincount(self.priority)).tolist()
-        for priority, (start, end) in enumerate(pairwise([0, *ends])):
-            if start < end and priority != DEFAULT_PRIORITY:
-                yield priority, BitMap64(offsets[start:end])
+        for priority, rows in rows_by_priority(self.priority):
+            yield priority, self._offsets(rows)
 
     def by_tenant(self) -> Iterator[tuple[str, BitMap64]]:
         """The offsets of each tenant."""
         for tenant, rows in (self.tenants or {}).items():
             yield tenant, self._offsets(rows)
 
-    def timed(self, times: Numbers, among: BitMap64) -> tuple[Numbers, Numbers]:
-        """Times and offsets of those messages among these that have a time."""
+    def delays(self, among: BitMap64) -> tuple[Numbers, Numbers] | None:
+        """Times and offsets of those messages among these that are delayed."""
+        return None if self.deliver_at is None else self._timed(self.deliver_at, among)
+
+    def expiries(self, among: BitMap64) -> tuple[Numbers, Numbers] | None:
+        """Times and offsets of those messages among these that expire."""
+        return None if self.expires_at is None else self._timed(self.expires_at, among)
+
+    def _timed(self, times: Numbers, among: BitMap64) -> tuple[Numbers, Numbers]:
         chosen = offset_numbers(self._offsets(np.flatnonzero(times != NEVER)) & among)
         return times[chosen - self.base_offset], chosen
 
     def _offsets(self, rows: Numbers) -> BitMap64:
         return offset_set(rows + self.base_offset)
+
+
+class IndexedArrival(msgspec.Struct, frozen=True):
+    """A part of the log as its indexes tell it, for the subscription of this name.
+
+    Times of publishing are those of some batches. Keys, tenants and filters need the bodies.
+    """
+
+    span: DeliverySpan
+    name: str
+    key: None = None
+
+    @property
+    def base_offset(self) -> Offset:
+        return self.span.base_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self.span.next_offset
+
+    @property
+    def published(self) -> Iterable[tuple[int, int]]:
+        bases, times = self.span.published_bases, self.span.published_times
+        return zip(bases.tolist(), times.tolist(), strict=True)
+
+    def passed_from(self, start: int) -> BitMap64:
+        """The offsets from ``start`` on that are not for another subscription."""
+        passed = offset_range(max(start, self.base_offset), self.next_offset)
+        for name, offsets in self.span.targets.items():
+            if name != self.name:
+                passed -= offsets
+        return passed
+
+    def by_priority(self) -> Iterable[tuple[int, BitMap64]]:
+        return self.span.priorities.items()
+
+    def by_tenant(self) -> Iterable[tuple[str, BitMap64]]:
+        return ()
+
+    def delays(self, among: BitMap64) -> tuple[Numbers, Numbers] | None:
+        return _timed_among(self.span.delays, among)
+
+    def expiries(self, among: BitMap64) -> tuple[Numbers, Numbers] | None:
+        return _timed_among(self.span.expiries, among)
+
+
+def _timed_among(rows: Numbers, among: BitMap64) -> tuple[Numbers, Numbers] | None:
+    """Times and offsets of those rows of an index whose offsets are among these."""
+    if not len(rows):
+        return None
+    offsets, moments = rows["offset"], rows["time"]
+    chosen = offset_set(offsets) & among
+    if len(chosen) < len(offsets):
+        kept = np.isin(offsets, offset_numbers(chosen))
+        offsets, moments = offsets[kept], moments[kept]
+    return np.ascontiguousarray(moments), np.ascontiguousarray(offsets)
 
 
 def arrival_of(
@@ -93,14 +159,6 @@ def arrival_of(
     return Arrival(
         base_offset=entry.base_offset, count=entry.count, time=entry.append_time, **columns
     )
-
-
-def priorities(values: pa.Array) -> Numbers:
-    return cast(Numbers, values.fill_null(DEFAULT_PRIORITY).to_numpy())
-
-
-def times(values: pa.Array) -> Numbers:
-    return cast(Numbers, values.cast(pa.int64()).fill_null(NEVER).to_numpy())
 
 
 _READERS: dict[str, Callable[[pa.Array], Any]] = {

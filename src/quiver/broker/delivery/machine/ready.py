@@ -18,9 +18,9 @@ from pyroaring import BitMap64
 from quiver.broker.delivery.machine.fair import FairTurns, Tenants
 from quiver.broker.delivery.machine.offset_sets import discard_from_all, lowest, number_array
 from quiver.broker.delivery.machine.timed import Moments
+from quiver.model.delivery_columns import DEFAULT_PRIORITY
 from quiver.model.ids import Microseconds
 
-DEFAULT_PRIORITY = 4
 _MOMENTS_MAX = 8192
 _SPLIT_MAX = 64
 

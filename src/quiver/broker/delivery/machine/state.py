@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine.acked import RecentAcks
-from quiver.broker.delivery.machine.arrival import Arrival
+from quiver.broker.delivery.machine.arrival import Arrival, IndexedArrival
 from quiver.broker.delivery.machine.attempts import Attempts
 from quiver.broker.delivery.machine.delivery_times import DeliveryTimes
 from quiver.broker.delivery.machine.key_order import KeyOrder
@@ -118,13 +118,14 @@ class DeliveryState:
 
     # ------------------------------------------------------------------ messages come and go
 
-    def observe(self, arrival: Arrival) -> None:
-        """Take in the next batch of the partition; one that began before ``start`` only in part."""
+    def observe(self, arrival: Arrival | IndexedArrival) -> None:
+        """Take in what comes next in the partition; what began before ``start`` only in part."""
         assert arrival.base_offset <= self.observed_to < arrival.next_offset, "in order, no gaps"
         assert self.keys_from is None, "keys are learned first"
         fresh = arrival.passed_from(self.observed_to)
         self.observed_to = arrival.next_offset
-        self.published.add(arrival.base_offset, arrival.time)
+        for base_offset, time in arrival.published:
+            self.published.add(base_offset, Microseconds(time))
         if self.published.is_full:
             self.published.make_room(self.floor)
         if self.keys is not None:
@@ -135,12 +136,11 @@ class DeliveryState:
             if self.ready.tenants is not None:
                 for tenant, offsets in arrival.by_tenant():
                     self.ready.tenants.learn(tenant, offsets & fresh)
-        if arrival.expires_at is not None:
-            self.expiring.add_each(*arrival.timed(arrival.expires_at, fresh))
-        if arrival.deliver_at is not None:
-            due = arrival.timed(arrival.deliver_at, fresh)
-            self.delayed.add_each(*due)
-            self.scheduled.add_each(*due)
+        if (expiries := arrival.expiries(fresh)) is not None:
+            self.expiring.add_each(*expiries)
+        if (delays := arrival.delays(fresh)) is not None:
+            self.delayed.add_each(*delays)
+            self.scheduled.add_each(*delays)
             fresh -= self.delayed.members
         self._line_up(fresh, newest=True)
 

@@ -27,7 +27,7 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine import key_order, keyed_offsets, timed
 from quiver.broker.delivery.machine import leases as lease_table
-from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.arrival import Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
     PURGED,
@@ -38,6 +38,7 @@ from quiver.broker.delivery.machine.records import (
     encode_entries,
 )
 from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snapshot
+from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from tests.unit.broker.delivery.delivery_model import Message, Model

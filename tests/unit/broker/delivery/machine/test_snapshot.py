@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine.arrival import NEVER, Arrival
+from quiver.broker.delivery.machine.arrival import Arrival
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_set
 from quiver.broker.delivery.machine.records import EXPIRED, PURGED, Finished
@@ -22,6 +22,7 @@ from quiver.broker.delivery.machine.snapshot import (
 )
 from quiver.broker.delivery.machine.timed import Moments
 from quiver.errors import UnsupportedFormat
+from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Ordering
 from tests.unit.broker.delivery.machine.test_machine import facts
