@@ -156,3 +156,8 @@ def test_another_seed_is_another_story() -> None:
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """A subscription that never got its partition back; a lease that ended as its group changed."""
     assert simulate(seed, BROKERS).findings == []
+
+
+@pytest.mark.long
+def test_damage_that_is_found_while_a_session_begins_is_told() -> None:
+    assert simulate(1522, LIGHT).findings == []

@@ -22,6 +22,7 @@ from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.node_session import NodeSession
 from quiver.cluster.records import (
     DISKS,
+    NOBODY,
     NodeId,
     NodeRecord,
     PartitionId,
@@ -198,9 +199,19 @@ class ClusterNode:
         if not self._joined:
             return
         state, session = self.view.state, self.membership.session
+        if session != NOBODY and self._is_counted_on_damage(state):
+            self._rejoin()  # the damage was found while this session began
         self.replica_manager.on_state(state, session)
         self.controller_driver.on_state(state, session)
         self.failure_detector.on_state(state, session)
+
+    def _is_counted_on_damage(self, state: ClusterState) -> bool:
+        node = self.membership.record.id
+        return any(
+            partition in state.partitions
+            and is_counted_on(state.partitions[partition].record, node)
+            for partition in self.replica_manager.damaged
+        )
 
     def _rejoin(self) -> None:
         """What this session has told of its replicas no longer holds: go on as another."""
