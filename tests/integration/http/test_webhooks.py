@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from quiver.config import Web
@@ -30,6 +31,8 @@ class Endpoint:
         self.barrier = asyncio.Event()
         self.barrier.set()
         self.url = ""
+        self.judge: Callable[[list[dict[str, Any]]], web.Response] | None = None
+        """Answers instead, by what was sent."""
 
     async def take(self, request: web.Request) -> web.Response:
         self.under_way += 1
@@ -37,6 +40,8 @@ class Endpoint:
         self.requests.append((dict(request.headers), await request.read()))
         await self.barrier.wait()
         self.under_way -= 1
+        if self.judge is not None:
+            return self.judge(json.loads(self.requests[-1][1])["messages"])
         status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
         headers = {"Location": "/elsewhere"} if status == 302 else {}
         return web.Response(status=status, headers=headers)
@@ -108,7 +113,6 @@ async def test_what_always_fails_becomes_a_dead_letter_with_the_reason(tmp_path:
 @edge_test
 async def test_a_422_rejects_the_message(tmp_path: Path) -> None:
     async with endpoint(422, 200) as hook, http_node(tmp_path, web=INSIDE) as node:
-        await node.queue("emails.dlq")
         await node.queue(push={"url": hook.url, "concurrency": 1})
         await publish(node, "poison", "good")
         await until(lambda: hook.bodies == ["poison", "good"])
@@ -251,3 +255,76 @@ def _pushing_to(node: HttpNode) -> str | None:
     assert pushers is not None
     running = pushers._running.get("emails")
     return None if running is None else running[0][0].url
+
+
+@edge_test
+async def test_a_batch_is_answered_in_part(tmp_path: Path) -> None:
+    def judge(messages: list[dict[str, Any]]) -> web.Response:
+        failed = []
+        for one in messages:
+            if one["body"] == "busy" and one.get("deliveries", 1) == 1:
+                failed.append({"id": one["id"], "error": "mailbox busy", "delay": 0})
+            if one["body"] == "hopeless":
+                failed.append({"id": one["id"], "error": "no such address", "reject": True})
+        return web.json_response({"failed": failed}, status=207)
+
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        hook.judge = judge
+        await publish_before(node, hook, "good", "busy", "hopeless", "fine")
+        await until(lambda: sorted(hook.bodies) == ["busy", "busy", "fine", "good", "hopeless"])
+        await node.depth_becomes("emails.dlq", "ready", lambda depth: depth == 1)
+        await node.depth_becomes("emails", "leased", lambda depth: depth == 0)
+        [letter] = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert (letter["body"], letter["dead_letter"]["deliveries"]) == ("hopeless", 1)
+        assert letter["dead_letter"]["last_error"] == "no such address"
+        assert await node.depth("emails", "ready") == 0
+
+
+async def publish_before(node: HttpNode, hook: Endpoint, *messages: str, **settings: Any) -> None:
+    """Messages that are there when the pushes begin, so that they come together."""
+    await node.queue(backoff={"min": 0}, **settings)
+    await publish(node, *messages)
+    push = {"url": hook.url, "batch": 10, "concurrency": 1}
+    reply = await node.http.patch("/queues/emails", json={"push": push})
+    assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "what?",
+        "{}",
+        '{"failed": 1}',
+        '{"failed": [{"id": "another"}]}',
+        '{"failed": [{"id": "another", "delay": "soon"}]}',
+    ],
+)
+@edge_test
+async def test_a_207_that_cannot_be_read_fails_the_whole_request(
+    tmp_path: Path, answer: str
+) -> None:
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        hook.judge = lambda _: web.Response(status=207, text=answer)
+        await publish_before(node, hook, "one", max_deliveries=1)
+        await node.depth_becomes("emails.dlq", "ready", lambda depth: depth == 1)
+        [letter] = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert "answer of 207 is not valid" in letter["dead_letter"]["last_error"]
+
+
+@edge_test
+async def test_one_bad_message_takes_no_other_of_its_batch_to_the_dead_letters(
+    tmp_path: Path,
+) -> None:
+    def judge(messages: list[dict[str, Any]]) -> web.Response:
+        is_bad = any(one["body"] == "bad" for one in messages)
+        return web.Response(status=500 if is_bad else 200)
+
+    async with endpoint() as hook, http_node(tmp_path, web=INSIDE) as node:
+        hook.judge = judge
+        await publish_before(node, hook, "a", "bad", "b", "c", max_deliveries=3)
+        await node.depth_becomes("emails", "dead", lambda depth: depth == 1)
+        for state in ("ready", "delayed", "leased"):
+            await node.depth_becomes("emails", state, lambda depth: depth == 0)
+        assert await node.depth("emails", "dead") == 1
+        [letter] = (await node.http.get("/topics/emails.dlq/messages")).json()["messages"]
+        assert letter["body"] == "bad"

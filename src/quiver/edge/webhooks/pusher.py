@@ -1,13 +1,18 @@
 """Pushes one subscription's messages to its endpoint. A 2xx answer is the ack, 422 rejects.
 
-Any other answer nacks the messages with the reason. They are retried after the subscription's back-off
-and dead-lettered in the end, as with any consumer. The messages come from a consumer's session, which
-has credit for the requests that may be begun, and keeps the leases while an endpoint works.
+An answer of 207 says of each message what became of it. Any other answer nacks the messages with the
+reason. They are retried after the subscription's back-off and dead-lettered in the end, as with any
+consumer. The messages come from a consumer's session, which has credit for the requests that may be
+begun, and keeps the leases while an endpoint works. A message that failed before is sent alone, so that
+it takes no other to the dead letters.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from collections.abc import Iterator
+from itertools import groupby
 
 import aiohttp
 import msgspec
@@ -22,6 +27,12 @@ from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.edge.http.edge import encode
 from quiver.edge.http.routes.receive import delivered
 from quiver.edge.http.schemas.deliveries import Delivered
+from quiver.edge.webhooks.answer import (
+    ANSWER_BYTES_MAX,
+    PARTIAL,
+    UnreadableAnswer,
+    settlements_in,
+)
 from quiver.edge.webhooks.pace import Pace
 from quiver.edge.webhooks.signature import HEADER, sign
 from quiver.errors import QuiverError
@@ -45,6 +56,13 @@ class _Outcome(msgspec.Struct, frozen=True):
     is_rejected: bool = False
     retry_after_s: float = 0.0
     """How long the endpoint asks to be left alone."""
+    answer: bytes | None = None
+    """Of an answer that tells the messages apart."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the endpoint is not well. One that rejects messages is."""
+        return self.problem is not None and not self.is_rejected
 
 
 class Pusher:
@@ -91,7 +109,7 @@ class Pusher:
             while True:
                 relay.credit.set(self._push.batch * await self._room(relay))
                 messages = await relay.next_messages(self._push.batch)
-                self._posts.start(self._post(relay, messages))
+                self._posts.start(self._post_in_turn(relay, messages))
         finally:
             await self._posts.cancel()
             with contextlib.suppress(QuiverError):  # the log has it; they come again
@@ -108,21 +126,40 @@ class Pusher:
                 await self._posts.wait_for_one()
         return room
 
-    async def _post(self, relay: Relay, messages: list[ReceivedMessage]) -> None:
+    async def _post_in_turn(self, relay: Relay, messages: list[ReceivedMessage]) -> None:
+        """Post new messages together and the others alone, in order, until one request fails."""
+        requests = deque(_requests(messages))
+        while requests:
+            outcome = await self._post(relay, requests.popleft())
+            if outcome.is_failure:
+                break
+        for unsent in requests:
+            relay.settlements.give_back(leases_of(unsent))
+
+    async def _post(self, relay: Relay, messages: list[ReceivedMessage]) -> _Outcome:
         began = self._clock.monotonic()
         deadline_us = self._clock.time_us() + relay.visibility_us
         body = encode(Delivered(messages=delivered(messages, deadline_us)))
         outcome = await self._send(body)
+        settlements = [(self._kind(outcome), messages)]
+        if outcome.answer is not None:
+            try:
+                settlements = settlements_in(outcome.answer, messages)
+            except UnreadableAnswer as error:
+                outcome = _Outcome(f"the endpoint's answer of {PARTIAL} is not valid: {error}")
+                settlements = [(self._kind(outcome), messages)]
         self._learn(began, outcome)
-        relay.settlements.settle_all(self._kind(outcome), leases_of(messages))
+        for kind, some in settlements:
+            relay.settlements.settle_all(kind, leases_of(some))
+        return outcome
 
     def _learn(self, began: float, outcome: _Outcome) -> None:
-        """Go faster or slower. An endpoint that rejects messages is well."""
+        """Go faster or slower."""
         now = self._clock.monotonic()
-        if outcome.problem is None or outcome.is_rejected:
-            self._pace.succeeded(now - began)
-        else:
+        if outcome.is_failure:
             self._pace.failed(now, outcome.retry_after_s)
+        else:
+            self._pace.succeeded(now - began)
 
     def _kind(self, outcome: _Outcome) -> Kind:
         """What is done with the messages of a request."""
@@ -148,6 +185,8 @@ class Pusher:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=self._push.timeout_s),
             ) as reply:
+                if reply.status == PARTIAL:
+                    return _Outcome(answer=await _body_of(reply))
                 if 200 <= reply.status < 300:
                     return _Outcome()
                 return _Outcome(
@@ -159,6 +198,25 @@ class Pusher:
             return _Outcome(f"the endpoint did not answer within {self._push.timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _Outcome(f"the endpoint could not be reached: {type(error).__name__}")
+
+
+def _requests(messages: list[ReceivedMessage]) -> Iterator[list[ReceivedMessage]]:
+    """Messages in order, as they are sent: those that were delivered before are alone."""
+    for is_new, some in groupby(messages, key=lambda one: one.deliveries == 1):
+        if is_new:
+            yield list(some)
+        else:
+            yield from ([one] for one in some)
+
+
+async def _body_of(reply: aiohttp.ClientResponse) -> bytes:
+    """The body, or a little more than is allowed of it."""
+    body = b""
+    async for part in reply.content.iter_chunked(1 << 16):
+        body += part
+        if len(body) > ANSWER_BYTES_MAX:
+            raise ValueError("the answer is too long")
+    return body
 
 
 def _seconds(text: str) -> float:
