@@ -6,7 +6,8 @@ READY := .venv/.ready
 # What is compiled is kept, whatever the shell says: a node starts in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run pages demo check test lint bench deploy bench-tools java sim chaos browser-tools pictures clean
+.PHONY: setup run pages demo check test lint bench deploy bench-tools java sim chaos browser-tools database-tools \
+	pictures clean
 
 setup: $(READY)
 
@@ -34,7 +35,7 @@ check: lint
 # Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
 # console's share one browser.
 OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py driver_killed.py example.py stopping.py)
-test: setup lint java browser-tools
+test: setup lint java browser-tools database-tools
 	$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
 	$(BIN)/pytest -n 0 tests/browser
 	$(BIN)/pytest -n 0 $(OWN_JVMS) & own=$$!; \
@@ -66,7 +67,7 @@ bench-tools: setup
 		--quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' >/dev/null 2>&1 || true
 	@command -v redis-server >/dev/null && command -v rabbitmq-server >/dev/null \
 		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& benchmarks/install-peers.sh >/dev/null 2>&1; } || true
+		&& benchmarks/install-servers.sh redis-server rabbitmq-server >/dev/null 2>&1; } || true
 	@test -d .venv/kafka || { command -v mvn >/dev/null && timeout 300 mvn -q -B -f \
 		benchmarks/kafka-pom.xml $(COPY_JARS) -DoutputDirectory=$(CURDIR)/.venv/kafka \
 		>/dev/null 2>&1; } || rm -rf .venv/kafka
@@ -92,6 +93,13 @@ browser-tools:
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
 		install -y --no-install-recommends chromium; } >/dev/null 2>&1; } || true
+
+# Postgres and Redis, for the tests of stores that machines share. Where one is missing and cannot be
+# installed, they fail and say so.
+database-tools:
+	@{ command -v redis-server && { command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; }; } \
+		>/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& benchmarks/install-servers.sh postgresql redis-server >/dev/null 2>&1; } || true
 
 # The console's pages, as the documentation shows them.
 pictures: setup browser-tools

@@ -1,5 +1,8 @@
-"""The store behind ``quiver.idempotent``, under the name that programs import it by."""
+"""The stores behind ``quiver.idempotent``, under the names that programs import them by."""
 
-from quiver.client.idempotent.store import HandledStore, HandledTransaction, SqliteStore
+from quiver.client.idempotent.postgres_store import PostgresStore
+from quiver.client.idempotent.redis_store import RedisStore
+from quiver.client.idempotent.sqlite_store import SqliteStore
+from quiver.client.idempotent.store import HandledStore, HandledTransaction
 
-__all__ = ["HandledStore", "HandledTransaction", "SqliteStore"]
+__all__ = ["HandledStore", "HandledTransaction", "PostgresStore", "RedisStore", "SqliteStore"]

@@ -19,7 +19,8 @@ from typing import Any, Self
 
 from quiver.aio import finish
 from quiver.client.api.settings import duration_s
-from quiver.client.idempotent.store import HandledStore, HandledTransaction, SqliteStore
+from quiver.client.idempotent.open_store import open_store
+from quiver.client.idempotent.store import HandledStore, HandledTransaction
 from quiver.errors import InvalidRequest
 from quiver.model.clock import Clock, SystemClock
 from quiver.model.message import Message
@@ -42,14 +43,17 @@ def idempotent(
     keep: Duration = "14d",
     clock: Clock | None = None,
 ) -> Idempotent:
-    """Handle each message once: remember handled messages in the SQLite file ``store``, or your own store.
+    """Handle each message once: remember handled messages in ``store``.
+
+    ``store`` is the path of an SQLite file, which the processes of one machine share, or the URL of a
+    database that several machines share (``postgresql://…``, ``redis://…``), or your own store.
 
     A message is identified by its ``dedup_id`` within its topic, or else by its id, also after it was
     a dead letter and was redriven; ``key`` computes another identity, as
     ``key=lambda message: message.json()["payment"]``. Subscriptions are independent. A message is
     remembered for ``keep``, which must be longer than any redelivery takes.
     """
-    kept = SqliteStore(store) if isinstance(store, str | os.PathLike) else store
+    kept = open_store(store) if isinstance(store, str | os.PathLike) else store
     return Idempotent(kept, key=key, keep_s=duration_s("keep", keep, 1, 100 * _YEAR_S), clock=clock)
 
 
