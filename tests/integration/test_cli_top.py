@@ -86,9 +86,10 @@ def test_keys_choose_the_table_and_the_order(top: Terminal) -> None:
     assert "orders" in names_in(top.wait_for("▼PUBLISHED", "PARTITIONS"))
     top.press("\t")
     top.press("\x1b[D")  # to the left: by name
-    assert names_in(top.wait_for("▲NAME"))[:2] == ["emails", "tickets"]
+    names = ["emails", "emails.dlq", "tickets", "tickets.dlq"]
+    assert names_in(top.wait_for("▲NAME"))[:4] == names
     top.press("r")
-    assert names_in(top.wait_for("▼NAME"))[:2] == ["tickets", "emails"]
+    assert names_in(top.wait_for("▼NAME"))[:4] == names[::-1]
 
 
 def test_q_ends_it_and_the_terminal_is_as_it_was(top: Terminal) -> None:

@@ -44,7 +44,6 @@ def test_what_subscriptions_did_outlives_their_leader(three: Cluster) -> None:
     """Leases, attempts, acks, delays, priorities and dead letters, in one queue."""
     client = three.client()
     client.create_queue("survivor", max_deliveries=2)
-    client.create_queue("survivor.dlq")
     client.publish_many("survivor", numbered(10))
     leased = client.receive("survivor", 10, wait="20s", visibility="10m")
     client.ack("survivor", leased[:3])

@@ -134,7 +134,6 @@ def test_priorities_and_delays_hold_across_nodes(three: Cluster) -> None:
 def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: Cluster) -> None:
     name = "poison"
     three.client(0).create_queue(name, partitions=3, max_deliveries=1)
-    three.client(0).create_queue("poison.dlq")
     client = three.client(three.follower("poison.dlq"))
     client.publish_many(name, numbered(30))
     done = 0
@@ -147,6 +146,7 @@ def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: C
     assert sorted(one.payload for one in letters) == sorted(numbered(30))
     assert client.redrive(name, dry_run=True) == 30
     assert client.redrive(name, max_messages=10) == 10
+    assert [three.client(index).describe_subscription(name).dead for index in range(3)] == [20] * 3
     assert client.redrive("poison.dlq") == 20
     assert sorted(drain(client, name, 30)) == sorted(numbered(30))
     assert client.redrive(name, dry_run=True) == 0
@@ -155,7 +155,6 @@ def test_dead_letters_go_to_a_queue_that_is_led_elsewhere_and_come_back(three: C
 def test_a_reject_reaches_every_leader(three: Cluster) -> None:
     name = "hopeless"
     three.client(0).create_queue(name, partitions=3)
-    three.client(0).create_queue("hopeless.dlq")
     client = three.client(1)
     client.publish_many(name, numbered(30))
     held = []

@@ -57,12 +57,13 @@ async def test_depths_sizes_and_ages_are_those_of_the_broker(tmp_path: Path) -> 
         await client.publish("emails", "later", delay="1h")
         await client.receive("emails", 2)
         taken = await MetricsCollector(client, SystemClock()).take()
-        [emails] = taken.subscriptions
+        [emails, letters] = taken.subscriptions
+        assert (letters.name, letters.pending) == ("emails.dlq", 0)
         assert (emails.pending, emails.ready, emails.leased, emails.delayed) == (6, 3, 2, 1)
         assert emails.oldest_s is not None
         assert 0 < emails.oldest_s < 60
         assert taken.totals.pending == 6
-        [topic] = taken.topics
+        [topic, _] = taken.topics
         assert (topic.name, topic.messages) == ("emails", 6)
         assert topic.bytes > 0
         assert taken.node.answer_ms > 0
