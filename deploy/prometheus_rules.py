@@ -51,6 +51,9 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "error_rate": lambda rule: (
         f"{_rate(definitions.ERRORS)} / {_rate(definitions.REQUESTS)} > {rule.limit:g}"
     ),
+    "dedup_forgotten": lambda rule: (
+        f"increase({definitions.DEDUP_FORGOTTEN.name}[5m]) > {rule.limit:.0f}"
+    ),
     "disk_low": lambda rule: f"{definitions.DISK_FREE.name} < {rule.limit:.0f}",
     "under_replicated": lambda rule: f"{definitions.REPLICAS_MISSING.name} > {rule.limit:.0f}",
     "node_down": lambda rule: f"{definitions.NODES_DOWN.name} > {rule.limit:.0f}",

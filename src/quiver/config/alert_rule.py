@@ -20,12 +20,13 @@ Watch = Literal[
     "dead_letters",
     "dead_letter_arrivals",
     "unread_lost",
+    "dedup_forgotten",
     "error_rate",
     "disk_low",
     "under_replicated",
     "node_down",
 ]
-Unit = Literal["messages", "seconds", "bytes", "share", "replicas", "nodes"]
+Unit = Literal["messages", "ids", "seconds", "bytes", "share", "replicas", "nodes"]
 WATCHES: tuple[Watch, ...] = get_args(Watch)
 UNITS: dict[Watch, Unit] = {
     "depth": "messages",
@@ -34,6 +35,7 @@ UNITS: dict[Watch, Unit] = {
     "dead_letters": "messages",
     "dead_letter_arrivals": "messages",
     "unread_lost": "messages",
+    "dedup_forgotten": "ids",
     "error_rate": "share",
     "disk_low": "bytes",
     "under_replicated": "replicas",
@@ -47,6 +49,7 @@ MEANING: dict[Watch, str] = {
     "dead_letter_arrivals": "A subscription dead-lettered more than `limit` messages within 5 minutes.",
     "unread_lost": "Retention deleted more than `limit` messages within an hour that a subscription "
     "had not read.",
+    "dedup_forgotten": "The dedup windows of a topic forgot more than `limit` ids early within 5 minutes.",
     "error_rate": "Of the node's requests within the last minute, a share above `limit` failed.",
     "disk_low": "The disk of the data folder has less than `limit` free.",
     "under_replicated": "A topic has more than `limit` replicas that are not in sync.",
@@ -120,6 +123,7 @@ DEFAULT_RULES = (
     AlertRule(name="lag-growing", watch="lag_growing", limit=900, clear_for_s=30, clear_ratio=0.01),
     AlertRule(name="dead-letters", watch="dead_letters", limit=0),
     AlertRule(name="unread-lost", watch="unread_lost", limit=0, severity="critical"),
+    AlertRule(name="dedup-forgotten", watch="dedup_forgotten", limit=0),
     AlertRule(name="errors", watch="error_rate", limit=0.1, for_s=60, clear_for_s=60),
     AlertRule(
         name="disk-low",

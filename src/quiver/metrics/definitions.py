@@ -94,7 +94,13 @@ PUBLISH = _histogram(
     "publish_seconds", "Time from the arrival of a publish to its confirmation.", "topic"
 )
 
-TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, PUBLISH)
+DEDUP_FORGOTTEN = _counter(
+    "dedup_forgotten_ids",
+    "Message ids that a dedup window forgot before their time, for lack of memory.",
+    "topic",
+)
+
+TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, DEDUP_FORGOTTEN, PUBLISH)
 
 # ------------------------------------------------------------------ subscriptions
 

@@ -102,6 +102,10 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
     if rest:
         sizes.append((f'topic="{OTHERS}"', sum(one.size for one in rest)))
     yield from _family(definitions.TOPIC_SIZE, sizes)
+    forgotten = [(f'topic="{escaped(one.name)}"', one.dedup_forgotten) for one in shown]
+    if rest:
+        forgotten.append((f'topic="{OTHERS}"', sum(one.dedup_forgotten for one in rest)))
+    yield from _family(definitions.DEDUP_FORGOTTEN, forgotten)
     yield from _histograms(definitions.PUBLISH, [(label, one.latency) for label, one in counts])
     for of_replicas, value_of in _REPLICAS:
         values = [

@@ -10,6 +10,8 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     size: int = 0
+    dedup_forgotten: int = 0
+    """Ids that dedup windows forgot before their time."""
     in_sync: int | None = None
     eligible: int | None = None
     missing: int | None = None

@@ -26,6 +26,8 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
     start_offset: int | None = None
     next_offset: int | None = None
     bytes: int | None = None
+    dedup_forgotten: int = 0
+    """Ids that the dedup window forgot before their time, since the partition was opened."""
     in_sync: list[ReplicaInfo] = []
     """In a cluster: the in-sync replicas, the leader included."""
     parent: int | None = None

@@ -14,6 +14,7 @@ from quiver.metrics.sample import NodeSample, SubscriptionSample
 
 DEAD_LETTERS_WINDOW_S = 300.0
 UNREAD_LOST_WINDOW_S = 3600.0
+DEDUP_WINDOW_S = 300.0
 ERRORS_WINDOW_S = 60.0
 REQUESTS_MIN = 20
 """Of fewer requests within the window a share says nothing."""
@@ -89,6 +90,18 @@ class Reader:
         return {
             name: self._lately(name, count, now, UNREAD_LOST_WINDOW_S, first=0)
             for name, count in lost.items()
+        }
+
+    def _dedup_forgotten(self, sample: NodeSample, now: float) -> Readings:
+        forgotten = {
+            one.name: one.dedup_forgotten
+            for one in sample.topics
+            if fnmatchcase(one.name, self._rule.on)
+        }
+        self._added = {name: one for name, one in self._added.items() if name in forgotten}
+        return {
+            name: self._lately(name, count, now, DEDUP_WINDOW_S)
+            for name, count in forgotten.items()
         }
 
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:

@@ -197,7 +197,7 @@ class Topics:
         async def described(info: PartitionInfo) -> PartitionInfo:
             async with turns:
                 try:
-                    log = (await self._partitions.get(record, info.index)).log
+                    partition = await self._partitions.get(record, info.index)
                 except (ShuttingDown, TopicNotFound):
                     raise
                 except NotLeader:
@@ -205,6 +205,8 @@ class Topics:
                 except QuiverError as error:
                     logger.error("partition cannot be opened", topic=record.name, error=str(error))
                     return info
+                info.dedup_forgotten = partition.window.forgotten
+                log = partition.log
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 
         infos = await asyncio.gather(*map(described, self._partition_infos(record)))

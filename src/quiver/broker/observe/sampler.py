@@ -120,10 +120,12 @@ class Sampler:
     async def _sample(self) -> NodeSample:
         partitions = self._partitions.opened()
         sizes: dict[int, int] = {}
+        forgotten: dict[int, int] = {}
         depths: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
         for count, ((topic, _), partition) in enumerate(partitions, 1):
             sizes[topic] = sizes.get(topic, 0) + partition.log.size
+            forgotten[topic] = forgotten.get(topic, 0) + partition.window.forgotten
             failed += partition.failure is not None
             for number, offset in self._add_up(partition, depths):
                 time = await self._unseen_time(partition.log, number, offset)
@@ -137,7 +139,7 @@ class Sampler:
         by_name = {one.name: depths[one.number] for one in records if one.number in depths}
         return NodeSample(
             time_us=now,
-            topics=self._topic_samples(sizes),
+            topics=self._topic_samples(sizes, forgotten),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
                     record.name,
@@ -153,13 +155,14 @@ class Sampler:
             partitions_failed=failed,
         )
 
-    def _topic_samples(self, sizes: dict[int, int]) -> list[TopicSample]:
+    def _topic_samples(self, sizes: dict[int, int], forgotten: dict[int, int]) -> list[TopicSample]:
         replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
         return [
             TopicSample(
                 name=record.name,
                 size=sizes.get(record.number, 0),
+                dedup_forgotten=forgotten.get(record.number, 0),
                 replication_lag=lags.get(record.name),
             )
             for record in self._topics.topics()

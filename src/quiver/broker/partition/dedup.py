@@ -1,22 +1,29 @@
 """The dedup window: which message ids a partition has seen recently, and where. A pure machine.
 
 A message with an id is stored once within the window, whoever sends it and however often. The same
-fold over the stored entries rebuilds the window after a restart. Time comes in with each call.
+fold over the stored entries rebuilds the window after a restart. Time comes in with each call. The
+window holds 128-bit fingerprints in 32 bytes each. If they take more than ``BYTES_MAX``, the
+oldest are forgotten before their time, and counted.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from itertools import repeat
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
+import numpy as np
 
+from quiver.broker.partition.fingerprints import Fingerprints, FingerprintTable
 from quiver.model.ids import Microseconds, Offset
 
-IDS_MAX = 1_000_000
-"""Per partition; beyond it the oldest are forgotten before their time."""
-
+BYTES_MAX = 256 << 20
+"""Per partition: eight million ids."""
+_MARKS_MAX = 512
+"""How many moments of the window are kept with the offset at which each began."""
+_CUT_SHARE = 16
+"""One in so many marks goes when the window takes too much memory."""
 
 INHERITED = -1
 """The offset of a message that is in the partition from which this one was split."""
@@ -35,54 +42,94 @@ class DedupWindow:
 
     def __init__(self, window_us: int) -> None:
         self.window_us = window_us
-        self._places: dict[str, tuple[int, Microseconds]] = {}
-        self._batches: deque[tuple[Microseconds, int, list[str]]] = deque()
+        self.forgotten = 0
+        """How many ids were forgotten before their time, since the partition was opened."""
+        self.held_from = Microseconds(-1)
+        """Ids from before this moment were forgotten, in their time or before it."""
+        self._table = FingerprintTable()
+        self._marks: list[tuple[Microseconds, int]] = []
+        """Moments in order, and the offset of the first batch of each."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self._table.count_after(self.held_from)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes."""
+        return self._table.bytes
 
     @property
     def first_offset(self) -> Offset | None:
-        """Where the oldest batch of this partition is that has an id in the window."""
-        firsts = (first for _, first, _ in self._batches if first != INHERITED)
+        """From where on the batches of this partition are that have an id in the window."""
+        newest = bisect_right(self._marks, self.held_from, key=lambda mark: mark[0]) - 1
+        firsts = (first for _, first in self._marks[max(0, newest) :] if first != INHERITED)
         first = next(firsts, None)
-        return None if first is None else Offset(first)
-
-    @property
-    def ids(self) -> list[tuple[Microseconds, list[str]]]:
-        """The ids of each batch, and when it was stored; oldest first."""
-        return [(time, ids) for time, _, ids in self._batches]
+        return None if first is None or not len(self) else Offset(first)
 
     def import_handover(self, ids: Sequence[str], append_time: Microseconds) -> None:
         """These were stored, before anything here was, in the partition this one was split from."""
         if self.window_us and ids:
-            self._places.update(dict.fromkeys(ids, (INHERITED, append_time)))
-            self._batches.append((append_time, INHERITED, list(ids)))
+            self._mark(append_time, INHERITED)
+            places = np.full(len(ids), INHERITED, np.int64)
+            self._table.add(Fingerprints.of(ids), places, append_time)
 
     def expire(self, now: Microseconds) -> None:
         """Forget what is older than the window, or is too much."""
-        while self._batches and (
-            self._batches[0][0] <= now - self.window_us or len(self._places) > IDS_MAX
+        self._forget_to(Microseconds(now - self.window_us))
+        if self._table.bytes > BYTES_MAX:
+            self._table.compact(self.held_from)
+            self._cut()
+
+    def _cut(self) -> None:
+        """Forget the oldest before their time, and some more, so as not to do it for each id."""
+        while self._table.bytes > BYTES_MAX - BYTES_MAX // _CUT_SHARE:
+            live = [time for time, _ in self._marks if time > self.held_from]
+            if not live:
+                break
+            before = len(self)
+            self._forget_to(live[len(live) // _CUT_SHARE])
+            self._table.compact(self.held_from)
+            self.forgotten += before - len(self)
+
+    def _forget_to(self, moment: Microseconds) -> None:
+        """What was stored at that moment or before is not in the window any more."""
+        if moment <= self.held_from:
+            return
+        self.held_from = moment
+        if not self._marks or self._marks[-1][0] + self._mark_us <= moment:
+            self._table = FingerprintTable()
+            self._marks.clear()
+            return
+        newest = bisect_right(self._marks, moment, key=lambda mark: mark[0]) - 1
+        if newest > 0:
+            del self._marks[:newest]
+            self._table.forget(moment)
+
+    @property
+    def _mark_us(self) -> int:
+        return 2 * self.window_us // _MARKS_MAX
+
+    def _mark(self, time: Microseconds, first: int) -> None:
+        was_inherited = bool(self._marks) and self._marks[-1][1] == INHERITED
+        if (
+            not self._marks
+            or time - self._marks[-1][0] > self._mark_us
+            or (was_inherited and first != INHERITED)
         ):
-            ids = self._batches.popleft()[2]
-            deque(map(self._places.pop, ids, repeat(None)), maxlen=0)
+            self._marks.append((time, first))
 
     def repeats(self, ids: Sequence[str | None]) -> list[int]:
         """The rows of a batch whose id is known, or is that of an earlier row."""
-        given = set(ids)
-        given.discard(None)
-        with_id = len(ids) - ids.count(None)
-        if self._places.keys().isdisjoint(given) and len(given) == with_id:
-            return []
-        seen: set[str] = set()
-        found = []
-        for row, one in enumerate(ids):
-            if one is None:
-                continue
-            if one in self._places or one in seen:
-                found.append(row)
+        rows, named = _named(ids)
+        known = self._table.find(Fingerprints.of(named), self.held_from).known.tolist()
+        if len(set(named)) == len(named):
+            return [rows[place] for place in known]
+        repeated, seen = set(known), set[str]()
+        for place, one in enumerate(named):
+            if one in seen:
+                repeated.add(place)
             seen.add(one)
-        return found
+        return [rows[place] for place in sorted(repeated)]
 
     def record(
         self, ids: Sequence[str | None], base_offset: Offset, append_time: Microseconds
@@ -90,14 +137,32 @@ class DedupWindow:
         """These were stored, one after the other; no id is one that is known."""
         if not self.window_us:
             return
-        named = {
-            one: (base_offset + row, append_time) for row, one in enumerate(ids) if one is not None
-        }
+        rows, named = _named(ids)
         if named:
-            self._places.update(named)
-            self._batches.append((append_time, base_offset, list(named)))
+            self._mark(append_time, base_offset)
+            places = np.array(rows, np.int64) + base_offset
+            self._table.add(Fingerprints.of(named), places, append_time)
 
     def find(self, one: str | None) -> Seen | None:
         """Where the message with this id is."""
-        place = None if one is None else self._places.get(one)
-        return None if place is None else Seen(Offset(place[0]), place[1])
+        if one is None:
+            return None
+        found = self._table.find(Fingerprints.of([one]), self.held_from)
+        if not len(found.known):
+            return None
+        return Seen(Offset(int(found.offsets[0])), Microseconds(int(found.times[0])))
+
+
+def _named(ids: Sequence[str | None]) -> tuple[Sequence[int], Sequence[str]]:
+    """The rows that have an id, and the ids."""
+    if None not in ids:
+        return range(len(ids)), cast(Sequence[str], ids)
+    rows = [row for row, one in enumerate(ids) if one is not None]
+    return rows, [one for one in ids if one is not None]
+
+
+def live_ids(
+    ids: Iterable[tuple[Microseconds, list[str]]], held_from: Microseconds
+) -> list[tuple[Microseconds, list[str]]]:
+    """Those of the ids of batches that are in a window."""
+    return [(time, names) for time, names in ids if time > held_from and names]

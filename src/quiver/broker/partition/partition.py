@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from quiver.aio import forward_outcome, retrieve_exception
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
 from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
-from quiver.broker.partition.dedup import DedupWindow, Seen
+from quiver.broker.partition.dedup import DedupWindow, Seen, live_ids
 from quiver.broker.partition.listener import NOBODY_LISTENS, PartitionListener
 from quiver.broker.partition.producer_sessions import (
     ProducerSessions,
@@ -38,7 +38,7 @@ from quiver.broker.partition.split_handover import (
     decode_handover,
     encode_handover,
     handover_name,
-    handover_of,
+    numbered_producers,
 )
 from quiver.errors import (
     DiskFull,
@@ -367,12 +367,18 @@ class Partition:
         Everything before it is committed, and stays so.
         """
         offset = self.log.staged_offset
-        handover = handover_of(self._sessions, self.window)
+        producers = numbered_producers(self._sessions)
+        ids_from, held_from = self.window.first_offset, self.window.held_from
         await self._settle()
         if self.log.failure is not None:
             raise unavailable(self.log.failure)
         if not await self.log.wait_beyond(Offset(offset - 1), _SETTLE_S):
             raise NotEnoughReplicas("the last publish is not on enough replicas yet")
+        ids = decode_handover(await self._snapshots.load(IMPORTED)).ids
+        async for entry, names in _ids_in(self.log, offset if ids_from is None else ids_from):
+            if entry.base_offset < offset:
+                ids.append((entry.append_time, [one for one in names if one is not None]))
+        handover = SplitHandover(producers, live_ids(ids, held_from))
         try:
             await self._snapshots.save(handover_name(offset), lambda: encode_handover(handover))
         except OSError as error:
@@ -449,17 +455,24 @@ async def _rebuild_sessions(
         snapshot.offset if snapshot.ids_from is None else min(snapshot.ids_from, snapshot.offset)
     )
     offset = max(begin, log.start_offset)
+    async for entry, ids in _ids_in(log, offset):
+        if ids:
+            window.expire(entry.append_time)
+            window.record(ids, entry.base_offset, entry.append_time)
+        if entry.base_offset >= snapshot.offset:
+            rows = entry.record_batch() if entry.columns & _SEQUENCE else None
+            sessions.record(entry, _last_user_sequence(entry.columns, rows))
+    return sessions
+
+
+async def _ids_in(log: Log, offset: Offset) -> AsyncIterator[tuple[StoredBatch, list[str | None]]]:
+    """The entries from ``offset`` on, each with the ids of its messages if it has any."""
+    offset = max(offset, log.start_offset)
     while offset < log.next_offset:
         for entry in await log.read(offset, _READ_BYTES):
-            if entry.columns & _DEDUP_ID:
-                ids = entry.record_batch().column("dedup_id").to_pylist()
-                window.expire(entry.append_time)
-                window.record(ids, entry.base_offset, entry.append_time)
-            if entry.base_offset >= snapshot.offset:
-                rows = entry.record_batch() if entry.columns & _SEQUENCE else None
-                sessions.record(entry, _last_user_sequence(entry.columns, rows))
+            ids = entry.record_batch().column("dedup_id") if entry.columns & _DEDUP_ID else None
+            yield entry, [] if ids is None else ids.to_pylist()
             offset = entry.next_offset
-    return sessions
 
 
 def _import_ids(window: DedupWindow, handover: SplitHandover) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-from quiver.broker.partition.dedup import DedupWindow
 from quiver.broker.partition.producer_sessions import ProducerSessions
 from quiver.model.ids import Microseconds, Offset, ProducerId
 
@@ -33,13 +32,12 @@ def handover_name(offset: Offset) -> str:
     return f"bequest-{offset}"
 
 
-def handover_of(sessions: ProducerSessions, window: DedupWindow) -> SplitHandover:
-    producers = {
+def numbered_producers(sessions: ProducerSessions) -> dict[ProducerId, NumberedProducer]:
+    return {
         producer: NumberedProducer(session.epoch, session.last_user_sequence)
         for producer, session in sessions.by_producer.items()
         if session.last_user_sequence is not None
     }
-    return SplitHandover(producers, window.ids)
 
 
 def encode_handover(handover: SplitHandover) -> bytes:

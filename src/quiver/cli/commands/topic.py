@@ -162,8 +162,14 @@ def setting_rows(topic: TopicInfo) -> list[tuple[str, str]]:
         ("message_bytes_max", shown_size(settings.message_bytes_max)),
         ("segment_bytes", shown_size(settings.segment_bytes)),
         ("segment_age", shown_duration(settings.segment_age_s)),
-        ("dedup_window", shown_duration(float(settings.dedup_window))),
+        ("dedup_window", _shown_dedup_window(topic)),
     ]
+
+
+def _shown_dedup_window(topic: TopicInfo) -> str:
+    forgotten = sum(one.dedup_forgotten for one in topic.partitions)
+    window = shown_duration(float(topic.settings.dedup_window))
+    return f"{window}; {forgotten:,} ids forgotten early" if forgotten else window
 
 
 def _shown_durability(settings: TopicSettings) -> str:

@@ -217,7 +217,7 @@ class TestRules:
         assert [machine.evaluate(healthy, now) for now in range(0, 3600, 30)] == [[]] * 120
 
     def test_every_watch_has_a_rule_from_the_start(self) -> None:
-        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 9
+        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 10
 
     def test_a_rule_of_the_same_name_takes_the_place_of_one_from_the_start(self) -> None:
         mine = AlertRule(name="queue-deep", watch="depth", limit=5)

@@ -112,6 +112,7 @@ def _view(info: TopicInfo) -> TopicView:
                 start_offset=one.start_offset,
                 next_offset=one.next_offset,
                 bytes=one.bytes,
+                dedup_forgotten=one.dedup_forgotten,
             )
             for one in info.partitions
         ],

@@ -23,6 +23,7 @@ class PartitionView(Struct, kw_only=True):
     start_offset: int | None = None
     next_offset: int | None = None
     bytes: int | None = None
+    dedup_forgotten: int = 0
 
 
 class TopicView(Struct, kw_only=True):
