@@ -35,6 +35,7 @@ def _serve(config: NodeConfig, ready: str, log: str) -> None:
     """What a node's process does. Snapshots are taken often, so that every test depends on some."""
     partition._SNAPSHOT_BYTES = 64 << 10
     state_log._SNAPSHOT_BYTES = 2 << 10
+    state_log._HISTORY_BYTES_MAX = 4 << 10
     small = msgspec.structs.replace(state_log.STATE_SETTINGS, segment_bytes=4 << 10)
     replicated_storage.STATE_SETTINGS = small
     write_output_to(log)
