@@ -158,6 +158,20 @@ class TestQuotas:
             assert refused.value.details["quota"] == "topics"
             await other.create("b.1")
 
+    @edge_test
+    async def test_a_dead_letter_queue_counts_only_where_it_has_a_name_of_its_own(
+        self, tmp_path: Path
+    ) -> None:
+        async with running(tmp_path, security=ASKED, quotas=Quotas(topics_max=2)) as run:
+            grants = ("admin:a.*", "publish:a.*", "consume:a.*")
+            async with client(run, await token(run, "a", *grants)) as mine:
+                for name in ("a.1", "a.2"):
+                    await mine.create_queue(name)  # and a.1.dlq, and a.2.dlq
+                with pytest.raises(QuotaExceeded):
+                    await mine.create_queue("a.3")
+                with pytest.raises(QuotaExceeded):
+                    await mine.alter_subscription("a.1", dead_letter="a.lost")
+
 
 async def _refused(mine: AsyncClient, queue: str) -> QuotaExceeded:
     """How a receive is refused that is not tried again."""

@@ -28,6 +28,9 @@ from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.protocol import SubscriptionInfo
 
+_COUNT_S = 2.0
+"""How long a description waits for a dead-letter queue that has to be opened from a slow disk."""
+
 logger = structlog.get_logger()
 
 
@@ -211,9 +214,10 @@ class Subscriptions:
         if not self._catalog.has(name):
             return 0
         try:
-            letters = await self._directory.get(name)
-        except QuiverError as error:
-            logger.warning("dead letters cannot be counted", subscription=name, code=error.code)
+            letters = await self._directory.get_within(name, _COUNT_S)
+        except (QuiverError, TimeoutError) as error:
+            code = getattr(error, "code", "timeout")
+            logger.warning("dead letters cannot be counted", subscription=name, code=code)
             return None
         depth = letters.depth
         return depth.ready + depth.delayed + depth.leased + letters.unseen

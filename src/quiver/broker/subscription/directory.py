@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from pyroaring import BitMap64
 
-from quiver.aio import TaskSet
+from quiver.aio import SingleFlight, TaskSet
 from quiver.broker.delivery.lease_token import LeaseIssuer
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.partition_delivery import PartitionDelivery
@@ -80,6 +80,7 @@ class SubscriptionDirectory:
         self._turn = asyncio.Lock()
         self._refreshing: set[str] = set()
         self._tasks = TaskSet()
+        self._opening: SingleFlight[str, Subscription] = SingleFlight()
 
     # ------------------------------------------------------------------ definitions
 
@@ -129,6 +130,13 @@ class SubscriptionDirectory:
             if subscription is None or not self._is_current(subscription):
                 subscription = await self._put_to_work(record, subscription)
             return subscription
+
+    async def get_within(self, name: str, seconds: float) -> Subscription:
+        """The same, or ``TimeoutError`` if it takes longer. It is opened all the same."""
+        subscription = self._at_work.get(name)
+        if subscription is not None and self._is_current(subscription):
+            return subscription
+        return await asyncio.wait_for(self._opening.run(name, partial(self.get, name)), seconds)
 
     def _is_current(self, subscription: Subscription) -> bool:
         return subscription.version == self._version and subscription.is_open
@@ -362,6 +370,7 @@ class SubscriptionDirectory:
     async def close(self) -> None:
         """Finish what is under way."""
         await self._tasks.cancel()
+        await self._opening.cancel()
         for subscription in list(self._at_work.values()):
             for delivery in subscription.deliveries.values():
                 await delivery.close()
