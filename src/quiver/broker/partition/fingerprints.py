@@ -7,6 +7,7 @@ are in a short tail; the others are in sorted runs, which are merged as they gro
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -55,21 +56,18 @@ class FingerprintTable:
     """Rows come in order of time, and no fingerprint twice unless the earlier row is too old."""
 
     def __init__(self) -> None:
-        self._runs: list[Numbers] = []
-        """Each has four rows of numbers, sorted by the first hash; the oldest run comes first."""
-        self._newest: list[int] = []
-        """When the newest message of each run was stored."""
+        self._runs: list[_Run] = []
+        """Oldest first."""
         self._tail = np.empty((4, _TAIL_ROWS), np.int64)
         self._tail_count = 0
 
     @property
     def bytes(self) -> int:
-        rows: int = self._tail_count + sum([run.shape[1] for run in self._runs])
-        return _ROW_BYTES * rows
+        return _ROW_BYTES * (self._tail_count + sum([len(run) for run in self._runs]))
 
     def count_after(self, moment: Microseconds) -> int:
         """How many were stored after that moment."""
-        parts = [*self._runs, self._tail[:, : self._tail_count]]
+        parts = [*(run.rows for run in self._runs), self._tail[:, : self._tail_count]]
         return sum(int(np.count_nonzero(part[_TIME] > moment)) for part in parts)
 
     def add(self, given: Fingerprints, offsets: Numbers, time: Microseconds) -> None:
@@ -89,16 +87,16 @@ class FingerprintTable:
     def forget(self, until: Microseconds) -> None:
         """Let go of runs in which everything was stored at that moment or earlier."""
         gone = 0
-        while gone < len(self._newest) and self._newest[gone] <= until:
+        while gone < len(self._runs) and self._runs[gone].newest <= until:
             gone += 1
-        del self._runs[:gone], self._newest[:gone]
+        del self._runs[:gone]
         if self._tail_count and self._tail[_TIME, self._tail_count - 1] <= until:
             self._tail_count = 0
 
     def compact(self, until: Microseconds) -> None:
         """Let go of everything that was stored at that moment or earlier."""
         self.forget(until)
-        self._runs = [run[:, run[_TIME] > until] for run in self._runs]
+        self._runs = [run.after(until) for run in self._runs]
         tail = self._tail[:, : self._tail_count]
         kept = tail[:, tail[_TIME] > until]
         self._tail_count = kept.shape[1]
@@ -114,11 +112,11 @@ class FingerprintTable:
         order = np.argsort(given.first) if count > 1 else np.zeros(count, np.int64)
         wanted = given.first[order]
         for run in self._runs:
-            firsts = run[_FIRST]
+            firsts = run.rows[_FIRST]
             found = np.searchsorted(firsts, wanted)
             found[found == len(firsts)] = 0
             for row in np.flatnonzero(firsts[found] == wanted).tolist():
-                self._take(run, int(found[row]), int(order[row]), given, after, places)
+                _take(run.rows, int(found[row]), int(order[row]), given, after, places)
         self._find_in_tail(given, wanted, order, after, places)
         return places
 
@@ -127,9 +125,11 @@ class FingerprintTable:
         tail = self._tail[:, : self._tail_count]
         for one, first in enumerate(given.first.tolist()):
             for run in self._runs:
-                self._take(run, int(run[_FIRST].searchsorted(first)), one, given, after, places)
+                place = bisect_left(run.firsts, first)
+                if place < len(run.firsts) and run.firsts[place] == first:
+                    _take(run.rows, place, one, given, after, places)
             for place in np.flatnonzero(tail[_FIRST] == first).tolist():
-                self._take(tail, place, one, given, after, places)
+                _take(tail, place, one, given, after, places)
 
     def _find_in_tail(
         self, given: Fingerprints, wanted: Numbers, order: Numbers, after: int, places: Places
@@ -148,36 +148,43 @@ class FingerprintTable:
                     places.offsets[one], places.times[one] = tail[_OFFSET, row], tail[_TIME, row]
                 place += 1
 
-    def _take(
-        self,
-        run: Numbers,
-        place: int,
-        one: int,
-        given: Fingerprints,
-        after: int,
-        places: Places,
-    ) -> None:
-        """Take the row of a run that is this fingerprint's, of those with the same first hash."""
-        first, second = given.first[one], given.second[one]
-        while place < run.shape[1] and run[_FIRST, place] == first:
-            if run[_SECOND, place] == second and run[_TIME, place] > after:
-                places.offsets[one], places.times[one] = run[_OFFSET, place], run[_TIME, place]
-            place += 1
-
     def _close_tail(self) -> None:
         tail, self._tail_count = self._tail, 0
-        self._runs.append(_sorted(tail))
-        self._newest.append(int(tail[_TIME, -1]))
+        self._runs.append(_Run(tail, int(tail[_TIME, -1])))
         size = _TAIL_ROWS
         while size < _RUN_ROWS_MAX:
             size *= _MERGED
             last = self._runs[-_MERGED:]
-            if len(last) < _MERGED or any(run.shape[1] >= size for run in last):
+            if len(last) < _MERGED or any(len(run) >= size for run in last):
                 return
-            self._runs[-_MERGED:] = [_sorted(np.concatenate(last, axis=1))]
-            self._newest[-_MERGED:] = self._newest[-1:]
+            merged = np.concatenate([run.rows for run in last], axis=1)
+            self._runs[-_MERGED:] = [_Run(merged, last[-1].newest)]
 
 
-def _sorted(rows: Numbers) -> Numbers:
-    found: Numbers = rows[:, np.argsort(rows[_FIRST], kind="stable")]
-    return found
+class _Run:
+    """Fingerprints that were stored up to ``newest``, sorted by their first hash."""
+
+    __slots__ = ("firsts", "newest", "rows")
+
+    def __init__(self, rows: Numbers, newest: int) -> None:
+        self.rows: Numbers = rows[:, np.argsort(rows[_FIRST], kind="stable")]
+        self.firsts = memoryview(self.rows[_FIRST])
+        """The same as the first of the rows, for looking up a few."""
+        self.newest = newest
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def after(self, moment: Microseconds) -> _Run:
+        return _Run(self.rows[:, self.rows[_TIME] > moment], self.newest)
+
+
+def _take(
+    rows: Numbers, place: int, one: int, given: Fingerprints, after: int, places: Places
+) -> None:
+    """Take the row that is this fingerprint's, of those with the same first hash."""
+    first, second = given.first[one], given.second[one]
+    while place < rows.shape[1] and rows[_FIRST, place] == first:
+        if rows[_SECOND, place] == second and rows[_TIME, place] > after:
+            places.offsets[one], places.times[one] = rows[_OFFSET, place], rows[_TIME, place]
+        place += 1
