@@ -77,6 +77,17 @@ def test_what_subscriptions_did_outlives_their_leader(three: Cluster) -> None:
     assert (info.delayed, info.leased) == (1, 4)  # 3; and 5, 6, 7, 9
 
 
+def test_the_next_leader_knows_the_priorities_of_a_backlog(three: Cluster) -> None:
+    client = three.client()
+    client.create_queue("urgent", ageing=0)
+    client.publish_many("urgent", [b"." * 1000] * 4000)
+    client.publish("urgent", b"urgent", priority=9)
+    victim = three.leader("urgent")
+    three.kill(victim)
+    (first,) = client.receive("urgent", 1, wait="20s")
+    assert first.payload == b"urgent"
+
+
 def test_a_stale_receipt_is_stale_for_the_next_leader(three: Cluster) -> None:
     client = three.client()
     client.create_queue("stale", guarantee="exactly-once")  # a lease is durable when it is given
