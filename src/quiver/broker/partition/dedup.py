@@ -139,6 +139,8 @@ class DedupWindow:
             return
         rows, named = _named(ids)
         if named:
+            # A clock that was far ahead for a while has moved the window beyond the present.
+            append_time = max(append_time, Microseconds(self.held_from + 1))
             self._mark(append_time, base_offset)
             places = np.array(rows, np.int64) + base_offset
             self._table.add(Fingerprints.of(named), places, append_time)

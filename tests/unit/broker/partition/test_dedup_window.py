@@ -83,6 +83,16 @@ def test_a_window_in_its_bound_forgets_nothing_before_its_time() -> None:
         assert window.find(ids[7]) == Seen(Offset(place * 10_000 + 7), hour_us[place])
 
 
+def test_a_clock_that_was_ahead_for_a_while_makes_no_id_unknown() -> None:
+    window = DedupWindow(WINDOW_US)
+    window.expire(Microseconds(10 * WINDOW_US))
+    for place in range(3):
+        window.record([f"id {place}"], Offset(place), Microseconds(place))
+    window.expire(Microseconds(3))
+    assert window.repeats([f"id {place}" for place in range(4)]) == [0, 1, 2]
+    assert window.first_offset == 0
+
+
 def test_a_window_that_nobody_writes_to_lets_go_of_its_memory() -> None:
     window = DedupWindow(WINDOW_US)
     window.record([f"id {row}" for row in range(5_000)], Offset(0), Microseconds(1))
