@@ -33,7 +33,16 @@ def time_us_of(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class _Origin(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What few messages have. Given by name, so that it costs the others nothing."""
+
+    origin_identity: str | None = None
+    """The ``identity`` that a dead letter or a redriven message had at first."""
+    dead_letter: DeadLetter | None = None
+    """Of a dead letter: where it comes from, and how it failed."""
+
+
+class Message(_Origin, frozen=True, gc=False):
     """A stored message and its position."""
 
     topic: str
@@ -51,10 +60,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     deliver_at_us: int | None = None
     expires_at_us: int | None = None
     dedup_id: str | None = None
-    origin_identity: str | None = None
-    """The ``identity`` that a dead letter or a redriven message had at first."""
-    dead_letter: DeadLetter | None = None
-    """Of a dead letter: where it comes from, and how it failed."""
 
     @property
     def id(self) -> str:

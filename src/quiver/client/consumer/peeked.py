@@ -7,9 +7,10 @@ from itertools import repeat
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.client.reader.message_rows import other_columns
+from quiver.client.reader.message_rows import made, other_columns
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.message import Message, datetime_of
@@ -92,9 +93,11 @@ def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:
         first = 0
         for entry in entries_in(body[at : at + batch.size]):
             here = offsets[first : first + entry.count]
-            found += map(
+            rows = entry.record_batch()
+            found += made(
                 PeekedMessage,
-                *_values(entry, batch.topic, batch.partition, batch.topic_number, here),
+                rows,
+                *_values(entry, rows, batch.topic, batch.partition, batch.topic_number, here),
                 [states[offset] for offset in here],
                 [deliveries.get(offset, 0) for offset in here],
             )
@@ -106,8 +109,9 @@ def peeked_in(reply: Peeked, body: memoryview) -> list[PeekedMessage]:
 def status_in(reply: MessageFound, body: memoryview, topic: str) -> MessageStatus:
     message = None
     for entry in entries_in(body):
-        values = _values(entry, topic, reply.partition, reply.topic_number, [reply.offset])
-        message = next(map(Message, *values))
+        rows = entry.record_batch()
+        values = _values(entry, rows, topic, reply.partition, reply.topic_number, [reply.offset])
+        message = next(made(Message, rows, *values))
     return MessageStatus(
         topic=topic,
         partition=reply.partition,
@@ -126,10 +130,14 @@ def _status(status: Status) -> SubscriptionStatus:
 
 
 def _values(
-    entry: StoredBatch, topic: str, partition: int, topic_number: int, offsets: Any
+    entry: StoredBatch,
+    rows: pa.RecordBatch,
+    topic: str,
+    partition: int,
+    topic_number: int,
+    offsets: Any,
 ) -> tuple[Any, ...]:
     """The fields of a ``Message`` for each row of the entry."""
-    rows = entry.record_batch()
     return (
         repeat(topic),
         repeat(partition),

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.client.reader.columns import SCHEMA, columns_of, times_of
-from quiver.client.reader.message_rows import other_columns
+from quiver.client.reader.message_rows import made, other_columns
 from quiver.errors import InvalidRequest
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
@@ -137,8 +137,9 @@ def messages_in(
     found: list[ReceivedMessage] = []
     for portion, entry, offsets, rows in _parts(reply, body):
         deliveries = _deliveries(portion, offsets)
-        found += map(
+        found += made(
             ReceivedMessage,
+            rows,
             repeat(portion.topic),
             repeat(portion.partition),
             offsets,

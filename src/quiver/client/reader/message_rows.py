@@ -6,9 +6,9 @@ takes the short way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, pairwise, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from quiver.client.reader.read_ahead import Chunk
 from quiver.model.dead_letter import DeadLetter
 from quiver.model.message import PRIORITY_DEFAULT, Message
 
+M = TypeVar("M", bound=Message)
 _DEAD_LETTER = DeadLetter.__struct_fields__
 _TIMES = ("event_time", "deliver_at", "expires_at")
 
@@ -38,8 +39,9 @@ def _messages(chunk: Chunk, rows: pa.RecordBatch, first: int, time_us: int) -> I
             Message(topic, partition, offset, time_us, number, payload)
             for offset, payload in enumerate(payloads, first)
         )
-    return map(
+    return made(
         Message,
+        rows,
         repeat(topic),
         repeat(partition),
         count(first),
@@ -65,8 +67,20 @@ def other_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
             for name in _TIMES
         ),
         columns["dedup_id"].to_pylist() if "dedup_id" in columns else missing,
-        columns["origin_identity"].to_pylist() if "origin_identity" in columns else missing,
-        _dead_letters(rows) if "origin_topic" in columns else missing,
+    )
+
+
+def made(kind: type[M], rows: pa.RecordBatch, *columns: Any) -> Iterator[M]:
+    """Messages of this kind from their columns, and from what dead letters have beside."""
+    names = rows.schema.names
+    if "origin_identity" not in names and "origin_topic" not in names:
+        return map(kind, *columns)
+    missing: Iterable[Any] = repeat(None)
+    ids = rows.column("origin_identity").to_pylist() if "origin_identity" in names else missing
+    letters = _dead_letters(rows) if "origin_topic" in names else missing
+    return (
+        kind(*values, origin_identity=id, dead_letter=letter)
+        for values, id, letter in zip(zip(*columns, strict=False), ids, letters, strict=False)
     )
 
 
