@@ -145,7 +145,8 @@ class ReplicaLog:
 
     async def truncate(self, offset: Offset) -> None:
         end = await self.log.truncate(offset)
-        self.history.truncate(end)
+        # Epochs of which no entry is left say nothing: the leader may not know them any more.
+        self.history.truncate(end if end > self.log.start_offset else Offset(0))
         self.watermark = min(self.watermark, end)
         await self.save()
 

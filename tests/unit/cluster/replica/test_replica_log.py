@@ -215,6 +215,16 @@ class TestHeldLog:
         assert (again.log.start_offset, again.history.last_epoch) == (24, 3)
 
     @async_test
+    async def test_a_cut_that_leaves_no_entry_leaves_no_epoch(self) -> None:
+        log = await held(SimulatedDisk(3))
+        await log.append(sent(original()))
+        log.watermark = Offset(24)
+        await log.retain(RetentionLimits(messages=0))
+        assert log.history.last_epoch == 3
+        await log.truncate(Offset(24))
+        assert log.history.starts == ()
+
+    @async_test
     async def test_scrubbing_finds_rot_that_nobody_has_read(self) -> None:
         disk = SimulatedDisk(3)
         log = await held(disk)
