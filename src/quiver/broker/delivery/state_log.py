@@ -53,10 +53,7 @@ STATE = "state"
 SNAPSHOT = "snapshot"
 _SNAPSHOT = f"{STATE}/{SNAPSHOT}"
 _SNAPSHOT_BYTES = 4 << 20
-"""After this many bytes of records, or as many as the last one had, a snapshot is due.
-
-Opening reads no more of them than this, and no more is written for snapshots than for records.
-"""
+"""After this many bytes of records a snapshot is due: opening reads no more of them than this."""
 _READ_BYTES = 4 << 20
 _HISTORY_BYTES_MAX = 32 << 20
 """Records stay for as long as the messages that they tell of, up to this much of them."""
@@ -100,7 +97,6 @@ class DeliveryStateLog:
         """Of what was given to the log last; what was given before is durable no later."""
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
-        self._snapshot_due_bytes = _SNAPSHOT_BYTES
         self._snapshotting: asyncio.Task[None] | None = None
         self._slices = SliceCache()
         self._lost: dict[int, int] = {}
@@ -193,7 +189,7 @@ class DeliveryStateLog:
             return
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
         self._unsnapshotted_bytes += entry.size()
-        if self._unsnapshotted_bytes >= self._snapshot_due_bytes and self._snapshotting is None:
+        if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
             self._snapshotting = asyncio.create_task(self._try_to_snapshot())
 
     # ------------------------------------------------------------------ learning of messages
@@ -366,7 +362,7 @@ class DeliveryStateLog:
             if self._log.failure is not None:
                 return
             await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
-        await self._snapshots.save(_SNAPSHOT, partial(self._encode, offset, machines))
+        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines))
         needed_from = await self._snapshots.needed_from(offset)
         limits = RetentionLimits(before=needed_from)
         if keep_history:
@@ -398,11 +394,6 @@ class DeliveryStateLog:
         if search.outcome is None and offset in self.machines[subscription].state.acked:
             return Outcome(ACKNOWLEDGED)
         return search.outcome
-
-    def _encode(self, offset: Offset, machines: dict[int, DeliverySnapshot]) -> bytes:
-        data = _encode_snapshot(offset, machines)
-        self._snapshot_due_bytes = max(_SNAPSHOT_BYTES, len(data))
-        return data
 
     async def close(self) -> None:
         """Let go of the state log. May be called twice."""

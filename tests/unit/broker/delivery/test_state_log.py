@@ -199,40 +199,6 @@ async def test_a_snapshot_is_taken_by_itself_once_there_are_many_records(
 
 
 @async_test
-async def test_no_more_is_written_for_snapshots_than_for_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(state_log, "_SNAPSHOT_BYTES", 200)
-    world = World(1)
-    partition, state = await world.open()
-    for _ in range(100):
-        await world.publish(partition, 50)
-    await state._snapshot()
-    size = world.disk.size(f"{FOLDER}/state/{SNAPSHOT}")
-    assert size > 600
-    taken = Snapshotted(state, monkeypatch)
-    for _ in range(20):
-        await world.work(state, 1, 3)
-    written = state._unsnapshotted_bytes + sum(taken.after_bytes)
-    assert len(taken.after_bytes) <= written // size
-    await partition.close()
-
-
-class Snapshotted:
-    """After how many bytes of records each snapshot was taken."""
-
-    def __init__(self, state: DeliveryStateLog, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.after_bytes: list[int] = []
-        snapshot = state._snapshot
-
-        async def counted() -> None:
-            self.after_bytes.append(state._unsnapshotted_bytes)
-            await snapshot()
-
-        monkeypatch.setattr(state, "_snapshot", counted)
-
-
-@async_test
 async def test_records_stay_for_as_long_as_the_messages_that_they_tell_of() -> None:
     world = World(1)
     partition, state = await world.open()
