@@ -75,7 +75,7 @@ def test_a_topic_shows_its_partitions_as_they_grow(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     rows = page.locator("table tbody tr")
     expect(rows).to_have_count(4)
-    ends = "[...document.querySelectorAll('tbody tr td:nth-child(6)')].map(td => td.textContent).join()"
+    ends = "[...document.querySelectorAll('tbody tr td:nth-child(7)')].map(td => td.textContent).join()"
     page.wait_for_function(f"before => {ends} !== before", arg=page.evaluate(ends))
     expect(page.get_by_role("link", name="billing")).to_be_visible()
     expect(rows.first.get_by_role("cell").nth(2)).to_have_text("node-1")
