@@ -9,13 +9,16 @@ leaves them out, and there a test fails that starts one without being marked.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.interrupts import restore_interrupts
@@ -68,3 +71,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items += first
         items += [item for _, item in zip(range(end - len(items)), rest, strict=False)]
     items += rest
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Whoever sets up a node's log in the test's process does so for itself alone.
+
+    Such a log keeps its loggers, so that later tests would not see what they say.
+    """
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    if structlog.get_config()["cache_logger_on_first_use"]:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()

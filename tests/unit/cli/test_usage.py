@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,16 +35,6 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in list(os.environ):
         if variable.startswith("QUIVER_"):
             monkeypatch.delenv(variable)
-
-
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def ending_of(action: Callable[[], object]) -> int:
@@ -416,7 +406,6 @@ class TestServeSettings:
         assert capsys.readouterr().err == "error: --set: write 'name' as NAME=VALUE\n"
 
 
-@pytest.mark.usefixtures("restored_logging")
 class TestLogging:
     def test_json_lines_hold_the_fields(self) -> None:
         stream = io.StringIO()
