@@ -51,6 +51,7 @@ def test_the_ready_file_does_not_outlive_the_node_even_if_it_is_killed(tmp_path:
     with served(tmp_path) as node:
         node.stop(signal.SIGKILL)
         eventually(lambda: not node.has_ready_file, "the ready file is removed")
+        assert not connects(node.ready["native"])
 
 
 def test_a_ready_file_that_an_earlier_node_left_is_removed_before_the_next_starts(

@@ -142,6 +142,8 @@ async def test_a_plain_topic_drops_unread_messages_by_age_as_it_always_did(tmp_p
         await q.publish("events", b"second")
         await eventually(clock, lambda: _has_lost(q, 2))
         await eventually(clock, lambda: _starts_at(q, "events", 2))
+        assert await received(q, "reader") == []
+        assert await lost(q) == 2
 
 
 async def _has_lost(q: AsyncClient, count: int) -> bool:
@@ -191,6 +193,7 @@ async def test_a_topic_that_drops_unread_messages_drops_scheduled_ones_too(tmp_p
         await q.publish("jobs", b"in a month", delay=30 * DAY_S)
         await clock.advance(2)
         await eventually(clock, lambda: _has_lost(q, 1))
+        assert (await q.describe_subscription("jobs")).delayed == 0
 
 
 @async_test

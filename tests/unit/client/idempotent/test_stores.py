@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +33,7 @@ HOUR_US = 3_600_000_000
 WAIT_S = 60.0
 
 
-class Effects:
+class Effects(ABC):
     """Writes of handlers, in the database that also remembers the messages."""
 
     def __init__(self, url: str) -> None:
@@ -41,8 +42,9 @@ class Effects:
     def write(self, connection: Any, value: str) -> None:
         connection.execute(f"INSERT INTO effects VALUES ('{value}')")
 
+    @abstractmethod
     def all(self) -> list[str]:
-        raise NotImplementedError
+        """What took effect."""
 
     def break_it(self, connection: Any) -> None:
         """Do what the database refuses."""
