@@ -79,12 +79,12 @@ def test_what_subscriptions_did_outlives_their_leader(three: Cluster) -> None:
 
 def test_the_next_leader_knows_the_priorities_of_a_backlog(three: Cluster) -> None:
     client = three.client()
-    client.create_queue("urgent", ageing=0)
-    client.publish_many("urgent", [b"." * 1000] * 4000)
-    client.publish("urgent", b"urgent", priority=9)
-    victim = three.leader("urgent")
+    client.create_queue("urgent-backlog", ageing=0)
+    client.publish_many("urgent-backlog", [b"." * 1000] * 4000)
+    client.publish("urgent-backlog", b"urgent", priority=9)
+    victim = three.leader("urgent-backlog")
     three.kill(victim)
-    (first,) = client.receive("urgent", 1, wait="20s")
+    (first,) = client.receive("urgent-backlog", 1, wait="20s")
     assert first.payload == b"urgent"
 
 
