@@ -187,6 +187,7 @@ class Broker:
         await self.maintenance.stop()
         self._splitter.close()
         await self._changes.close()
+        await self.dead_letters.close()
         await self.listener.close()
         await self.directory.close()
         await self._partitions.close()

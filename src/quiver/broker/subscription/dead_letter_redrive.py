@@ -7,6 +7,7 @@ from functools import partial
 
 import structlog
 
+from quiver.aio import TaskSet
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.subscription.catalog import SubscriptionRecord, covers, dead_letter_topic
 from quiver.broker.subscription.directory import SubscriptionDirectory
@@ -29,6 +30,11 @@ class DeadLetterRedrive:
         self._topics = leaders.topics
         self._directory = directory
         self._router = router
+        self._moves = TaskSet()
+
+    async def close(self) -> None:
+        """End what is under way. Letters that were not acknowledged stay where they are."""
+        await self._moves.cancel()
 
     async def redrive(
         self,
@@ -50,7 +56,9 @@ class DeadLetterRedrive:
                 return Redriven(0, {})
             letters = name
         subscription = await self._directory.get(letters)
-        redrive = Redrive(self._topics, self._router, partial(self._may_return, letters))
+        redrive = Redrive(
+            self._topics, self._router, partial(self._may_return, letters), self._moves
+        )
         if dry_run:
             return await redrive.count(subscription, condition, to)
         redriven = await redrive.step(subscription, condition, to, messages_max)

@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from quiver.broker.delivery.partition_delivery import Portion
+from quiver.aio import TaskSet
+from quiver.broker.delivery.partition_delivery import PartitionDelivery, Portion
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.subscription.subscription import Subscription
 from quiver.broker.topics.catalog import TopicCatalog
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, RequestTimeout
 from quiver.model.filter import Filter
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.key_hash import KeyRouter
@@ -43,14 +44,23 @@ class Redriven(msgspec.Struct, frozen=True):
 
 
 class Redrive:
-    """``to``: the topic to send to, instead of each letter's own, which must be one that ``may_return``."""
+    """``to``: the topic to send to, instead of each letter's own, which must be one that ``may_return``.
+
+    ``moves`` holds what is under way: letters that are being sent are also acknowledged, whatever
+    becomes of the caller.
+    """
 
     def __init__(
-        self, topics: TopicCatalog, router: PartitionRouter, may_return: Callable[[str], bool]
+        self,
+        topics: TopicCatalog,
+        router: PartitionRouter,
+        may_return: Callable[[str], bool],
+        moves: TaskSet,
     ) -> None:
         self._topics = topics
         self._router = router
         self._may_return = may_return
+        self._moves = moves
 
     async def count(
         self, letters: Subscription, condition: Filter | None, to: str | None
@@ -85,17 +95,27 @@ class Redrive:
             )
             if portion is None:
                 continue
-            try:
-                sent.update(await self._send(portion, to))
-            except BaseException:
-                delivery.requeue(portion.taken.lease_id, portion.taken.offsets)
-                raise
-            _, stored = delivery.ack(portion.taken.lease_id, portion.taken.offsets)
-            if stored is not None:
-                await asyncio.shield(stored)
+            sent.update(await asyncio.shield(self._moves.start(self._move(delivery, portion, to))))
             if sent.total() >= limit:
                 break
         return Redriven(sent.total(), dict(sent))
+
+    async def _move(
+        self, delivery: PartitionDelivery, portion: Portion, to: str | None
+    ) -> Counter[str]:
+        """Store the letters, then acknowledge them; how many in each topic."""
+        try:
+            async with asyncio.timeout(_VISIBILITY_US / 1e6):
+                sent = await self._send(portion, to)
+        except BaseException as error:
+            delivery.requeue(portion.taken.lease_id, portion.taken.offsets)
+            if isinstance(error, TimeoutError):
+                raise RequestTimeout("the dead letters could not be stored in time") from None
+            raise
+        _, stored = delivery.ack(portion.taken.lease_id, portion.taken.offsets)
+        if stored is not None:
+            await asyncio.shield(stored)
+        return sent
 
     async def _send(self, portion: Portion, to: str | None) -> Counter[str]:
         """Store the letters where they shall go; how many in each topic."""
