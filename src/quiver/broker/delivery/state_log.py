@@ -16,11 +16,12 @@ import structlog
 from pyroaring import BitMap64
 
 from quiver.aio import retrieve_exception
+from quiver.broker.delivery.history import History
 from quiver.broker.delivery.look_ahead import LookAhead
 from quiver.broker.delivery.machine.arrival import arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_range
-from quiver.broker.delivery.machine.outcome import ACKNOWLEDGED, Outcome, OutcomeSearch
+from quiver.broker.delivery.machine.outcome import ACKNOWLEDGED, Outcome
 from quiver.broker.delivery.machine.records import (
     DROPPED,
     NO_LEASE,
@@ -57,8 +58,6 @@ _SNAPSHOT_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
 _HISTORY_BYTES_MAX = 32 << 20
 """Records stay for as long as the messages that they tell of, up to this much of them."""
-_SEARCH_BYTES = 256 << 10
-"""So little that a look through it takes a few milliseconds."""
 _LEISURE_S = 0.02
 """How long records that nobody waits for may wait for others, to share their sync."""
 
@@ -70,6 +69,8 @@ class _Saved(msgspec.Struct, frozen=True):
 
     offset: Offset
     machines: dict[int, bytes]
+    sought: dict[int, Offset] | None = None
+    """By subscription: no seek is in the records from here on; ``None`` if a snapshot does not say."""
 
 
 class _Batch:
@@ -101,6 +102,7 @@ class DeliveryStateLog:
         self._slices = SliceCache()
         self._lost: dict[int, int] = {}
         """By subscription: how many messages were deleted that it had not finished."""
+        self._history = History(log)
         self._look_ahead = LookAhead(data, self._pass_over)
         self.is_open = True
         self._is_ahead = False
@@ -187,6 +189,7 @@ class DeliveryStateLog:
             self._is_ahead = self._is_sealed = True
             batch.stored.set_exception(error)
             return
+        self._history.note(batch.entries, entry.next_offset)
         stored.add_done_callback(lambda done: _pass_on(done, batch.stored))
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
@@ -208,6 +211,7 @@ class DeliveryStateLog:
     def forget(self, subscription: int) -> None:
         """A subscription was deleted."""
         self.machines.pop(subscription, None)
+        self._history.forget(subscription)
         self.on_messages.pop(subscription, None)
 
     def pass_over_lost(self, subscription: int, start: Offset) -> None:
@@ -280,6 +284,8 @@ class DeliveryStateLog:
             or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
         ):
             snapshot = _Saved(self._log.start_offset, {})
+        unknown = dict.fromkeys(self.machines, snapshot.offset)
+        self._history.sought = unknown if snapshot.sought is None else snapshot.sought
         lost = False
         for number, machine in self.machines.items():
             saved = decode_snapshot(snapshot.machines.get(number, b""))
@@ -313,7 +319,9 @@ class DeliveryStateLog:
                 offset = entry.next_offset
                 if entry.columns == SNAPSHOT_ENTRY:
                     continue
-                for change in decode_entries(bytes(entry.body)):
+                changes = decode_entries(bytes(entry.body))
+                self._history.note(changes, offset)
+                for change in changes:
                     machine = self.machines.get(change.subscription)
                     for record in change.records if machine is not None else ():
                         assert machine is not None
@@ -357,12 +365,13 @@ class DeliveryStateLog:
             return
         offset = self._log.staged_offset
         machines = {number: machine.state.snapshot() for number, machine in self.machines.items()}
+        sought = dict(self._history.sought)
         self._unsnapshotted_bytes = 0
         while self._log.next_offset < offset:
             if self._log.failure is not None:
                 return
             await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
-        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines))
+        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines, sought))
         needed_from = await self._snapshots.needed_from(offset)
         limits = RetentionLimits(before=needed_from)
         if keep_history:
@@ -380,20 +389,10 @@ class DeliveryStateLog:
         """How a message ended that was published at ``since``, if the records still tell."""
         if (underway := self.underway()) is not None:
             await asyncio.shield(underway)
-        search = OutcomeSearch(offset)
-        at = max(await self._log.offset_at(since), self._log.start_offset)
-        while at < self._log.next_offset:
-            for entry in await self._log.read(at, _SEARCH_BYTES):
-                at = entry.next_offset
-                if entry.columns == SNAPSHOT_ENTRY:
-                    continue
-                for change in decode_entries(bytes(entry.body)):
-                    for record in change.records if change.subscription == subscription else ():
-                        search.apply(record, entry.append_time)
-            await asyncio.sleep(0)  # others have their turn
-        if search.outcome is None and offset in self.machines[subscription].state.acked:
+        found = await self._history.outcome(subscription, offset, since)
+        if found is None and offset in self.machines[subscription].state.acked:
             return Outcome(ACKNOWLEDGED)
-        return search.outcome
+        return found
 
     async def close(self) -> None:
         """Let go of the state log. May be called twice."""
@@ -409,9 +408,11 @@ class DeliveryStateLog:
         await self._log.close()
 
 
-def _encode_snapshot(offset: Offset, machines: dict[int, DeliverySnapshot]) -> bytes:
+def _encode_snapshot(
+    offset: Offset, machines: dict[int, DeliverySnapshot], sought: dict[int, Offset]
+) -> bytes:
     saved = {number: encode_snapshot(machine) for number, machine in machines.items()}
-    return _encode(_Saved(offset, saved))
+    return _encode(_Saved(offset, saved, sought))
 
 
 def _decode_snapshot(data: bytes) -> _Saved | None:
