@@ -184,9 +184,9 @@ class SegmentedLog:
         if self.checkpoint_due:
             self.checkpoint_due = False
             self._checkpointed_bytes = self._reader.newest.covered
-            commit.files = (
-                self._reader.newest.files(self._reader.newest_base) | self._checkpoint_file()
-            )
+            newest = self._reader.newest
+            indexes = newest.files(self._reader.newest_base) if newest.covered else {}
+            commit.files = indexes | self._checkpoint_file()
             commit.removals, self._removals = self._removals, []
         self._committing = True
         return commit

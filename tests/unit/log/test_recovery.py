@@ -460,3 +460,13 @@ def test_a_full_disk_stops_appends_and_leaves_every_read() -> None:
     disk.capacity_bytes = None
     log.close()
     assert read_all(open_log(disk))[: len(acknowledged)] == acknowledged
+
+
+def test_a_new_log_has_no_index_until_it_has_an_entry() -> None:
+    """Each file would be a sync that the first publish waits for."""
+    disk = SimulatedDisk(0)
+    log = open_log(disk)
+    assert sorted(files_in(disk)) == ["00000000000000000000.log", "checkpoint"]
+    log.append([batch()])
+    log.checkpoint()
+    assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= set(files_in(disk))
