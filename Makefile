@@ -2,6 +2,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+NODE := .venv/.node
 READY := .venv/.ready
 # What is compiled is kept, whatever the shell says: a node starts in half the time.
 export PYTHONDONTWRITEBYTECODE :=
@@ -11,15 +12,21 @@ export PYTHONDONTWRITEBYTECODE :=
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt tests/spark/connect.txt
+# What a node needs, and no more.
+$(NODE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quiver needs Python 3.11 or newer on the PATH."; exit 1; }
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+# What tests, Spark and the browser need besides.
+$(READY): $(NODE) tests/spark/connect.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target .venv/connect -r tests/spark/connect.txt
 	@touch $@
 
-run: setup
+run: $(NODE)
 	$(BIN)/quiver serve
 
 # A node, a shop that keeps it busy and a Spark pipeline; it says where to look.
@@ -87,6 +94,7 @@ sim: setup
 CHAOS_ROUNDS ?= 10
 chaos: setup
 	QUIVER_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -n 0 tests/chaos
+	QUIVER_STATES_MESSAGES=200000 QUIVER_STATES_KILLS=10 $(BIN)/pytest -n 0 tests/integration/test_truthful_states.py
 
 # Chromium, for the console's tests. Where it is missing and cannot be installed, they fail and say so.
 browser-tools:
