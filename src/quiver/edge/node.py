@@ -25,6 +25,7 @@ from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.edge.auth.authority import Authority
 from quiver.edge.auth.bootstrap_token import make_bootstrap_token
+from quiver.edge.auth.call_permissions import Definitions
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
@@ -220,7 +221,10 @@ class _Starting:
                 security=config.security,
                 quotas=config.quotas,
                 principal_quotas=config.principal_quotas,
-                is_queue=broker.subscriptions.is_queue,
+                definitions=Definitions(
+                    is_queue=broker.subscriptions.is_queue,
+                    shared_dead_letters=broker.dead_letters.shared_queue_of,
+                ),
                 peer_secret=secret,
             ),
             observability=Observability(

@@ -76,6 +76,14 @@ class DeadLetterRedrive:
         letters = dead_letter_topic(name, self._catalog.get(name).settings)
         return letters if self._catalog.has(letters) else None
 
+    def shared_queue_of(self, name: str) -> str | None:
+        """That queue, if it was named in the settings or other subscriptions use it too."""
+        if not self._catalog.has(name):
+            return None
+        letters = dead_letter_topic(name, self._catalog.get(name).settings)
+        users = {record.name for record in self._with_letters(letters)}
+        return None if letters == f"{name}.dlq" and users == {name} else letters
+
     def _holds_letters(self, name: str) -> bool:
         """Whether this is the queue for the dead letters of others."""
         return any(self._with_letters(name))

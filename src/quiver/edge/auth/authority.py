@@ -6,13 +6,13 @@ authentication everybody is the anonymous principal, which may do everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hmac import compare_digest
 
 from quiver import protocol
 from quiver.config import Quotas, Security
 from quiver.edge.auth.audit import Audit, resource_of
-from quiver.edge.auth.call_permissions import Rule
+from quiver.edge.auth.call_permissions import Definitions, Rule
 from quiver.edge.auth.credentials import Credentials, certificate_names
 from quiver.edge.auth.permissions import EVERYTHING
 from quiver.edge.auth.principal import ANONYMOUS, NOBODY, PEER, Principal
@@ -31,7 +31,7 @@ from quiver.model.clock import Clock
 
 
 class Authority:
-    """``tokens`` only with authentication; ``is_queue`` is the broker's."""
+    """``tokens`` only with authentication; ``definitions`` are the broker's."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Authority:
         security: Security = Security(),  # noqa: B008 - frozen
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
         principal_quotas: Mapping[str, Quotas] | None = None,
-        is_queue: Callable[[str], bool] = lambda _: False,
+        definitions: Definitions = Definitions(),  # noqa: B008 - frozen
         peer_secret: str | None = None,
     ) -> None:
         """``peer_secret`` is what other nodes of the cluster show, if there is a cluster."""
@@ -49,7 +49,7 @@ class Authority:
         self._clock = clock
         self._tokens = tokens
         self._is_required = security.authentication
-        self._is_queue = is_queue
+        self._definitions = definitions
         self._attempts = FailedLogins()
         self._usages = Usages(quotas, principal_quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
@@ -126,7 +126,7 @@ class Authority:
             self.require_standing(principal)
             if call is not None and principal.has_passed(call):
                 return
-            for need in rule.needs(request, self._is_queue):
+            for need in rule.needs(request, self._definitions):
                 if not principal.may(need):
                     raise PermissionDenied(
                         f"{principal.name} has no grant for {need}",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from quiver.edge.auth.permissions import Need, Permission, ResourceKind
 
 PUBLISH = (Permission.PUBLISH,)
@@ -20,9 +22,18 @@ CLUSTER_ADMIN = Need(ADMIN, ResourceKind.CLUSTER, "*")
 CLUSTER_WATCH = Need((Permission.CONSUME, Permission.ADMIN), ResourceKind.CLUSTER, "*")
 
 Needs = tuple[Need, ...]
-IsQueue = Callable[[str], bool]
-"""Whether there is a queue of that name."""
-NeedsOf = Callable[[Any, IsQueue], Needs]
+
+
+class Definitions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is defined on the node, as far as permissions depend on it."""
+
+    is_queue: Callable[[str], bool] = lambda _: False
+    """Whether there is a queue of that name."""
+    shared_dead_letters: Callable[[str], str | None] = lambda _: None
+    """The dead-letter queue of a subscription, if it may hold letters of others too."""
+
+
+NeedsOf = Callable[[Any, Definitions], Needs]
 """All that a request needs."""
 
 
@@ -49,7 +60,7 @@ def subscription(permissions: tuple[Permission, ...], name: str) -> Need:
     return Need(permissions, ResourceKind.SUBSCRIPTION, name)
 
 
-def nothing(_: Any, __: IsQueue) -> Needs:
+def nothing(_: Any, __: Definitions) -> Needs:
     """Knowing who asks is enough. Listings leave out what the caller may not see."""
     return ()
 
@@ -62,10 +73,10 @@ def on_subscription(permissions: tuple[Permission, ...], field: str = "subscript
     return lambda request, _: (subscription(permissions, getattr(request, field)),)
 
 
-def cluster_admin(_: Any, __: IsQueue) -> Needs:
+def cluster_admin(_: Any, __: Definitions) -> Needs:
     return (CLUSTER_ADMIN,)
 
 
-def cluster_watch(_: Any, __: IsQueue) -> Needs:
+def cluster_watch(_: Any, __: Definitions) -> Needs:
     """Metrics name every topic and subscription."""
     return (CLUSTER_WATCH,)

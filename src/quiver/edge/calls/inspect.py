@@ -9,7 +9,7 @@ from quiver.edge.auth.call_permissions import (
     ADMIN,
     CONSUME,
     PUBLISH,
-    IsQueue,
+    Definitions,
     Needs,
     on_subscription,
     on_topic,
@@ -106,9 +106,15 @@ def hide_statuses(caller: Caller, reply: protocol.MessageFound) -> None:
     reply.statuses = [one for one in reply.statuses if sees(one.subscription)]
 
 
-def redrive_needs(request: protocol.Redrive, _: IsQueue) -> Needs:
-    to = () if request.to is None else (topic(PUBLISH, request.to),)
-    return (subscription(ADMIN, request.subscription), *to)
+def redrive_needs(request: protocol.Redrive, definitions: Definitions) -> Needs:
+    """Letters that go to another topic are read. So are those of others in a shared queue."""
+    needs = [subscription(ADMIN, request.subscription)]
+    if request.to is not None:
+        needs += [subscription(CONSUME, request.subscription), topic(PUBLISH, request.to)]
+    shared = definitions.shared_dead_letters(request.subscription)
+    if shared is not None:
+        needs.append(subscription(CONSUME, shared))
+    return tuple(needs)
 
 
 def message_partition(request: protocol.FindMessage) -> tuple[str, int]:

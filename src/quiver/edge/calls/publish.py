@@ -9,7 +9,7 @@ from quiver.broker.publish.copy import copy_entries
 from quiver.edge.auth.call_permissions import (
     CONSUME,
     PUBLISH,
-    IsQueue,
+    Definitions,
     Needs,
     on_topic,
     topic,
@@ -46,14 +46,14 @@ async def copy(context: Context, request: protocol.Copy, _: memoryview) -> Answe
     return copied, ()
 
 
-def open_producer_needs(request: protocol.OpenProducer, _: IsQueue) -> Needs:
+def open_producer_needs(request: protocol.OpenProducer, _: Definitions) -> Needs:
     """A producer name is stored for ever, so only callers that may publish can set one."""
     if request.topic is None:
         return () if request.name is None else (topic(PUBLISH, "*"),)
     return (topic(PUBLISH, request.topic),)
 
 
-def copy_needs(request: protocol.Copy, _: IsQueue) -> Needs:
+def copy_needs(request: protocol.Copy, _: Definitions) -> Needs:
     return (topic(PUBLISH, request.topic), topic(CONSUME, request.from_topic))
 
 

@@ -1,7 +1,8 @@
 """The calls about subscriptions and queues.
 
 To create or alter a subscription, the caller needs permissions on the topics that it reads and on its
-dead-letter topic. So a subscription never gives access to a topic.
+dead-letter topic. So a subscription never gives access to a topic. Who sends its messages to an endpoint
+or to another dead-letter topic needs permission to consume it: ``admin`` alone does not read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from quiver.edge.auth.call_permissions import (
     CONSUME,
     PUBLISH,
     SEE,
-    IsQueue,
+    Definitions,
     Needs,
     nothing,
     on_subscription,
@@ -110,26 +111,46 @@ def _push_url(settings: dict[str, Any]) -> str | None:
 # ---------------------------------------------------------------------- what they need
 
 
-def create_needs(request: protocol.CreateSubscription, _: IsQueue) -> Needs:
+def create_needs(request: protocol.CreateSubscription, _: Definitions) -> Needs:
     settings = request.settings
-    return (subscription(ADMIN, request.name), *_reached(settings.topics, settings.dead_letter))
+    return (
+        subscription(ADMIN, request.name),
+        *_sent_on(request.name, settings.push, settings.dead_letter),
+        *_reached(settings.topics, settings.dead_letter),
+    )
 
 
-def create_queue_needs(request: protocol.CreateQueue, _: IsQueue) -> Needs:
+def create_queue_needs(request: protocol.CreateQueue, _: Definitions) -> Needs:
     return (
         topic(ADMIN, request.name),
         subscription(ADMIN, request.name),
+        *_sent_on(
+            request.name,
+            request.subscription.get("push"),
+            request.subscription.get("dead_letter"),
+        ),
         *_reached_by(request.subscription),
     )
 
 
-def alter_needs(request: protocol.AlterSubscription, _: IsQueue) -> Needs:
-    return (subscription(ADMIN, request.name), *_reached_by(request.changes))
+def alter_needs(request: protocol.AlterSubscription, _: Definitions) -> Needs:
+    """Also back to ``NAME.dlq`` the dead letters go to others than before."""
+    has_other_letters = "dead_letter" in request.changes
+    return (
+        subscription(ADMIN, request.name),
+        *_sent_on(request.name, request.changes.get("push"), has_other_letters or None),
+        *_reached_by(request.changes),
+    )
 
 
-def delete_needs(request: protocol.DeleteSubscription, is_queue: IsQueue) -> Needs:
-    of_queue = (topic(ADMIN, request.name),) if is_queue(request.name) else ()
+def delete_needs(request: protocol.DeleteSubscription, definitions: Definitions) -> Needs:
+    of_queue = (topic(ADMIN, request.name),) if definitions.is_queue(request.name) else ()
     return (subscription(ADMIN, request.name), *of_queue)
+
+
+def _sent_on(name: str, push: Any, dead_letter: Any) -> Needs:
+    """Whoever sends the messages of a subscription somewhere could read them there."""
+    return () if push is None and dead_letter is None else (subscription(CONSUME, name),)
 
 
 def _reached_by(settings: dict[str, Any]) -> Needs:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver import protocol
-from quiver.edge.auth.call_permissions import Needs, topic
+from quiver.edge.auth.call_permissions import Definitions, Needs, topic
 from quiver.edge.auth.permissions import (
     EVERYTHING,
     GRANTS_MAX,
@@ -29,7 +29,7 @@ PATTERNS = st.text("ab.*", min_size=1, max_size=6)
 
 
 def required(request: protocol.AnyRequest, *, is_queue: bool = False) -> Needs:
-    return CALLS[type(request)].needs(request, lambda _: is_queue)
+    return CALLS[type(request)].needs(request, Definitions(is_queue=lambda _: is_queue))
 
 
 def allowed(request: protocol.AnyRequest, *grants: str, is_queue: bool = False) -> bool:
@@ -187,7 +187,9 @@ class TestRules:
     def test_dead_letters_are_sent_on_only_where_one_may_publish(self) -> None:
         assert allowed(protocol.Redrive(subscription="s"), "admin:s")
         assert not allowed(protocol.Redrive(subscription="s", to="t"), "admin:s")
-        assert allowed(protocol.Redrive(subscription="s", to="t"), "admin:s", "publish:t")
+        assert not allowed(protocol.Redrive(subscription="s", to="t"), "admin:s", "publish:t")
+        needed = ("admin:s", "consume:s", "publish:t")
+        assert allowed(protocol.Redrive(subscription="s", to="t"), *needed)
 
     def test_a_scheduled_message_is_cancelled_by_who_publishes_or_administers(self) -> None:
         request = protocol.Cancel(topic="t", ids=[])
