@@ -1,13 +1,18 @@
 """HTTP requests that go out of the node, only to allowed webhook targets.
 
+The address is checked where the socket is made: there it is known, however the URL writes it and whether
+or not the client has resolved it.
+
 Separate from ``targets``, so that a node without webhooks does not load an HTTP client.
 """
 
 from __future__ import annotations
 
 import socket
+from functools import partial
 
 import aiohttp
+from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
@@ -19,11 +24,21 @@ _CONNECTIONS_MAX = 256
 def guarded_session(targets: Targets) -> aiohttp.ClientSession:
     """A client that keeps no cookies, takes no proxy, and resolves every name anew and guarded."""
     connector = aiohttp.TCPConnector(
-        resolver=GuardedResolver(targets), limit=_CONNECTIONS_MAX, use_dns_cache=False
+        resolver=GuardedResolver(targets),
+        limit=_CONNECTIONS_MAX,
+        use_dns_cache=False,
+        socket_factory=partial(_guarded_socket, targets),
     )
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     )
+
+
+def _guarded_socket(targets: Targets, address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, place = address
+    if not targets.may_reach(str(place[0])):
+        raise OSError(f"web.webhook_targets does not allow the address {place[0]}")
+    return socket.socket(family, kind, protocol)
 
 
 class GuardedResolver(AbstractResolver):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiver.edge.webhooks.guarded import GuardedResolver
+from quiver.edge.webhooks.guarded import GuardedResolver, guarded_session
 from quiver.edge.webhooks.pace import PAUSE_S_MAX, Pace
 from quiver.edge.webhooks.signature import TOLERANCE_S, is_genuine, sign
 from quiver.edge.webhooks.targets import Targets
@@ -124,6 +125,20 @@ class TestTargets:
             ("*", "http://[::1]/"),
             ("*", "http://[::ffff:127.0.0.1]/"),
             ("10.1.0.0/16", "http://10.2.0.1/"),
+            ("*", "http://127.1/"),
+            ("*", "http://2130706433/"),
+            ("*", "http://0/"),
+            ("*", "http://0177.0.0.1/"),
+            ("*", "http://0x7f.1/"),
+            ("*", "http://0x7f000001/"),
+            ("*", "http://127.0.0.1./"),
+            ("*", "http://1.2.3.4.5/"),
+            ("*", "http://a..b/"),
+            ("*", "http://-a.example/"),
+            ("*", "http://127.0.0.1%2e/"),
+            ("127.0.0.0/8", "http://127.1/"),
+            ("*", "http://[64:ff9b::7f00:1]/"),
+            ("*", "http://[::127.0.0.1]/"),
         ],
     )
     def test_what_is_not_listed_is_refused(self, listed: str, url: str) -> None:
@@ -147,10 +162,54 @@ class TestTargets:
             "fc00::1",
             "ff02::1",
             "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::10.0.0.1",
+            "2002:a00:1::1",
+            "2002:7f00:1::",
+            "::10.0.0.1",
+            "::127.0.0.1",
+            "fec0::1",
+            "2001:0:a00:1::1",
+            "100::1",
+            "4000::1",
+            "127.1",
+            "2130706433",
         ],
     )
     def test_a_listed_host_may_not_be_inside_the_network(self, address: str) -> None:
         assert not Targets("*").may_reach(address)
+
+    @pytest.mark.parametrize("address", ["64:ff9b::8.8.8.8", "2002:808:808::1", "2606:4700::1111"])
+    def test_a_public_address_may_be_reached_however_it_is_written(self, address: str) -> None:
+        assert Targets("*").may_reach(address)
+
+    @pytest.mark.parametrize(
+        ("listed", "address"),
+        [
+            ("10.0.0.0/8", "64:ff9b::10.0.0.1"),
+            ("fec0::/10", "fec0::1"),
+            ("64:ff9b:1::/48", "64:ff9b:1::1"),
+        ],
+    )
+    def test_a_listed_network_also_counts_for_addresses_that_are_embedded(
+        self, listed: str, address: str
+    ) -> None:
+        assert Targets(listed).may_reach(address)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433"])
+    def test_an_address_that_is_not_resolved_is_looked_at_when_it_is_connected_to(
+        self, host: str
+    ) -> None:
+        async def post(port: int) -> None:
+            async with guarded_session(Targets("*")) as web, asyncio.timeout(10):
+                await web.post(f"http://{host}:{port}/")
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(0)
+            with pytest.raises(aiohttp.ClientError):
+                asyncio.run(post(server.getsockname()[1]))
+            with pytest.raises(BlockingIOError):
+                server.accept()
 
     def test_a_listed_network_may_be_reached(self) -> None:
         assert Targets("*, 10.0.0.0/8").may_reach("10.0.0.1")
