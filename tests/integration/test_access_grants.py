@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiver import AsyncClient
+from quiver import AsyncClient, protocol
 from quiver.config import Security
 from quiver.errors import PermissionDenied
 from tests.integration.edge_node import Running, edge_test, running
@@ -106,3 +106,16 @@ async def test_a_redrive_takes_from_a_shared_dead_letter_queue_only_for_whoever_
                     await admin.redrive("job", to=to)
         async with await client(run, *grants, f"consume:{letters}") as admin:
             assert await admin.redrive("job", to="mine") == 1
+
+
+@edge_test
+async def test_no_principal_fences_the_producer_of_another(tmp_path: Path) -> None:
+    async with running(tmp_path, security=ASKED) as run:
+        tokens = run.node.services.authority.tokens
+        opened = {}
+        for principal, name in (("team/eu", "x"), ("team", "eu/x")):
+            _, text = await tokens.create(principal, ["publish:*"])
+            peer = await run.peer(token=text)
+            request = protocol.OpenProducer(name=name)
+            opened[principal] = await peer.ask(request, expect=protocol.ProducerOpened)
+        assert opened["team"].producer_id != opened["team/eu"].producer_id

@@ -1,7 +1,8 @@
 """Producer ids that are never reused, and epochs that fence a predecessor.
 
 A named producer keeps its id. Each opening raises its epoch, so an earlier process of that name is
-refused from then on. Ids for unnamed producers are reserved in blocks, so most openings need no write.
+refused from then on. A name belongs to its owner: two owners never have one producer. Ids for unnamed
+producers are reserved in blocks, so most openings need no write.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ NUMBERS = "numbers/producer"
 _BLOCK = 1000
 _ATTEMPTS = 100
 _NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,200}")
+_SEPARATOR = "|"
+"""Neither names nor owners contain it. A slash may be in both."""
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
@@ -63,8 +66,8 @@ class ProducerIds:
         if batch.producer_epoch < epoch:
             raise ProducerFenced(epoch=epoch)
 
-    async def open(self, name: str | None) -> ProducerIdentity:
-        """The identity of a producer that starts now."""
+    async def open(self, name: str | None, owner: str = "") -> ProducerIdentity:
+        """The identity of a producer that starts now; a name is its owner's own."""
         if name is None:
             return ProducerIdentity(await self._fresh_id(), ProducerEpoch(0))
         if not _NAME.fullmatch(name):
@@ -72,22 +75,28 @@ class ProducerIds:
                 f"{name[:80]!r} is not a producer name; "
                 "use 1 to 200 letters, digits, '.', '_', ':', '@', '/' or '-'"
             )
-        return await self._open_named(name)
+        return await self._open_named(name, owner)
 
-    async def _open_named(self, name: str) -> ProducerIdentity:
+    async def _open_named(self, name: str, owner: str) -> ProducerIdentity:
+        key, earlier_key = _keys(name, owner)
         fresh: ProducerId | None = None
         for _ in range(_ATTEMPTS):
-            known = await self._store.get(PRODUCERS + name)
-            if known is None:
+            known = await self._store.get(key)
+            earlier = None if known or earlier_key is None else await self._store.get(earlier_key)
+            expected = [Expect(key, known.revision if known else 0)]
+            writes: list[Put | Delete] = []
+            if found := known or earlier:
+                last = _decoder.decode(found.value)
+                identity = ProducerIdentity(last.producer_id, ProducerEpoch(last.epoch + 1))
+            else:
                 fresh = fresh or await self._fresh_id()
                 identity = ProducerIdentity(fresh, ProducerEpoch(0))
-            else:
-                last = _decoder.decode(known.value)
-                identity = ProducerIdentity(last.producer_id, ProducerEpoch(last.epoch + 1))
+            if earlier is not None:  # moved, so that nobody else continues as this producer
+                expected.append(Expect(earlier.key, earlier.revision))
+                writes.append(Delete(earlier.key))
             try:
                 revision = await self._store.commit(
-                    [Expect(PRODUCERS + name, known.revision if known else 0)],
-                    [Put(PRODUCERS + name, _encode(identity))],
+                    expected, [*writes, Put(key, _encode(identity))]
                 )
             except MetadataConflict:
                 continue
@@ -117,6 +126,20 @@ class ProducerIds:
             self._next, self._end = first, first + _BLOCK
             return
         raise MetadataConflict(f"{NUMBERS} changed {_ATTEMPTS} times in a row")
+
+
+def _keys(name: str, owner: str) -> tuple[str, str | None]:
+    """The key of a name, and the key that earlier versions had for it, if that was another.
+
+    They put a slash in between. That is kept where it is the only one, so that nodes of both versions
+    agree while a cluster is upgraded.
+    """
+    if not owner:
+        return PRODUCERS + name, None
+    joined = f"{PRODUCERS}{owner}/{name}"
+    if "/" not in owner and "/" not in name:
+        return joined, None
+    return f"{PRODUCERS}{owner}{_SEPARATOR}{name}", joined
 
 
 _encode = msgspec.msgpack.Encoder().encode

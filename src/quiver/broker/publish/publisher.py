@@ -157,10 +157,10 @@ class Publisher:
     # ------------------------------------------------------------------ producer sessions
 
     async def open_producer(
-        self, name: str | None, topic: str | None
+        self, name: str | None, topic: str | None, owner: str = ""
     ) -> tuple[ProducerIdentity, dict[int, int]]:
         """A producer's identity and, for a named one, the last own sequence in each partition."""
-        identity = await self._changes.run(self._producer_ids.open(name))
+        identity = await self._changes.run(self._producer_ids.open(name, owner))
         sequences: dict[int, int] = {}
         if name is not None and topic is not None:
             record = self._topics.get(topic)

@@ -127,11 +127,10 @@ class Caller:
     def is_admin(self) -> bool:
         return self.principal.may(CLUSTER_ADMIN)
 
-    def producer_name(self, name: str | None) -> str | None:
-        """A producer's name as it is stored: nobody takes over a name of another's."""
-        if name is None or self.principal.is_trusted:
-            return name
-        return f"{self.principal.name}/{name}"
+    @property
+    def producer_owner(self) -> str:
+        """Whose names of producers these are: nobody takes over a name of another's."""
+        return "" if self.principal.is_trusted else self.principal.name
 
     def did(self, request: protocol.AnyRequest, error: QuiverError | None) -> None:
         """An administrative call was carried out, or failed: a line of the audit log says so."""

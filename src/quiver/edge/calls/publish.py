@@ -23,8 +23,9 @@ _TIMEOUT_S_MAX = 300.0
 
 
 async def open_producer(context: Context, request: protocol.OpenProducer, _: memoryview) -> Answer:
-    name = context.caller.producer_name(request.name)
-    identity, sequences = await context.services.broker.publisher.open_producer(name, request.topic)
+    identity, sequences = await context.services.broker.publisher.open_producer(
+        request.name, request.topic, context.caller.producer_owner
+    )
     return protocol.ProducerOpened(
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,

@@ -127,3 +127,54 @@ def test_a_name_outside_the_rules_is_refused(name: str, tmp_path: Path) -> None:
         await store.close()
 
     check()
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (("team/eu", "x"), ("team", "eu/x")),
+        (("team/eu", "x"), ("", "team/eu/x")),
+        (("a", "b/c/d"), ("a/b/c", "d")),
+        (("a:b", "c"), ("a", "b:c")),
+    ],
+)
+@async_test
+async def test_producers_of_two_owners_are_never_one(
+    tmp_path: Path, one: tuple[str, str], another: tuple[str, str]
+) -> None:
+    store = await _store(tmp_path)
+    ids = ProducerIds(store)
+    for owner, name in (one, another, one, another):
+        await ids.open(name, owner)
+    first = await ids.open(one[1], one[0])
+    second = await ids.open(another[1], another[0])
+    assert first.producer_id != second.producer_id
+    assert first.epoch == second.epoch == 2
+    await store.close()
+
+
+@async_test
+async def test_a_name_that_an_earlier_version_stored_keeps_its_id(tmp_path: Path) -> None:
+    store = await _store(tmp_path)
+    earlier = {name: await ProducerIds(store).open(name) for name in ("shop/x", "team/eu/x")}
+    ids = ProducerIds(store)
+    shop = await ids.open("x", "shop")
+    team = await ids.open("x", "team/eu")
+    assert shop.producer_id == earlier["shop/x"].producer_id
+    assert team.producer_id == earlier["team/eu/x"].producer_id
+    assert shop.epoch == team.epoch == 1
+    assert (await ids.open("x", "team/eu")).epoch == 2
+    other = await ids.open("eu/x", "team")
+    assert other.producer_id != team.producer_id, "it was taken over once, by who came first"
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["", "a|b", "a b", "x" * 201])
+@async_test
+async def test_a_name_cannot_contain_what_separates_it_from_its_owner(
+    tmp_path: Path, name: str
+) -> None:
+    store = await _store(tmp_path)
+    with pytest.raises(InvalidSetting, match="not a producer name"):
+        await ProducerIds(store).open(name, "shop")
+    await store.close()
