@@ -13,11 +13,11 @@ import msgspec
 import structlog
 
 from quiver import protocol
+from quiver.edge.auth.audit_details import details_of, resource_of
 from quiver.errors import QuiverError
 
 _REPEAT_S = 1.0
 _KINDS_MAX = 1000
-_TEXT_MAX = 200
 
 logger = structlog.get_logger()
 
@@ -40,13 +40,21 @@ class Audit:
         self._refused: OrderedDict[_Refusal, _Repeats] = OrderedDict()
 
     def act(
-        self, principal: str, request: protocol.AnyRequest, address: str, error: QuiverError | None
+        self,
+        principal: str,
+        request: protocol.AnyRequest,
+        address: str,
+        outcome: protocol.AnyReply | QuiverError,
     ) -> None:
         """An administrative call was carried out, or failed."""
+        error = outcome if isinstance(outcome, QuiverError) else None
+        reply = None if isinstance(outcome, QuiverError) else outcome
+        details = details_of(request, reply)
         logger.info(
             "audit",
             act=_call(request),
             resource=resource_of(request),
+            **({"details": details} if details else {}),
             principal=principal,
             outcome="done" if error is None else "failed",
             **({} if error is None else {"code": error.code}),
@@ -95,15 +103,6 @@ def _tell(refused: _Refusal, repeated: int) -> None:
 def _where(address: str) -> dict[str, str]:
     """From where, if the session knows: else whoever carried the request has bound it to its lines."""
     return {"address": address} if address else {}
-
-
-def resource_of(request: protocol.AnyRequest) -> str:
-    """What a request is about."""
-    for field in ("name", "topic", "subscription", "token_id", "node"):
-        value = getattr(request, field, None)
-        if isinstance(value, str):
-            return value[:_TEXT_MAX]
-    return ""
 
 
 def _call(request: protocol.AnyRequest) -> str:

@@ -11,7 +11,8 @@ from hmac import compare_digest
 
 from quiver import protocol
 from quiver.config import Quotas, Security
-from quiver.edge.auth.audit import Audit, resource_of
+from quiver.edge.auth.audit import Audit
+from quiver.edge.auth.audit_details import resource_of
 from quiver.edge.auth.call_permissions import Definitions, Rule
 from quiver.edge.auth.credentials import Credentials, certificate_names
 from quiver.edge.auth.permissions import EVERYTHING

@@ -132,9 +132,9 @@ class Caller:
         """Whose names of producers these are: nobody takes over a name of another's."""
         return "" if self.principal.is_trusted else self.principal.name
 
-    def did(self, request: protocol.AnyRequest, error: QuiverError | None) -> None:
+    def did(self, request: protocol.AnyRequest, outcome: protocol.AnyReply | QuiverError) -> None:
         """An administrative call was carried out, or failed: a line of the audit log says so."""
-        self._authority.audit.act(self.principal.name, request, self.address, error)
+        self._authority.audit.act(self.principal.name, request, self.address, outcome)
 
     # ------------------------------------------------------------------ connections
 

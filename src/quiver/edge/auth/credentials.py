@@ -19,12 +19,16 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def certificate_names(certificate: dict[str, Any]) -> list[str]:
-    """The names a certificate may stand for: its alternative names, then its common name."""
+    """The names a certificate stands for: its alternative names, or without one its common name.
+
+    A common name beside them counts for nothing: authorities do not check it as they check those.
+    """
     names = [
         value
         for kind, value in certificate.get("subjectAltName", ())
         if kind in ("URI", "DNS", "email")
     ]
-    for relative in certificate.get("subject", ()):
-        names += [value for kind, value in relative if kind == "commonName"]
+    if not names:
+        for relative in certificate.get("subject", ()):
+            names += [value for kind, value in relative if kind == "commonName"]
     return list(dict.fromkeys(names))

@@ -88,7 +88,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         except QuiverError as error:
             context.caller.did(request, error)
             raise
-        context.caller.did(request, None)
+        context.caller.did(request, answer[0])
         return answer
 
     async def _carry_out(self, context: Context, request: Any, body: memoryview) -> Answer:

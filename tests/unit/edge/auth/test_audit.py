@@ -12,11 +12,12 @@ from structlog.testing import capture_logs
 
 from quiver import protocol
 from quiver.edge.auth import audit as audit_module
-from quiver.edge.auth.audit import Audit, resource_of
+from quiver.edge.auth.audit import Audit
+from quiver.edge.auth.audit_details import resource_of
 from quiver.errors import PermissionDenied, TopicExists
 from quiver.model.topic import TopicSettings
 
-REQUEST = protocol.CreateTopic(name="orders", settings=TopicSettings())
+REQUEST = protocol.CreateTopic(name="orders", settings=TopicSettings(partitions=3))
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def refused(audit: Audit, now: float, principal: str = "shop") -> list[Any]:
 
 def test_an_act_says_who_did_what_from_where_and_how_it_ended() -> None:
     with capture_logs() as lines:
-        Audit().act("ops", REQUEST, "192.0.2.1", None)
+        Audit().act("ops", REQUEST, "192.0.2.1", protocol.Done())
         Audit().act("ops", REQUEST, "192.0.2.1", TopicExists())
     done, failed = lines
     assert done == {
@@ -45,6 +46,7 @@ def test_an_act_says_who_did_what_from_where_and_how_it_ended() -> None:
         "log_level": "info",
         "act": "create_topic",
         "resource": "orders",
+        "details": {"settings": {"partitions": 3}},
         "principal": "ops",
         "address": "192.0.2.1",
         "outcome": "done",
