@@ -25,6 +25,9 @@ from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.errors import HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
 
 PIPELINE_MAX = 64
+"""Requests that wait behind one that is being handled. What comes after them is not parsed yet."""
+PIECE_BYTES = 4096
+"""How much is parsed at a time where it may be many requests."""
 NO_CLOSE_FRAME = 1006
 """The code of a WebSocket whose other side ended without a close frame."""
 _VERSIONS = ("1.0", "1.1")
@@ -152,6 +155,9 @@ class GuardedConnection(HttpToolsProtocol):
         self._head_timer: TimerHandle | None = None
         self._deadline: _WriteDeadline | None = None
         self._refusal: QuiverError | None = None
+        self._unparsed = b""
+        self._body_left = 0
+        self._is_upgraded = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -188,6 +194,27 @@ class GuardedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._unparsed or len(data) > PIECE_BYTES or len(self.pipeline) >= PIPELINE_MAX:
+            self._unparsed += data
+            self._parse_more()
+        else:
+            self._parse(data)
+
+    def _parse_more(self) -> None:
+        """Parse what has come, until so many requests wait that the rest waits with them."""
+        data, at = self._unparsed, 0
+        while at < len(data) and len(self.pipeline) < PIPELINE_MAX:
+            if self._is_upgraded or self.transport.is_closing():
+                at = len(data)
+                break
+            end = at + max(PIECE_BYTES, self._body_left)
+            self._parse(data[at:end])
+            at = end
+        self._unparsed = data[at:]
+        if self._unparsed:
+            self.flow.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -196,12 +223,11 @@ class GuardedConnection(HttpToolsProtocol):
                 self._refuse(self._too_large())
             elif self._head_bytes and self._head_timer is None:
                 self._expect_head()  # most heads come in one piece and need no timer
-        if len(self.pipeline) > PIPELINE_MAX:
-            self._refuse(
-                Overloaded(
-                    f"{PIPELINE_MAX} requests already wait on this connection, the most allowed"
-                )
-            )
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unparsed:
+            self._parse_more()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -230,13 +256,19 @@ class GuardedConnection(HttpToolsProtocol):
         if self.parser.get_http_version() not in _VERSIONS:
             raise MalformedRequest
         super().on_headers_complete()
+        self._body_left = _declared_length(self.headers)
         if self.cycle is not None and self.cycle.transport is self.transport:
             response: Any = _ResponseTransport(self.cycle, self.transport)
             self.cycle.transport = response
 
+    def on_body(self, body: bytes) -> None:
+        self._body_left -= len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._is_in_head = True
+        self._body_left = 0
         self._head_bytes = 0
 
     def _too_large(self) -> HeadersTooLarge:
@@ -247,6 +279,7 @@ class GuardedConnection(HttpToolsProtocol):
     # ------------------------------------------------------------------ endings
 
     def handle_websocket_upgrade(self) -> None:
+        self._is_upgraded = True
         self._stop_timers()
         super().handle_websocket_upgrade()
 
@@ -289,3 +322,9 @@ class GuardedConnection(HttpToolsProtocol):
         cycle.disconnected = True  # whoever carries it out is not heard any more
         cycle.message_event.set()
         return True
+
+
+def _declared_length(headers: list[tuple[bytes, bytes]]) -> int:
+    """The size that a request says its body has; 0 if it does not say so."""
+    value = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() and len(value) <= 15 else 0
