@@ -33,7 +33,7 @@ def details_of(request: protocol.AnyRequest, reply: protocol.AnyReply | None) ->
     left_out = {"id", _resource_field(request)}
     given = {name: value for name, value in _set(request).items() if name not in left_out}
     shown: dict[str, Any] = _Shown().value("", {**given, **_outcome(reply)}, 0)
-    return shown
+    return {name: value for name, value in shown.items() if value != {}}
 
 
 def _resource_field(request: protocol.AnyRequest) -> str | None:
