@@ -7,7 +7,7 @@ batch. A column that is empty in the whole batch is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -105,16 +105,7 @@ def encode_record_batch(
     stamp: ProducerStamp = UNSTAMPED,
 ) -> UnstoredBatch:
     """An Arrow batch with a ``payload`` column and any of the others, as a batch of messages."""
-    unknown = [name for name in batch.schema.names if name not in COLUMN_BIT]
-    repeated = [name for name, times in Counter(batch.schema.names).items() if times > 1]
-    if unknown or repeated or "payload" not in batch.schema.names:
-        what = "it has no payload"
-        if unknown or repeated:
-            what = f"it has {', '.join([*unknown, *(f'{name} twice' for name in repeated)])}"
-        raise InvalidBatch(
-            f"not a batch of messages: {what}; the columns are "
-            f"{', '.join(field.name for field in COLUMNS)}"
-        )
+    require_message_columns(batch.schema.names)
     if batch.num_rows == 0 or batch.num_rows > BATCH_COUNT_MAX:
         raise InvalidBatch(
             f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {batch.num_rows:,}"
@@ -128,9 +119,23 @@ def encode_record_batch(
             and batch.column(field.name).null_count < batch.num_rows
         ):
             columns |= COLUMN_BIT[field.name]
-            arrays.append(_cast(batch.column(field.name), field))
+            arrays.append(cast_column(batch.column(field.name), field))
     arranged = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
     return seal_batch(_serialize(arranged, compression), batch.num_rows, columns, stamp)
+
+
+def require_message_columns(names: Sequence[str]) -> None:
+    """``InvalidBatch`` unless these are columns of messages, each once, with ``payload`` among them."""
+    unknown = [name for name in names if name not in COLUMN_BIT]
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if unknown or repeated or "payload" not in names:
+        what = "it has no payload"
+        if unknown or repeated:
+            what = f"it has {', '.join([*unknown, *(f'{name} twice' for name in repeated)])}"
+        raise InvalidBatch(
+            f"not a batch of messages: {what[:500]}; the columns are "
+            f"{', '.join(field.name for field in COLUMNS)}"
+        )
 
 
 def _serialize(batch: pa.RecordBatch, compression: Compression) -> memoryview:
@@ -151,7 +156,8 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
         raise InvalidBatch(f"column {field.name} must be {field.type}: {error}") from error
 
 
-def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+def cast_column(array: Any, field: pa.Field) -> Any:
+    """The values in the type of the field; ``InvalidBatch`` if they cannot be."""
     if array.type == field.type:
         return array
     try:

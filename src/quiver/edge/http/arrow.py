@@ -1,58 +1,144 @@
 """Arrow streams in requests and replies, read within bounds.
 
-Declared sizes are added up before anything is decompressed, and every value is validated before use.
+A stream has only the columns that are wanted, each of a type whose values take as many bytes as the
+stream declares: a view, a dictionary or a run lets a few bytes stand for any number. Declared sizes are
+added up before anything is decompressed, and every value is validated before use. Larger streams are
+read and cast in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from quiver.errors import BodyTooLarge, InvalidBatch, MalformedBody, QuiverError
+from quiver.errors import BodyTooLarge, InvalidBatch, MalformedBody
+from quiver.model.builder import cast_column, require_message_columns
 from quiver.model.guard import declared_bytes
+from quiver.model.schema import COLUMNS
 
 _ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, IndexError, KeyError, TypeError)
-_TEXT_OR_BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
+_TEXTS = (pa.string(), pa.large_string())
+_TEXT_OR_BYTES = (pa.binary(), pa.large_binary(), *_TEXTS)
+_RECEIPT = "receipt"
 _IN_A_THREAD_BYTES = 64 << 10
 
-
-async def table_in(data: bytes, bytes_max: int) -> pa.Table:
-    """The rows of an Arrow stream."""
-    if len(data) < _IN_A_THREAD_BYTES:
-        return _table_in(data, bytes_max)
-    return await asyncio.to_thread(_table_in, data, bytes_max)
+Wanted = Callable[[pa.Schema], Sequence[int]]
+"""Checks the columns of a stream, and says which of them to read."""
 
 
-def _table_in(data: bytes, bytes_max: int) -> pa.Table:
-    try:
-        _check_sizes(data, bytes_max)
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-    except QuiverError:
-        raise
-    except _ERRORS as error:
-        reason = str(error).partition("\n")[0][:200]
-        raise MalformedBody(f"the body is not an Arrow stream: {reason}") from error
-    for name in ("payload", "receipt"):
-        # Other types may have rows that take no bytes, and any number of them.
-        if name in table.schema.names and table.schema.field(name).type not in _TEXT_OR_BYTES:
-            raise InvalidBatch(
-                f"column {name} must be text or bytes, not {table.schema.field(name).type}"
-            )
-    return table
+async def messages_in(data: bytes, bytes_max: int) -> pa.Table:
+    """The messages of an Arrow stream, with each column as it is stored."""
+    return await _read(data, bytes_max, _message_columns, _as_stored)
 
 
-def _check_sizes(data: bytes, bytes_max: int) -> None:
+async def receipts_in(data: bytes, bytes_max: int) -> pa.Table:
+    """The receipts of an Arrow stream. Its other columns are not read."""
+    return await _read(data, bytes_max, _receipt_column, lambda table: table)
+
+
+async def _read(
+    data: bytes, bytes_max: int, wanted: Wanted, finish: Callable[[pa.Table], pa.Table]
+) -> pa.Table:
+    def table() -> pa.Table:
+        return finish(_table_in(data, wanted))
+
+    if len(data) >= _IN_A_THREAD_BYTES:
+        await asyncio.to_thread(_check_sizes, data, bytes_max)
+        return await asyncio.to_thread(table)
+    # A few bytes may unpack to many.
+    if _check_sizes(data, bytes_max) >= _IN_A_THREAD_BYTES:
+        return await asyncio.to_thread(table)
+    return table()
+
+
+def _check_sizes(data: bytes, bytes_max: int) -> int:
+    """The bytes of all batches once they are unpacked, as they declare."""
     total = 0
-    for message in pa.ipc.MessageReader.open_stream(data):
-        if message.type == "schema":
-            continue
-        total += declared_bytes(message)
-        if total > bytes_max:
-            raise BodyTooLarge(
-                f"the decompressed stream has more than the {bytes_max:,} bytes allowed"
-            )
+    try:
+        for message in pa.ipc.MessageReader.open_stream(data):
+            if message.type == "schema":
+                continue
+            total += declared_bytes(message)
+            if total > bytes_max:
+                raise BodyTooLarge(
+                    f"the decompressed stream has more than the {bytes_max:,} bytes allowed"
+                )
+    except _ERRORS as error:
+        raise _malformed(error) from error
+    return total
+
+
+def _table_in(data: bytes, wanted: Wanted) -> pa.Table:
+    try:
+        places = wanted(pa.ipc.open_stream(data).schema)
+        if not places:
+            return pa.table({})
+        options = pa.ipc.IpcReadOptions(included_fields=list(places))
+        table = pa.ipc.open_stream(data, options=options).read_all()
+        table.validate(full=True)
+        # A stream may have any number of batches, and each costs time however few rows it has.
+        return table.combine_chunks()
+    except _ERRORS as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> MalformedBody:
+    reason = str(error).partition("\n")[0][:200]
+    return MalformedBody(f"the body is not an Arrow stream: {reason}")
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def _message_columns(schema: pa.Schema) -> Sequence[int]:
+    require_message_columns(schema.names)
+    for field in schema:
+        if field.name == "payload":
+            # Other types may have rows that take no bytes, and any number of them.
+            _require(field.type in _TEXT_OR_BYTES, field, "text or bytes")
+        elif field.name == "headers":
+            _require(_is_text_map(field.type), field, "a map of text to text")
+        else:
+            _require(_is_plain(field.type), field, "a plain type, such as text, bytes or numbers")
+    return range(len(schema))
+
+
+def _receipt_column(schema: pa.Schema) -> Sequence[int]:
+    places: list[int] = schema.get_all_field_indices(_RECEIPT)
+    for place in places:
+        _require(schema.field(place).type in _TEXT_OR_BYTES, schema.field(place), "text or bytes")
+    return places
+
+
+def _require(is_allowed: bool, field: pa.Field, what: str) -> None:
+    if not is_allowed:
+        raise InvalidBatch(f"column {field.name} must be {what}, not {field.type}")
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether each value takes its own bytes, or none because all are null."""
+    if pa.types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width)
+    return kind in _TEXT_OR_BYTES or pa.types.is_primitive(kind) or pa.types.is_null(kind)
+
+
+def _is_text_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return kind.key_type in _TEXTS and kind.item_type in _TEXTS
+    return bool(pa.types.is_null(kind))
+
+
+def _as_stored(table: pa.Table) -> pa.Table:
+    """The table with each column cast to the type that is stored; columns without values are left out."""
+    columns = {
+        field.name: cast_column(table.column(field.name), field)
+        for field in COLUMNS
+        if field.name in table.schema.names
+        and (field.name == "payload" or table.column(field.name).null_count < table.num_rows)
+    }
+    return pa.table(columns)
 
 
 def stream_of(batch: pa.RecordBatch) -> bytes:

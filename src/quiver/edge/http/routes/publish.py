@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from quiver.client.producer.delivery import Published
 from quiver.client.producer.outgoing import OutgoingMessage
-from quiver.edge.http.arrow import table_in
+from quiver.edge.http.arrow import messages_in
 from quiver.edge.http.call import CURL_DEFAULT, Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import (
@@ -230,7 +230,7 @@ def _stored(published: Published) -> Stored:
 
 
 async def _publish_arrow(call: Call, topic: str, acks: Acks | None) -> Reply:
-    table: pa.Table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
+    table: pa.Table = await messages_in(await call.body(), call.edge.limits.body_bytes_max)
     if table.num_rows:
         await call.client.publish_table(topic, table, acks=acks)
     return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from quiver.client import AsyncClient
 from quiver.client.consumer.peeked import PeekedMessage
 from quiver.client.consumer.received import ReceivedMessage
-from quiver.edge.http.arrow import stream_of, table_in
+from quiver.edge.http.arrow import receipts_in, stream_of
 from quiver.edge.http.call import Call, ClientGone
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
@@ -160,7 +160,7 @@ async def delete(call: Call, name: str) -> Reply:
 
 async def ack(call: Call, name: str) -> Reply:
     if call.media_type == ARROW:
-        table = await table_in(await call.body(), call.edge.limits.body_bytes_max)
+        table = await receipts_in(await call.body(), call.edge.limits.body_bytes_max)
         await settled(call.client.ack(name, table))
         return _settled_reply(table.num_rows)
     given = await call.json(_acks)

@@ -23,7 +23,7 @@ from quiver.client.consumer.relay.watched_settlements import Watched
 from quiver.client.consumer.session.leases import Leases
 from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.consumer.settlement_kind import ACK, Kind
-from quiver.edge.http.arrow import stream_of, table_in
+from quiver.edge.http.arrow import receipts_in, stream_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.routes.receive import delivered
@@ -155,7 +155,7 @@ class Stream:
             if isinstance(said, str):
                 await self._take_text(said)
             elif self._is_arrow:
-                table = await table_in(said, self._edge.limits.body_bytes_max)
+                table = await receipts_in(said, self._edge.limits.body_bytes_max)
                 await self._settle_table(table)
             else:
                 raise UnsupportedMediaType(f"binary frames are for {ARROW_PROTOCOL}")
