@@ -8,11 +8,11 @@ read and cast in a thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from quiver.edge.http.off_loop import off_loop
 from quiver.errors import BodyTooLarge, InvalidBatch, MalformedBody
 from quiver.model.builder import cast_column, require_message_columns
 from quiver.model.guard import declared_bytes
@@ -22,7 +22,6 @@ _ERRORS = (pa.ArrowException, EOFError, OSError, ValueError, IndexError, KeyErro
 _TEXTS = (pa.string(), pa.large_string())
 _TEXT_OR_BYTES = (pa.binary(), pa.large_binary(), *_TEXTS)
 _RECEIPT = "receipt"
-_IN_A_THREAD_BYTES = 64 << 10
 
 Wanted = Callable[[pa.Schema], Sequence[int]]
 """Checks the columns of a stream, and says which of them to read."""
@@ -41,16 +40,9 @@ async def receipts_in(data: bytes, bytes_max: int) -> pa.Table:
 async def _read(
     data: bytes, bytes_max: int, wanted: Wanted, finish: Callable[[pa.Table], pa.Table]
 ) -> pa.Table:
-    def table() -> pa.Table:
-        return finish(_table_in(data, wanted))
-
-    if len(data) >= _IN_A_THREAD_BYTES:
-        await asyncio.to_thread(_check_sizes, data, bytes_max)
-        return await asyncio.to_thread(table)
+    size = await off_loop(len(data), _check_sizes, data, bytes_max)
     # A few bytes may unpack to many.
-    if _check_sizes(data, bytes_max) >= _IN_A_THREAD_BYTES:
-        return await asyncio.to_thread(table)
-    return table()
+    return await off_loop(max(size, len(data)), lambda: finish(_table_in(data, wanted)))
 
 
 def _check_sizes(data: bytes, bytes_max: int) -> int:

@@ -9,12 +9,12 @@ import asyncio
 
 import pyarrow as pa
 
+from quiver.edge.http.off_loop import off_loop
 from quiver.errors import BodyTooLarge, MalformedBody, UnsupportedMediaType
 
 CODECS = ("zstd", "gzip")
 """The encodings in the order in which they are preferred."""
 WORTH_PACKING_BYTES = 1024
-_IN_A_THREAD_BYTES = 64 << 10
 
 
 async def unpacked(data: bytes, encoding: str, bytes_max: int) -> bytes:
@@ -57,6 +57,4 @@ def codec_for(accepted: str) -> str | None:
 
 
 async def packed(data: bytes, codec: str) -> bytes:
-    if len(data) < _IN_A_THREAD_BYTES:
-        return bytes(pa.compress(data, codec=codec, asbytes=True))
-    return await asyncio.to_thread(pa.compress, data, codec=codec, asbytes=True)
+    return await off_loop(len(data), pa.compress, data, codec=codec, asbytes=True)

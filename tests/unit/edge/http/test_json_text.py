@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quiver.edge.http import json_text
 from quiver.edge.http.json_text import DEPTH_MAX, _depth, as_json, check_depth, decode
 from quiver.errors import InvalidRequest, MalformedBody
 
@@ -31,6 +32,18 @@ def depth_of(value: Any) -> int:
 @given(VALUES, st.booleans())
 def test_depth_is_counted_outside_of_strings(value: Any, ascii: bool) -> None:
     assert _depth(json.dumps(value, ensure_ascii=ascii).encode()) == depth_of(value)
+
+
+@given(VALUES, st.integers(1, 9))
+def test_depth_is_the_same_however_the_text_is_cut(value: Any, slice_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "_SLICE_BYTES", slice_bytes)
+        assert _depth(json.dumps(value).encode()) == depth_of(value)
+
+
+def test_the_rest_is_not_looked_at_once_a_text_is_too_deep() -> None:
+    text = b"[" * (1 << 20)
+    assert DEPTH_MAX < _depth(text, DEPTH_MAX) < len(text) // 2
 
 
 @pytest.mark.parametrize(

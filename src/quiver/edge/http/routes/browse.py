@@ -22,6 +22,7 @@ from quiver.client.reader.range import Position
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
+from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.schemas.browse import Browsed, BrowsedMessage, BrowseQuery
 from quiver.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
@@ -113,7 +114,7 @@ class _Look:
             async for batch in reader:
                 for rows in self._wanted(batch, share - examined):
                     taken = rows if self.is_backwards else rows.slice(0, left)
-                    self._add(taken, partition.index)
+                    await self._add(taken, partition.index)
                     left -= taken.num_rows
                 examined += batch.num_rows
                 self.examined += batch.num_rows
@@ -130,13 +131,17 @@ class _Look:
         if rows.num_rows:
             yield rows
 
-    def _add(self, rows: pa.RecordBatch, partition: int) -> None:
+    async def _add(self, rows: pa.RecordBatch, partition: int) -> None:
         if self.is_backwards and rows.num_rows > self._limit:
             rows = rows.slice(rows.num_rows - self._limit)
-        self._bytes += rows.get_total_buffer_size() if rows.num_rows < 10 else rows.nbytes
-        self._found += [_browsed(self._info, partition, row) for row in rows.to_pylist()]
+        size = rows.get_total_buffer_size() if rows.num_rows < 10 else rows.nbytes
+        self._bytes += size
+        self._found += await off_loop(size, self._browsed, rows, partition)
         if self.is_backwards and len(self._found) > 4 * self._limit:
             self._found = self.newest()
+
+    def _browsed(self, rows: pa.RecordBatch, partition: int) -> list[BrowsedMessage]:
+        return [_browsed(self._info, partition, row) for row in rows.to_pylist()]
 
 
 def _place(message: BrowsedMessage) -> tuple[datetime, int, int]:

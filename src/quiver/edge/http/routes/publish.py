@@ -26,6 +26,7 @@ from quiver.edge.http.json_text import (
     is_too_deep,
 )
 from quiver.edge.http.message_columns import rows_of
+from quiver.edge.http.off_loop import IN_A_THREAD_BYTES, off_loop
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.problems import problem_of
 from quiver.edge.http.schemas.messages import (
@@ -79,16 +80,18 @@ async def publish(call: Call, topic: str) -> Reply:
     if kind in (JSON, "", CURL_DEFAULT) or kind.endswith("+json"):
         acks = _acks(call.query(PublishQuery))
         if dedup_id is None and b"traceparent" not in call.fields:
-            payloads = _plain_payloads(body)
+            payloads = await off_loop(len(body), _plain_payloads, body)
             if payloads is not None:
                 return await _publish_each(call, topic, payloads, acks)
-        given = decode(_messages, body)
+        given = await off_loop(len(body), decode, _messages, body)
         if isinstance(given, list):
             rows = None if dedup_id is not None else await _rows(call, topic, given, body)
             if rows is not None:
                 return await _publish_each(call, topic, rows, acks)
-            return await _publish_list(call, topic, given, dedup_id, acks)
-        payload, options = outgoing(given)
+            messages = await off_loop(len(body), _outgoing_list, call, given, dedup_id)
+            return await _publish_each(call, topic, messages, acks)
+        bytes_max = await _message_bytes_max(call, topic, len(body))
+        payload, options = await off_loop(len(body), outgoing, given, bytes_max)
         key = given.key
     else:
         query = call.query(RawQuery)
@@ -117,10 +120,19 @@ def _plain_payloads(body: bytes) -> list[bytes] | None:
     return _shallow(given, body)
 
 
-def outgoing(new: NewMessage) -> tuple[bytes, dict[str, Any]]:
-    """The payload, and whatever else was given."""
+async def _message_bytes_max(call: Call, topic: str, size: int) -> int | None:
+    """The topic's bound for a message; ``None`` if it need not be known for a body of this size."""
+    if size < IN_A_THREAD_BYTES:
+        return None
+    layout = await call.client.cluster.layout(topic)
+    return layout.info.settings.message_bytes_max
+
+
+def outgoing(new: NewMessage, bytes_max: int | None = None) -> tuple[bytes, dict[str, Any]]:
+    """The payload, and whatever else was given. What is larger than ``bytes_max`` is refused later."""
     payload = bytes(new.message)
-    check_depth(payload)
+    if bytes_max is None or len(payload) <= bytes_max:
+        check_depth(payload)
     if new.encoding == "base64":
         payload = _from_base64(payload)
     return payload, _given(new)
@@ -152,11 +164,15 @@ async def _rows(
     is_traced = b"traceparent" in call.fields or tracer() is not None
     if len(given) < _ROWS_MIN or is_traced or any(new.encoding != "json" for new in given):
         return None
-    payloads = _shallow(given, body)
-    if payloads is None:
-        return None
     layout = await call.client.cluster.layout(topic)
-    return rows_of(given, payloads, layout.info.settings.message_bytes_max)
+    return await off_loop(
+        len(body), _shallow_rows, given, body, layout.info.settings.message_bytes_max
+    )
+
+
+def _shallow_rows(given: list[NewMessage], body: bytes, bytes_max: int) -> pa.RecordBatch | None:
+    payloads = _shallow(given, body)
+    return None if payloads is None else rows_of(given, payloads, bytes_max)
 
 
 def _shallow(given: Sequence[NewMessage | PlainMessage], body: bytes) -> list[bytes] | None:
@@ -168,9 +184,9 @@ def _shallow(given: Sequence[NewMessage | PlainMessage], body: bytes) -> list[by
     return payloads
 
 
-async def _publish_list(
-    call: Call, topic: str, given: list[NewMessage], dedup_id: str | None, acks: Acks | None
-) -> Reply:
+def _outgoing_list(
+    call: Call, given: list[NewMessage], dedup_id: str | None
+) -> list[OutgoingMessage]:
     messages = []
     is_traced = b"traceparent" in call.fields
     for place, new in enumerate(given):
@@ -184,7 +200,7 @@ async def _publish_list(
         if is_traced:
             _carry_trace(call, options)
         messages.append(OutgoingMessage(payload=payload, key=new.key, **options))
-    return await _publish_each(call, topic, messages, acks)
+    return messages
 
 
 async def _publish_each(

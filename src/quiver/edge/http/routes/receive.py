@@ -20,6 +20,7 @@ from quiver.edge.http.arrow import receipts_in, stream_of
 from quiver.edge.http.call import Call, ClientGone
 from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
+from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.schemas.browse import SeenMessage
 from quiver.edge.http.schemas.deliveries import Delivered, DeliveredMessage, ReceiveQuery
@@ -65,7 +66,7 @@ async def receive(call: Call, name: str) -> Reply:
         raise ClientGone
     if kind == ARROW:
         return Reply(200, stream_of(got), ARROW)
-    return Reply(200, encode(Delivered(messages=delivered(got))))
+    return Reply(200, await off_loop(payload_bytes(got), _delivered_text, got))
 
 
 async def release(client: AsyncClient, name: str, messages: Any) -> None:
@@ -73,6 +74,14 @@ async def release(client: AsyncClient, name: str, messages: Any) -> None:
     if len(messages):
         with contextlib.suppress(QuiverError):  # it comes back when its lease ends
             await client.give_back(name, messages)
+
+
+def payload_bytes(messages: Iterable[Message]) -> int:
+    return sum(len(message.payload) for message in messages)
+
+
+def _delivered_text(messages: list[ReceivedMessage]) -> bytes:
+    return encode(Delivered(messages=delivered(messages)))
 
 
 def delivered(

@@ -8,10 +8,12 @@ import msgspec
 from msgspec import UNSET
 
 from quiver.client.api.subscription_admin import STATES
+from quiver.client.consumer.peeked import MessageStatus, PeekedMessage
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
+from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import JSON, Operation, Reply
-from quiver.edge.http.routes.receive import seen
+from quiver.edge.http.routes.receive import payload_bytes, seen
 from quiver.edge.http.routes.topics import BODY_ERRORS
 from quiver.edge.http.schemas.browse import MessageState, PeekQuery, Seen, SubscriptionState
 from quiver.edge.http.schemas.subscription_admin import Count, PurgeOptions, RedriveOptions, Seek
@@ -57,9 +59,12 @@ async def peek(call: Call) -> Reply:
     query = call.query(PeekQuery)
     states = STATES if query.state is UNSET else (query.state,)
     found = await call.client.peek(call.path["name"], query.batch_size, states=states)
+    return Reply(200, await off_loop(payload_bytes(found), _seen_text, found[: query.batch_size]))
+
+
+def _seen_text(found: list[PeekedMessage]) -> bytes:
     ids = message_ids(found)
-    messages = [seen(message, id) for message, id in zip(found, ids, strict=True)]
-    return Reply(200, encode(Seen(messages=messages[: query.batch_size])))
+    return encode(Seen(messages=[seen(one, id) for one, id in zip(found, ids, strict=True)]))
 
 
 async def purge(call: Call) -> Reply:
@@ -86,6 +91,11 @@ async def redrive(call: Call) -> Reply:
 
 async def find_message(call: Call) -> Reply:
     found = await call.client.message_status(call.path["topic"], call.path["id"])
+    size = 0 if found.message is None else len(found.message.payload)
+    return Reply(200, await off_loop(size, _state_text, found))
+
+
+def _state_text(found: MessageStatus) -> bytes:
     state = MessageState(
         topic=found.topic,
         partition=found.partition,
@@ -103,7 +113,7 @@ async def find_message(call: Call) -> Reply:
             for one in found.subscriptions
         ],
     )
-    return Reply(200, encode(state))
+    return encode(state)
 
 
 async def cancel_message(call: Call) -> Reply:

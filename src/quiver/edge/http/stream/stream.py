@@ -25,8 +25,9 @@ from quiver.client.consumer.session.terms import SessionTerms
 from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.edge.http.arrow import receipts_in, stream_of
 from quiver.edge.http.edge import Edge
+from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.problems import problem_of
-from quiver.edge.http.routes.receive import delivered
+from quiver.edge.http.routes.receive import delivered, payload_bytes
 from quiver.edge.http.stream.frames import (
     ARROW_PROTOCOL,
     CREDIT_MAX,
@@ -210,8 +211,9 @@ class Stream:
     async def _push_messages(self) -> None:
         messages = await self._relay.next_messages(PUSH_MAX)
         deadline_us = self._clock.time_us() + self._relay.visibility_us
-        frame = MessagesFrame(messages=delivered(messages, deadline_us))
         try:
+            size = payload_bytes(messages)
+            frame = MessagesFrame(messages=await off_loop(size, delivered, messages, deadline_us))
             await self._written(self._socket.send(frame))
         except BaseException:
             self._relay.settlements.give_back(leases_of(messages))
