@@ -359,10 +359,11 @@ def test_a_terminated_node_ends_well_while_clients_are_at_it(tmp_path: Path) -> 
 
 
 @contextmanager
-def served_with_files(folder: Path, files: int) -> Iterator[str]:
+def served_with_files(folder: Path, files: int) -> Iterator[dict[str, str]]:
     """A node that may have so many files and sockets open; where it listens."""
     ready = folder / "ready.json"
     flags = ("--data", str(folder / "data"), "--native", "127.0.0.1:0", "--ready-file", str(ready))
+    flags = (*flags, "--http", "127.0.0.1:0")
     limited = ("sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command("serve", *flags))
     with (folder / "log").open("w") as log:
         node = subprocess.Popen(
@@ -374,7 +375,7 @@ def served_with_files(folder: Path, files: int) -> Iterator[str]:
                 assert node.poll() is None, (folder / "log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            yield json.loads(ready.read_text())["native"]
+            yield json.loads(ready.read_text())
         finally:
             node.kill()
             node.wait()
@@ -383,14 +384,19 @@ def served_with_files(folder: Path, files: int) -> Iterator[str]:
 @pytest.mark.process
 def test_connections_never_take_the_files_that_the_log_needs(tmp_path: Path) -> None:
     @edge_test
-    async def check(address: str) -> None:
-        witness = await Peer.connect(parse_address(address))
+    async def check(native: str, http: str) -> None:
+        witness = await Peer.connect(parse_address(native))
         await witness.create("orders", segment_bytes=1 << 20)
         crowd = []
         for _ in range(300):
-            peer = await Peer.connect(parse_address(address), greet=False)
+            peer = await Peer.connect(parse_address(native), greet=False)
             peer.write(PREFACE)
             crowd.append(peer)
+            stranger = await Peer.connect(parse_address(http), greet=False)
+            stranger.write(
+                b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+            )
+            crowd.append(stranger)
         for _ in range(8):  # several new segments, each with its files
             await witness.store("orders", batch_of(bytes(500_000)))
         for number in range(20):
@@ -401,5 +407,5 @@ def test_connections_never_take_the_files_that_the_log_needs(tmp_path: Path) -> 
         for peer in [witness, *crowd]:
             await peer.reset()
 
-    with served_with_files(tmp_path, 256) as address:
-        check(address)
+    with served_with_files(tmp_path, 256) as ready:
+        check(ready["native"], ready["http"])

@@ -33,6 +33,7 @@ from quiver.edge.http.app import edge_of
 from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
+from quiver.edge.limits.connections import bound_of
 from quiver.edge.membership import ClusterMembership
 from quiver.edge.native.server import NativeServer
 from quiver.edge.observability import Observability
@@ -145,7 +146,8 @@ class _Starting:
         services, membership = await self._open()
         tls = await self._secure(services)
         context = None if tls is None else tls.context
-        native = NativeServer(services)
+        bound = bound_of(config.limits.connections_max)
+        native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         address = Address(*await native.start(config.native.host, config.native.port, context))
         http: Address | None = None
@@ -159,7 +161,7 @@ class _Starting:
                 space.require_space,
                 is_single=services.peers is None,
             )
-            server = HttpServer(edge)
+            server = HttpServer(edge, bound)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
             http = await server.start(config.http, context)
         pushers = self._push(services) if config.web.webhook_targets else None

@@ -19,7 +19,6 @@ from quiver.edge.http.operation import JSON, Operation
 from quiver.edge.http.problems import invalid
 from quiver.errors import (
     AccessRefused,
-    BodyTimeout,
     BodyTooLarge,
     InvalidRequest,
     MalformedBody,
@@ -79,6 +78,9 @@ class Call:
     async def authenticate(self) -> None:
         require_known_origin(self.fields, self.scope["scheme"], self.edge.cors_origins)
         self._client = await self.edge.clients.of(credentials_of(self.scope, self.fields))
+        admit = (self.scope.get("state") or {}).get("admit")
+        if admit is not None:
+            admit()
 
     # ------------------------------------------------------------------ query
 
@@ -136,19 +138,15 @@ class Call:
         return data if encoding is None else await unpacked(data, encoding.decode("latin-1"), limit)
 
     async def _rest(self, first: bytes, limit: int) -> bytes:
-        parts, size = [first], len(first)
-        try:
-            async with asyncio.timeout(self.edge.limits.frame_timeout_s):
-                more = True
-                while more:
-                    message = await self._next_part()
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:
-                        raise BodyTooLarge(f"the body has more than the {limit:,} bytes allowed")
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise BodyTimeout from None
+        """What comes after the first part. How long it may take is the connection's to bound."""
+        parts, size, more = [first], len(first), True
+        while more:
+            message = await self._next_part()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge(f"the body has more than the {limit:,} bytes allowed")
+            more = message.get("more_body", False)
         return b"".join(parts)
 
     async def _next_part(self) -> Any:

@@ -1,13 +1,14 @@
 """An HTTP connection with bounds that uvicorn does not have.
 
-Headers are bounded in size and time, a client that does not read its replies is disconnected, and the
-number of connections is bounded.
+Headers are bounded in size and time, and bodies in time, also if their request is answered already. A
+client that does not read its replies is disconnected, and the number of connections is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle, Transport
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,12 +23,15 @@ from uvicorn.server import ServerState
 
 from quiver.config import Limits
 from quiver.edge.http.problems import PROBLEM, problem_of
-from quiver.errors import HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
+from quiver.edge.limits.connections import ConnectionBound
+from quiver.errors import BodyTimeout, HeadersTooLarge, MalformedRequest, Overloaded, QuiverError
 
 PIPELINE_MAX = 64
 """Requests that wait behind one that is being handled. What comes after them is not parsed yet."""
 PIECE_BYTES = 4096
 """How much is parsed at a time where it may be many requests."""
+_LINGER_S = 1.0
+"""How long the rest of a body may take that nobody waits for: its request is answered already."""
 NO_CLOSE_FRAME = 1006
 """The code of a WebSocket whose other side ended without a close frame."""
 _VERSIONS = ("1.0", "1.1")
@@ -36,7 +40,7 @@ _VERSIONS = ("1.0", "1.1")
 class EdgeConfig(Config):
     """uvicorn's settings, and the node's limits."""
 
-    def __init__(self, app: Any, limits: Limits) -> None:
+    def __init__(self, app: Any, limits: Limits, bound: ConnectionBound) -> None:
         super().__init__(
             app,
             http=GuardedConnection,
@@ -55,6 +59,7 @@ class EdgeConfig(Config):
             timeout_keep_alive=round(limits.idle_timeout_s),
         )
         self.limits = limits
+        self.bound = bound
 
 
 class _WriteDeadline:
@@ -66,6 +71,7 @@ class _WriteDeadline:
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
+        self.stop()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._seconds, self._transport.abort)
 
@@ -87,6 +93,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.stop()
+        self.config.bound.leave(self.transport)
         if self.conn.close_rcvd is None:  # uvicorn does not tell this from a close frame
             self.queue.put_nowait({"type": "websocket.disconnect", "code": NO_CLOSE_FRAME})
         super().connection_lost(exc)
@@ -148,11 +155,12 @@ class GuardedConnection(HttpToolsProtocol):
         limits = config.limits
         self._header_bytes_max = limits.header_bytes_max
         self._header_timeout_s = limits.handshake_timeout_s
-        self._connections_max = limits.connections_max
+        self._body_timeout_s = limits.frame_timeout_s
         self._write_timeout_s = limits.write_timeout_s
         self._is_in_head = True
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
+        self._body_timer: TimerHandle | None = None
         self._deadline: _WriteDeadline | None = None
         self._refusal: QuiverError | None = None
         self._unparsed = b""
@@ -162,36 +170,38 @@ class GuardedConnection(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._deadline = _WriteDeadline(transport, self._write_timeout_s)
+        bound = self.config.bound
+        self.app_state = {**self.app_state, "admit": partial(bound.admit, transport)}
         certificate = transport.get_extra_info("peercert")
         if certificate:
-            self.app_state = {**self.app_state, "certificate": certificate}
-        if len(self.connections) > self._connections_max:
+            self.app_state["certificate"] = certificate
+        if bound.enter(transport, transport.abort):
+            self._expect_head()
+        else:
             self._refuse(
-                Overloaded(
-                    f"{self._connections_max:,} clients are already connected, the most allowed"
-                )
+                Overloaded(f"{bound.most:,} clients are already connected, the most allowed")
             )
-            return
-        self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
+        self.config.bound.leave(self.transport)
         super().connection_lost(exc)
 
     def _stop_timers(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._stop_head_timer()
+        self._stop_body_timer()
         if self._deadline is not None:
             self._deadline.stop()
 
     # ------------------------------------------------------------------ the head of a request
 
     def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._header_timeout_s, self._too_slow)
+        self._head_timer = self.loop.call_later(self._header_timeout_s, self._hang_up)
 
-    def _too_slow(self) -> None:
-        self.transport.close()
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def data_received(self, data: bytes) -> None:
         if self._unparsed or len(data) > PIECE_BYTES or len(self.pipeline) >= PIPELINE_MAX:
@@ -223,11 +233,10 @@ class GuardedConnection(HttpToolsProtocol):
                 self._refuse(self._too_large())
             elif self._head_bytes and self._head_timer is None:
                 self._expect_head()  # most heads come in one piece and need no timer
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._unparsed:
-            self._parse_more()
+            elif not self._head_bytes:
+                self._expect_next()
+        elif self._body_timer is None:
+            self._expect_body()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -250,9 +259,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._stop_head_timer()
         if self.parser.get_http_version() not in _VERSIONS:
             raise MalformedRequest
         super().on_headers_complete()
@@ -267,6 +274,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self._stop_body_timer()
         self._is_in_head = True
         self._body_left = 0
         self._head_bytes = 0
@@ -276,12 +284,63 @@ class GuardedConnection(HttpToolsProtocol):
             f"the request line and headers may have {self._header_bytes_max:,} bytes"
         )
 
+    # ------------------------------------------------------------------ the body of a request
+
+    def _expect_body(self) -> None:
+        self._body_timer = self.loop.call_later(self._body_timeout_s, self._body_is_late)
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
+    def _body_is_late(self) -> None:
+        self._body_timer = None
+        if self.flow.read_paused:  # the node is late, not the client
+            self._expect_body()
+        elif self.cycle is not None and self.cycle.response_complete:
+            self._hang_up()
+        else:
+            self._refuse(BodyTimeout())
+
+    def on_response_complete(self) -> None:
+        # Without any that wait, the request that was answered is the one that came last.
+        is_whole = bool(self.pipeline) or not self.cycle.more_body
+        super().on_response_complete()
+        if not is_whole and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._stop_body_timer()
+            self._body_timer = self.loop.call_later(_LINGER_S, self._hang_up)
+        if self._unparsed:
+            self._parse_more()
+
+    def _expect_next(self) -> None:
+        """Wait for the next request, if the body of the last one ended only after its answer."""
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        if is_answered and not self.pipeline and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
     # ------------------------------------------------------------------ endings
+
+    def _hang_up(self) -> None:
+        """Close. What was written before is still sent, if the client reads it in time."""
+        self.transport.close()
+        if self._deadline is not None and self.transport.get_write_buffer_size():
+            self._deadline.start()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._hang_up()
 
     def handle_websocket_upgrade(self) -> None:
         self._is_upgraded = True
         self._stop_timers()
         super().handle_websocket_upgrade()
+        socket = self.transport.get_protocol()
+        if isinstance(socket, GuardedSocket) and not socket.handshake_initiated:
+            # For example it has a body. Uvicorn would wait, for ever, without a word.
+            self._refuse(MalformedRequest("the WebSocket handshake is not valid"))
 
     def pause_writing(self) -> None:
         if self._deadline is not None:
@@ -310,7 +369,7 @@ class GuardedConnection(HttpToolsProtocol):
             head += f"retry-after: {problem.retry_after}\r\n"
         if self._takes_an_answer():
             self.transport.write(STATUS_LINE[problem.status] + head.encode() + b"\r\n" + body)
-        self.transport.close()
+        self._hang_up()
 
     def _takes_an_answer(self) -> bool:
         """Whether what is written now is the answer to the request that is at fault."""

@@ -24,7 +24,6 @@ from quiver.edge.http.operation import Operation, Reply
 from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.edge.http.requests import Requests
 from quiver.errors import (
-    BodyTimeout,
     BodyTooLarge,
     MalformedRequest,
     MethodNotAllowed,
@@ -40,7 +39,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 _NO_CACHE = (b"cache-control", b"no-cache")
 _VARY = (b"vary", b"accept, accept-encoding, authorization")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
-_HANG_UP = (MalformedRequest, BodyTooLarge, BodyTimeout)
+_HANG_UP = (MalformedRequest, BodyTooLarge)
 """After these the connection is closed without reading the rest of the body."""
 
 

@@ -12,15 +12,17 @@ from uvicorn.server import ServerState
 from quiver.config import Address
 from quiver.edge.http.connection import EdgeConfig
 from quiver.edge.http.edge import Edge
+from quiver.edge.limits.connections import ConnectionBound, bound_of
 from quiver.edge.listener import Listener, listen
 
 
 class HttpServer:
-    """Serves an ``Edge``, whose clients it closes."""
+    """Serves an ``Edge``, whose clients it closes. ``bound`` is shared with other listeners."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, bound: ConnectionBound | None = None) -> None:
         self._edge = edge
-        self._config = EdgeConfig(edge, edge.limits)
+        self._bound = bound or bound_of(edge.limits.connections_max)
+        self._config = EdgeConfig(edge, edge.limits, self._bound)
         self._config.load()
         self._state = ServerState()
         self._state.tasks = edge.requests.tasks
@@ -37,7 +39,7 @@ class HttpServer:
             address.port,
             tls=tls,
             handshake_timeout_s=limits.handshake_timeout_s,
-            room=lambda: limits.connections_max - self.connection_count,
+            room=lambda: self._bound.room,
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)

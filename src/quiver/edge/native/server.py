@@ -7,7 +7,6 @@ where possible, is counted, and is closed. Other connections are not affected.
 from __future__ import annotations
 
 import asyncio
-import resource
 import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -19,6 +18,7 @@ from quiver.aio import Signal, cancel_and_wait
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.calls.connection import require_version
+from quiver.edge.limits.connections import ConnectionBound, bound_of
 from quiver.edge.listener import Listener, listen
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
@@ -40,13 +40,15 @@ logger = structlog.get_logger()
 
 
 class NativeServer:
-    def __init__(self, services: NodeServices) -> None:
+    """``bound`` is shared with the other listeners of the process."""
+
+    def __init__(self, services: NodeServices, bound: ConnectionBound | None = None) -> None:
+        self.bound = bound or bound_of(services.limits.connections_max)
         self._services = services
         self._connections: set[NativeConnection] = set()
         self._server: Listener | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = Signal()
-        self._connections_max = _room_for_connections(services.limits.connections_max)
 
     async def start(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -58,15 +60,11 @@ class NativeServer:
             port,
             tls=tls,
             handshake_timeout_s=self._services.limits.handshake_timeout_s,
-            room=lambda: self._connections_max - len(self._connections),
+            room=lambda: self.bound.room,
         )
         self._sweeper = asyncio.create_task(self._sweep())
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._connections) >= self._connections_max
 
     def opened(self, connection: NativeConnection) -> None:
         self._connections.add(connection)
@@ -118,15 +116,6 @@ class NativeServer:
                     connection.abort()
 
 
-def _room_for_connections(connections_max: int) -> int:
-    """At most half as many as the process may have files open: logs need the others."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY or files // 2 >= connections_max:
-        return connections_max
-    logger.warning("few files may be open", files=files, connections_max=files // 2)
-    return files // 2
-
-
 class NativeConnection(asyncio.BufferedProtocol):
     def __init__(self, services: NodeServices, server: NativeServer) -> None:
         self._services = services
@@ -152,10 +141,8 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._server.is_full:
-            self._refuse(
-                Overloaded("the node has as many connections as it allows; try again later")
-            )
+        if not self._server.bound.enter(self, self._refuse_overloaded):
+            self._refuse_overloaded()
             return
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._server.opened(self)
@@ -165,6 +152,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._count_close("lost" if error else "client" if self._is_between else "cut_frame")
         self._transport = None
         self._session.close()
+        self._server.bound.leave(self)
         if self._is_counted:
             self._session.caller.disconnect()
         self._server.lost(self)
@@ -260,6 +248,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         caller.connect()
         self._session.caller = caller
         self._is_counted = True
+        self._server.bound.admit(self)
 
     def _reply(self, reply: protocol.AnyReply, body: Sequence[Bytes] = ()) -> None:
         """Send a reply, together with all that are made in this moment: each write wakes the client."""
@@ -310,6 +299,9 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._services.metrics.errors.labels(error.code).inc()
         self._reply(protocol.failure(request_id, error))
         self.close(error.code)
+
+    def _refuse_overloaded(self) -> None:
+        self._refuse(Overloaded("the node has as many connections as it allows; try again later"))
 
     # ------------------------------------------------------------------ deadlines
 
