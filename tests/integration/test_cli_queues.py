@@ -151,7 +151,7 @@ class TestQueue:
         quiver("publish", "emails", "later", "--deliver-at", "2099-01-01T09:00")
         quiver("publish", "emails", "later", "--delay", "1h")
         quiver("consume", "emails", "--nack", "--delay", "1h", "-n", "1")
-        settings, topic, depth = quiver("queue", "describe", "emails").out.split("\n\n")
+        settings, topic, depth, progress = quiver("queue", "describe", "emails").out.split("\n\n")
         assert table(settings)["visibility"] == "30s"
         assert table(settings)["dead_letter"] == "emails.dlq"
         assert table(settings)["backoff"] == "1s to 10m, factor 2"
@@ -161,6 +161,19 @@ class TestQueue:
         assert table(depth) == {"STATE": "MESSAGES"} | expected
         described = quiver("queue", "describe", "emails", "--json").json
         assert (described["ready"], described["delayed"]) == (2, 2)
+        assert progress.split() == [
+            "PARTITION",
+            "COMMITTED",
+            "END",
+            "LAG",
+            "emails/0",
+            "0",
+            "4",
+            "4",
+        ]
+        assert described["partitions"] == [
+            {"topic": "emails", "partition": 0, "committed": 0, "end": 4, "lag": 4}
+        ]
 
     def test_altering_changes_only_what_is_given(self, quiver: Commands) -> None:
         quiver("queue", "create", "emails", *DELIVERY, "--retention-bytes", "1GB")
@@ -292,13 +305,12 @@ class TestSubscription:
         self, quiver: Commands, node: Served
     ) -> None:
         quiver("subscription", "create", "ledger", "-t", "orders", "--ordering", "partition")
-        _, _, members = quiver("subscription", "describe", "ledger").out.split("\n\n")
+        _, _, _, members = quiver("subscription", "describe", "ledger").out.split("\n\n")
         assert members.split() == ["MEMBER", "PARTITIONS", "none"]
         with Client(node.url) as client:
             client.heartbeat("ledger", "worker-1")
-            settings, depth, members = quiver("subscription", "describe", "ledger").out.split(
-                "\n\n"
-            )
+            parts = quiver("subscription", "describe", "ledger").out.split("\n\n")
+            settings, depth, _, members = parts
         assert table(settings)["ordering"] == "partition"
         assert table(depth)["unseen"] == "0"
         assert table(members)["worker-1"] == "orders/0, orders/1"

@@ -76,6 +76,7 @@ SURFACE = [
     "PartitionInfo",
     "PartitionNotFound",
     "PartitionPlacement",
+    "PartitionProgress",
     "PartitionUnavailable",
     "PeekedMessage",
     "PendingMessages",

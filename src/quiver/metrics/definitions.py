@@ -111,6 +111,23 @@ MESSAGES = _gauge(
     "state",
 )
 LAG = _gauge("subscription_lag_messages", "Messages that are not acknowledged yet.", "subscription")
+PARTITION_ROWS_MAX = 5_000
+PARTITION_LAG = _gauge(
+    "subscription_partition_lag_messages",
+    "Messages of a partition that are not acknowledged yet; "
+    f"of the first {PARTITION_ROWS_MAX:,} partitions of all subscriptions on a node.",
+    "subscription",
+    "topic",
+    "partition",
+)
+COMMITTED_OFFSET = _gauge(
+    "subscription_partition_committed_offset",
+    "Committed offset of a partition: all messages before it are finished; "
+    f"of the first {PARTITION_ROWS_MAX:,} partitions of all subscriptions on a node.",
+    "subscription",
+    "topic",
+    "partition",
+)
 OLDEST_AGE = _gauge(
     "subscription_oldest_age_seconds",
     "Age of the oldest unacknowledged message; 0 if there is none.",
@@ -142,6 +159,8 @@ TIME_IN_QUEUE = _histogram(
 SUBSCRIPTION = (
     MESSAGES,
     LAG,
+    PARTITION_LAG,
+    COMMITTED_OFFSET,
     OLDEST_AGE,
     DELIVERED,
     DELIVERED_BYTES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,7 +18,12 @@ from quiver.metrics import definitions
 from quiver.metrics.definitions import Definition, MetricKind
 from quiver.metrics.distribution import Distribution
 from quiver.metrics.node_metrics import NodeMetrics
-from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import (
+    NodeSample,
+    PartitionSample,
+    SubscriptionSample,
+    TopicSample,
+)
 from quiver.metrics.traffic import OTHERS, ByName, SubscriptionCounts, TopicCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -145,6 +150,19 @@ def _subscriptions(
     yield from _family(
         definitions.OLDEST_AGE, [(label, one.oldest_age_s) for label, one in labelled]
     )
+    partitions = list(islice(_partitions(shown), definitions.PARTITION_ROWS_MAX))
+    yield from _family(definitions.PARTITION_LAG, [(label, one.lag) for label, one in partitions])
+    yield from _family(
+        definitions.COMMITTED_OFFSET, [(label, one.committed) for label, one in partitions]
+    )
+
+
+def _partitions(subscriptions: list[SubscriptionSample]) -> Iterator[tuple[str, PartitionSample]]:
+    """In the same order every time, so that those over the limit are the same ones."""
+    for subscription in subscriptions:
+        of = f'subscription="{escaped(subscription.name)}"'
+        for one in sorted(subscription.partitions, key=lambda one: (one.topic, one.partition)):
+            yield f'{of},topic="{escaped(one.topic)}",partition="{one.partition}"', one
 
 
 def _sum(subscriptions: list[SubscriptionSample]) -> list[SubscriptionSample]:

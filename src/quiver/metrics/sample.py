@@ -19,6 +19,15 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     leader_changes: int | None = None
 
 
+class PartitionSample(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a subscription has come in one partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    lag: int
+
+
 class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ready: int = 0
@@ -38,6 +47,8 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     """Deleted by retention before they were finished, since the node started."""
     holds_dead_letters: bool = False
     """Whether it is the queue for the dead letters of others."""
+    partitions: list[PartitionSample] = []
+    """Those that this node leads and has opened."""
 
     @property
     def lag(self) -> int:

@@ -11,6 +11,19 @@ from quiver.model.topic import TopicSettings
 from quiver.protocol.base import Reply, Request
 
 
+class PartitionProgress(msgspec.Struct, kw_only=True):
+    """How far a subscription has come in one partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    """The committed offset: every message before it is finished."""
+    end: int
+    """The offset of the next message that is stored."""
+    lag: int
+    """Stored messages that are not finished."""
+
+
 class SubscriptionInfo(msgspec.Struct, kw_only=True):
     name: str
     number: int
@@ -30,6 +43,8 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     """With ordering ``partition``: the members of the group, and the partitions of each."""
     consumers: list[str] | None = None
     """Consumers that hold or wait for messages; not all if there are many."""
+    partitions: list[PartitionProgress] | None = None
+    """How far it has come in each partition."""
 
 
 class CreateSubscription(Request, tag="create_subscription"):

@@ -44,6 +44,24 @@ def test_each_message_is_received_once_through_any_node(three: Cluster, entry: i
     assert (info.ready, info.leased, info.unseen) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("entry", [0, 1, 2])
+def test_every_node_shows_the_progress_in_all_partitions(three: Cluster, entry: int) -> None:
+    name, client = f"progress-{entry}", three.client(entry)
+    client.create_queue(name, partitions=3)
+    client.publish_many(name, numbered(60))
+
+    def progress() -> list[tuple[int, bool, int]]:
+        partitions = client.describe_subscription(name).partitions or []
+        assert sum(one.end for one in partitions) == 60
+        return [(one.partition, one.committed == one.end, one.lag) for one in partitions]
+
+    shown = progress()
+    assert [index for index, _, _ in shown] == [0, 1, 2]
+    assert sum(lag for _, _, lag in shown) == 60
+    drain(client, name, 60)
+    assert progress() == [(0, True, 0), (1, True, 0), (2, True, 0)]
+
+
 def test_consumers_on_all_nodes_share_a_queue(three: Cluster) -> None:
     three.client(0).create_queue("shared", partitions=3)
     three.client(0).publish_many("shared", numbered(300))

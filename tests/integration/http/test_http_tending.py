@@ -43,6 +43,19 @@ async def test_a_subscription_begins_again_where_it_is_told_to(tmp_path: Path) -
 
 
 @edge_test
+async def test_a_description_has_the_progress_in_each_partition(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await publish(node, 0, 1, 2)
+        first, *_ = await node.received(batch_size=1)
+        await node.http.delete(f"/queues/emails/messages/{first['receipt_handle']}")
+        for path in ("/queues/emails", "/subscriptions/emails"):
+            assert (await node.http.get(path)).json()["partitions"] == [
+                {"topic": "emails", "partition": 0, "committed": 1, "end": 3, "lag": 2}
+            ]
+
+
+@edge_test
 async def test_a_seek_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue()

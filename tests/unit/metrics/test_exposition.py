@@ -11,9 +11,19 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from quiver.metrics import NodeMetrics
-from quiver.metrics.definitions import DEFINITIONS, Definition, MetricKind
+from quiver.metrics.definitions import (
+    DEFINITIONS,
+    PARTITION_ROWS_MAX,
+    Definition,
+    MetricKind,
+)
 from quiver.metrics.exposition import exposition
-from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import (
+    NodeSample,
+    PartitionSample,
+    SubscriptionSample,
+    TopicSample,
+)
 from quiver.metrics.traffic import OTHERS
 
 UNITS = {"seconds", "bytes", "ratio"}
@@ -71,6 +81,7 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
                 dead_letter_pending=1,
                 dead=3,
                 oldest_age_s=number,
+                partitions=[PartitionSample(topic=f"t{number}", partition=0, committed=2, lag=9)],
             )
         )
     return metrics, NodeSample(time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7)
@@ -184,3 +195,17 @@ def test_names_are_escaped() -> None:
     pieces = exposition(metrics, sample, node='a"b\\c\nd', version="1", firing={})
     (info,) = parsed(b"".join(pieces).decode())["quiver_build_info"].samples
     assert info.labels["node"] == 'a"b\\c\nd'
+
+
+def test_the_number_of_partitions_with_series_of_their_own_is_bounded() -> None:
+    many = [
+        PartitionSample(topic="t", partition=number, committed=number, lag=1)
+        for number in reversed(range(PARTITION_ROWS_MAX))
+    ]
+    subscriptions = [SubscriptionSample(name=name, partitions=many) for name in ("a", "b")]
+    sample = NodeSample(time_us=0, topics=[], subscriptions=subscriptions)
+    families = parsed(text_of(NodeMetrics(10), sample))
+    for name in ("lag_messages", "committed_offset"):
+        shown = families[f"quiver_subscription_partition_{name}"].samples
+        assert len(shown) == PARTITION_ROWS_MAX
+        assert {one.labels["subscription"] for one in shown} == {"a"}

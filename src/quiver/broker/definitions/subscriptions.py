@@ -14,6 +14,7 @@ from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.subscription.catalog import SubscriptionRecord, dead_letter_topic
 from quiver.broker.subscription.directory import SubscriptionDirectory, offset_within
 from quiver.broker.subscription.leaders import SubscriptionLeaders
+from quiver.broker.subscription.subscription import Subscription
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.broker.topics.internal_topics import SETTINGS as INTERNAL_TOPICS
 from quiver.broker.topics.registry import changed_settings
@@ -26,7 +27,7 @@ from quiver.errors import (
 )
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
-from quiver.protocol import SubscriptionInfo
+from quiver.protocol import PartitionProgress, SubscriptionInfo
 
 _COUNT_S = 2.0
 """How long a description waits for a dead-letter queue that has to be opened from a slow disk."""
@@ -203,6 +204,7 @@ class Subscriptions:
             unseen=subscription.unseen,
             consumers=subscription.consumers,
             members=None if group is None else group.members,
+            partitions=_progress(subscription),
         )
 
     async def _dead_letters(self, record: SubscriptionRecord) -> int | None:
@@ -234,6 +236,21 @@ class Subscriptions:
         for wanted in settings.topics:
             if "*" not in wanted:
                 self._leaders.topics.get(wanted)
+
+
+def _progress(subscription: Subscription) -> list[PartitionProgress]:
+    """How far it has come in each partition that this node leads."""
+    found = [(one, one.progress) for one in subscription.deliveries.values()]
+    return [
+        PartitionProgress(
+            topic=delivery.topic,
+            partition=delivery.partition,
+            committed=progress.committed,
+            end=progress.end,
+            lag=progress.lag,
+        )
+        for delivery, progress in found
+    ]
 
 
 def _info(record: SubscriptionRecord) -> SubscriptionInfo:

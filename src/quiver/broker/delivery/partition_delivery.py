@@ -20,6 +20,7 @@ from quiver.broker.delivery.machine.machine import Taken
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.machine.outcome import Outcome
 from quiver.broker.delivery.machine.records import CANCELLED, DROPPED, PURGED, AnyRecord
+from quiver.broker.delivery.progress import Progress, progress_of
 from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
@@ -104,6 +105,10 @@ class PartitionDelivery:
     def is_open(self) -> bool:
         """Whether the partition is still the one that this was made for."""
         return self.state.is_open and self.state.failure is None
+
+    @property
+    def progress(self) -> Progress:
+        return progress_of(self.view, self.state.data)
 
     @property
     def is_its_turn(self) -> bool:

@@ -11,13 +11,19 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from quiver.aio import SingleFlight
+from quiver.broker.delivery.progress import progress_of
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import QuiverError
 from quiver.log.log import Log
-from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import (
+    NodeSample,
+    PartitionSample,
+    SubscriptionSample,
+    TopicSample,
+)
 from quiver.metrics.traffic import ByName, SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
@@ -32,13 +38,22 @@ _READS_MAX = 100
 class _Depths:
     """One subscription, added up over its partitions."""
 
-    __slots__ = ("dead_letter_pending", "delayed", "leased", "oldest_us", "opened_us", "ready")
+    __slots__ = (
+        "dead_letter_pending",
+        "delayed",
+        "leased",
+        "oldest_us",
+        "opened_us",
+        "partitions",
+        "ready",
+    )
 
     def __init__(self) -> None:
         self.ready = self.delayed = self.leased = self.dead_letter_pending = 0
         self.oldest_us: int | None = None
         self.opened_us: int | None = None
         """When the last of its partitions was opened here; ``None`` if none is."""
+        self.partitions: list[PartitionSample] = []
 
     @property
     def pending(self) -> int:
@@ -78,6 +93,7 @@ class _Depths:
             recovered_letters_us=None if letters is None else letters.recovered_us,
             oldest_age_s=0.0 if self.oldest_us is None else max(0, now - self.oldest_us) / 1e6,
             unread_lost=unread_lost,
+            partitions=self.partitions,
             holds_dead_letters=holds_dead_letters,
         )
 
@@ -123,11 +139,12 @@ class Sampler:
         forgotten: dict[int, int] = {}
         depths: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
-        for count, ((topic, _), partition) in enumerate(partitions, 1):
+        names = {one.number: one.name for one in self._topics.topics()}
+        for count, ((topic, index), partition) in enumerate(partitions, 1):
             sizes[topic] = sizes.get(topic, 0) + partition.log.size
             forgotten[topic] = forgotten.get(topic, 0) + partition.window.forgotten
             failed += partition.failure is not None
-            for number, offset in self._add_up(partition, depths):
+            for number, offset in self._add_up(names.get(topic, ""), index, partition, depths):
                 time = await self._unseen_time(partition.log, number, offset)
                 depths[number].saw(time)
             if count % _SLICE == 0:
@@ -169,26 +186,32 @@ class Sampler:
         ]
 
     def _add_up(
-        self, partition: Partition, depths: dict[int, _Depths]
+        self, topic: str, index: int, partition: Partition, depths: dict[int, _Depths]
     ) -> Iterator[tuple[int, Offset]]:
         """Add one partition; yields each subscription whose oldest message was not looked at."""
         if partition.state is None:
             return
-        end = partition.log.next_offset
         for number, machine in list(partition.state.machines.items()):
             one = depths.setdefault(number, _Depths())
-            view, depth = machine.view, machine.view.depth
-            begin = max(view.observed_to, partition.log.start_offset)
-            unseen = max(0, end - begin)
-            one.ready += depth.ready + unseen
+            progress = progress_of(machine.view, partition.log)
+            depth = progress.depth
+            one.partitions.append(
+                PartitionSample(
+                    topic=topic,
+                    partition=index,
+                    committed=progress.committed,
+                    lag=progress.lag,
+                )
+            )
+            one.ready += depth.ready + progress.unseen
             one.delayed += depth.delayed
             one.leased += depth.leased
             one.dead_letter_pending += depth.dead_letter_pending
             one.opened_us = max(one.opened_us or 0, partition.opened_us)
-            oldest = view.oldest_time
+            oldest = machine.view.oldest_time
             one.saw(oldest)
-            if oldest is None and unseen:
-                yield number, begin
+            if oldest is None and progress.unseen:
+                yield number, progress.first_unseen
 
     async def _unseen_time(self, log: Log, subscription: int, offset: Offset) -> int | None:
         """When a message that the subscription has not looked at was published, if that is known."""

@@ -117,8 +117,7 @@ class Subscription:
     @property
     def unseen(self) -> int:
         """Messages that are stored and have not been looked at."""
-        boxes = self.deliveries.values()
-        return sum(box.state.data.next_offset - box.view.observed_to for box in boxes)
+        return sum(delivery.progress.unseen for delivery in self.deliveries.values())
 
     @property
     def consumers(self) -> list[str]:

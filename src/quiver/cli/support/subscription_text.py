@@ -61,11 +61,19 @@ def dead_letter_of(info: SubscriptionInfo) -> str:
 
 
 def print_depth(info: SubscriptionInfo) -> None:
-    """Print the messages by state, and which member reads which partitions."""
+    """Print the messages by state, the progress by partition, and which member reads which partitions."""
     print_line("")
     states = ("ready", "delayed", "leased", "unseen", "dead")
     print_table(
         ("STATE", ">MESSAGES"), [(state, shown_count(getattr(info, state))) for state in states]
+    )
+    print_line("")
+    print_table(
+        ("PARTITION", ">COMMITTED", ">END", ">LAG"),
+        [
+            (f"{one.topic}/{one.partition}", one.committed, one.end, shown_count(one.lag))
+            for one in info.partitions or ()
+        ],
     )
     if info.members is None:
         return

@@ -34,8 +34,24 @@ def described(answers: list[Answer]) -> Answer:
         for name in ("ready", "delayed", "leased", "dead", "unseen")
     }
     consumers = sorted({one for info in infos for one in info.consumers or ()})
-    info = msgspec.structs.replace(infos[0], members=members, consumers=consumers, **sums)
+    info = msgspec.structs.replace(
+        infos[0],
+        members=members,
+        consumers=consumers,
+        partitions=_partitions(infos),
+        **sums,
+    )
     return protocol.Subscription(subscription=info), ()
+
+
+def _partitions(infos: list[protocol.SubscriptionInfo]) -> list[protocol.PartitionProgress]:
+    """Each partition once. If two nodes say that they lead it, the one that has more is the newer."""
+    found: dict[tuple[str, int], protocol.PartitionProgress] = {}
+    for one in (one for info in infos for one in info.partitions or ()):
+        place = one.topic, one.partition
+        if place not in found or found[place].end < one.end:
+            found[place] = one
+    return [found[place] for place in sorted(found)]
 
 
 def peeked(answers: list[Answer]) -> Answer:

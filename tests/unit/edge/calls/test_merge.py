@@ -35,6 +35,19 @@ def test_figures_are_added_and_consumers_are_told_once() -> None:
     assert info.consumers == ["a", "b", "c"]
 
 
+def test_each_partition_is_described_once_by_the_node_that_has_more_of_it() -> None:
+    def at(partition: int, end: int) -> protocol.PartitionProgress:
+        return protocol.PartitionProgress(
+            topic="t", partition=partition, committed=1, end=end, lag=end - 1
+        )
+
+    reply, _ = merge.described(
+        [_info(partitions=[at(2, 5), at(0, 3)]), _info(partitions=[at(2, 7), at(1, 4)])]
+    )
+    assert isinstance(reply, protocol.Subscription)
+    assert reply.subscription.partitions == [at(0, 3), at(1, 4), at(2, 7)]
+
+
 def test_members_are_those_that_the_coordinator_knows() -> None:
     reply, _ = merge.described([_info(members={}), _info(members={"a": ["t/0"]})])
     assert isinstance(reply, protocol.Subscription)

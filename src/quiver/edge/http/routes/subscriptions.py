@@ -53,6 +53,7 @@ def view(info: SubscriptionInfo) -> SubscriptionView:
         unseen=info.unseen,
         members=info.members,
         consumers=info.consumers,
+        partitions=info.partitions,
     )
 
 

@@ -61,6 +61,7 @@ _SUBSCRIPTION = {
     "leased": 1,
     "dead": 0,
     "unseen": 0,
+    "partitions": [{"topic": "emails", "partition": 0, "committed": 38, "end": 42, "lag": 4}],
 }
 _STORED = {"id": _ID, "topic": "emails", "partition": 0, "offset": 0}
 _SEEN = {

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from quiver.edge.http.schemas.settings import partial_of
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
+from quiver.protocol import PartitionProgress
 
 _NO_TOPICS = frozenset({"topics"})
 _DEFAULT = "A setting that is left out has its default."
@@ -60,6 +61,8 @@ class SubscriptionView(Struct, kw_only=True):
     """Members of the consumer group, with the partitions that each reads."""
     consumers: list[str] | None = None
     """Consumers that hold or wait for messages; not all if there are many."""
+    partitions: list[PartitionProgress] | None = None
+    """The committed offset, the end and the lag of each partition."""
 
 
 class SubscriptionList(Struct, kw_only=True):
