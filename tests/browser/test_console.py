@@ -108,6 +108,17 @@ def test_whoever_consumes_is_shown(page: Page, node: Served) -> None:
         client.delete_subscription("held")
 
 
+def test_progress_is_shown_by_partition(page: Page, node: Served) -> None:
+    with quiver.Client(node.url) as client:
+        client.create_queue("slow", exist_ok=True)
+        client.publish_many("slow", ["a", "b", "c"])
+        client.ack("slow", client.receive("slow", 1, wait=5))
+        page.goto(f"{node.http}/console#/queues/slow")
+        cells = page.get_by_role("row", name="slow/0").get_by_role("cell")
+        expect(cells).to_have_text(["slow/0", "1", "3", "2"])
+        client.delete_subscription("slow")
+
+
 def test_a_purge_asks_first(page: Page, node: Served) -> None:
     with quiver.Client(node.url) as client:
         client.create_queue("scratch", exist_ok=True)

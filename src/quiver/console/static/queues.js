@@ -40,6 +40,7 @@ export async function queuePage(content, { subject, signal }) {
   const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
   const values = names.map(() => el("dd", {}, "—"));
   const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
+  const partitions = table(PARTITIONS, { key: (row) => `${row.topic}/${row.partition}`, search: false, empty: "There are no partitions." });
   content.append(...heading(subject),
     el("div", { class: "row" },
       el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
@@ -49,12 +50,13 @@ export async function queuePage(content, { subject, signal }) {
     el("div", { class: "charts" },
       chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], short, signal),
       chart("Age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
-    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
+    el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
     el("h2", {}, "Actions"),
     el("div", { class: "row" },
       el("button", { type: "button", class: "danger", onclick: () => purge(subject) }, "Purge…"),
       el("button", { type: "button", class: "danger", onclick: () => replay(subject) }, "Replay from the start…")));
-  consumers.update(consumersOf(info));
+  const show = (now) => { consumers.update(consumersOf(now)); partitions.update(now.partitions || []); };
+  show(info);
   let looked = 0;
   signal.addEventListener("abort", onSnapshot(async (snapshot) => {
     const now = one(snapshot);
@@ -62,9 +64,16 @@ export async function queuePage(content, { subject, signal }) {
     if (snapshot.time_ms - looked < 2000) return;
     looked = snapshot.time_ms;
     const again = await get(path).catch(() => null);
-    if (again && !signal.aborted) consumers.update(consumersOf(again));
+    if (again && !signal.aborted) show(again);
   }));
 }
+
+const PARTITIONS = [
+  { title: "Partition", value: (row) => `${row.topic}/${String(row.partition).padStart(6, "0")}`, show: (row) => `${row.topic}/${row.partition}` },
+  number("Committed", "committed"),
+  number("End", "end"),
+  number("Lag", "lag"),
+];
 
 const CONSUMERS = [
   { title: "Consumer", value: (row) => row.name, show: (row) => row.name || "(no name)" },
