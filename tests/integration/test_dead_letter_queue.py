@@ -96,7 +96,10 @@ async def test_dead_is_the_same_after_a_restart(tmp_path: Path) -> None:
 
 async def reports(q: quiver.AsyncClient) -> list[str]:
     """What was reported about dead letters, in order."""
-    told = [one.json() async for one in q.read("__alerts").messages()]
+    try:
+        told = [one.json() async for one in q.read("__alerts").messages()]
+    except TopicNotFound:
+        return []  # made with the first report
     return [one["state"] for one in told if one["rule"] == "dead-letters"]
 
 
@@ -117,6 +120,8 @@ async def test_the_alert_goes_on_over_a_restart_until_the_letters_are_handled(
             await clock.advance(1)
         await clock.advance(3600)
         assert await firing(q) == ["jobs"]
+        while await reports(q) != ["firing"]:
+            await clock.advance(1)
     async with clocked(tmp_path, clock) as q:
         while await firing(q) != ["jobs"]:
             await clock.advance(1)

@@ -17,6 +17,7 @@ from quiver.broker.definitions.topics import Topics
 from quiver.broker.delivery.lease_token import LeaseIssuer, TokenSigner, lease_ids, receipt_secret
 from quiver.broker.maintenance import Maintenance, MaintenanceLimits
 from quiver.broker.metadata_listener import MetadataListener
+from quiver.broker.observe.partition_opener import PartitionOpener
 from quiver.broker.observe.sampler import Sampler
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
@@ -162,10 +163,17 @@ class Broker:
             self.directory,
             one.traffic,
         )
+        self._opener = PartitionOpener(
+            self._topic_catalog,
+            self._subscription_catalog,
+            self._partitions,
+            self.directory.prepare,
+        )
         self._sampler = Sampler(
             self._topic_catalog,
             self._subscription_catalog,
             self._partitions,
+            self._opener,
             one.traffic.subscriptions,
             unfinished.lost,
             clock,
@@ -185,6 +193,7 @@ class Broker:
     async def close(self) -> None:
         """Finish what is under way and leave every log ready for a quick start."""
         await self.maintenance.stop()
+        await self._opener.close()
         self._splitter.close()
         await self._changes.close()
         await self.dead_letters.close()

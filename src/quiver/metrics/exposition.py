@@ -103,7 +103,7 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
     counts = _counts(traffic, shown, rest, "topic")
     for definition, number in _TOPIC_COUNTERS:
         yield from _family(definition, [(label, number(one)) for label, one in counts])
-    sizes = [(f'topic="{escaped(one.name)}"', one.size) for one in shown]
+    sizes = [(f'topic="{escaped(one.name)}"', one.size) for one in shown if one.is_complete]
     if rest:
         sizes.append((f'topic="{OTHERS}"', sum(one.size for one in rest)))
     yield from _family(definitions.TOPIC_SIZE, sizes)
@@ -134,7 +134,8 @@ def _subscriptions(
         yield from _family(definition, [(label, number(one)) for label, one in counts])
     times = [(label, one.time_in_queue) for label, one in counts]
     yield from _histograms(definitions.TIME_IN_QUEUE, times)
-    labelled = [(f'subscription="{escaped(one.name)}"', one) for one in (*shown, *_sum(rest))]
+    complete = [one for one in shown if one.is_complete]
+    labelled = [(f'subscription="{escaped(one.name)}"', one) for one in (*complete, *_sum(rest))]
     states = [
         (f'{label},state="{state}"', count)
         for label, one in labelled
@@ -150,7 +151,7 @@ def _subscriptions(
     yield from _family(
         definitions.OLDEST_AGE, [(label, one.oldest_age_s) for label, one in labelled]
     )
-    partitions = list(islice(_partitions(shown), definitions.PARTITION_ROWS_MAX))
+    partitions = list(islice(_partitions(complete), definitions.PARTITION_ROWS_MAX))
     yield from _family(definitions.PARTITION_LAG, [(label, one.lag) for label, one in partitions])
     yield from _family(
         definitions.COMMITTED_OFFSET, [(label, one.committed) for label, one in partitions]

@@ -17,6 +17,8 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     missing: int | None = None
     replication_lag: int | None = None
     leader_changes: int | None = None
+    is_complete: bool = True
+    """Whether all its partitions on this node are open, so that nothing is missing in ``size``."""
 
 
 class PartitionSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is the queue for the dead letters of others."""
     partitions: list[PartitionSample] = []
     """Those that this node leads and has opened."""
+    is_complete: bool = True
+    """Whether these are all that it leads, and all of its dead-letter queue."""
 
     @property
     def lag(self) -> int:

@@ -209,3 +209,20 @@ def test_the_number_of_partitions_with_series_of_their_own_is_bounded() -> None:
         shown = families[f"quiver_subscription_partition_{name}"].samples
         assert len(shown) == PARTITION_ROWS_MAX
         assert {one.labels["subscription"] for one in shown} == {"a"}
+
+
+def test_what_is_not_fully_open_has_no_levels_rather_than_wrong_ones() -> None:
+    sample = NodeSample(
+        time_us=0,
+        topics=[TopicSample(name="t", is_complete=False), TopicSample(name="u")],
+        subscriptions=[
+            SubscriptionSample(name="s", is_complete=False),
+            SubscriptionSample(name="r"),
+        ],
+    )
+    families = parsed(text_of(NodeMetrics(10), sample))
+    for name in ("messages", "lag_messages", "oldest_age_seconds"):
+        shown = families[f"quiver_subscription_{name}"].samples
+        assert {one.labels["subscription"] for one in shown} == {"r"}
+    (size,) = families["quiver_topic_size_bytes"].samples
+    assert size.labels == {"topic": "u"}

@@ -1,8 +1,9 @@
 """Samples a whole broker: depth and age of its queues.
 
-A sample uses what is already open. It reads the disk only for the age of messages that nobody has
-looked at since a restart, and remembers that age. A sample is kept for a moment and shared by all who
-ask. The work is done in slices, so that other work runs in between.
+A sample opens what this node leads and has not opened yet, within a bounded time; what is missing still
+is marked as incomplete. It reads the disk for the age of messages that nobody has looked at since a
+restart, and remembers that age. A sample is kept for a moment and shared by all who ask. The work is
+done in slices, so that other work runs in between.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from quiver.aio import SingleFlight
 from quiver.broker.delivery.progress import progress_of
+from quiver.broker.observe.partition_opener import PartitionOpener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
@@ -80,6 +82,7 @@ class _Depths:
         holds_dead_letters: bool,
         dead_lettered: int,
         unread_lost: int,
+        is_complete: bool,
     ) -> SubscriptionSample:
         """``letters``: its dead-letter queue, if that is open here."""
         return SubscriptionSample(
@@ -95,6 +98,7 @@ class _Depths:
             unread_lost=unread_lost,
             partitions=self.partitions,
             holds_dead_letters=holds_dead_letters,
+            is_complete=is_complete,
         )
 
 
@@ -104,6 +108,7 @@ class Sampler:
         topics: TopicCatalog,
         subscriptions: SubscriptionCatalog,
         partitions: Partitions,
+        opener: PartitionOpener,
         traffic: ByName[SubscriptionCounts],
         unread_lost: Mapping[str, int],
         clock: Clock,
@@ -111,6 +116,7 @@ class Sampler:
         self._topics = topics
         self._subscriptions = subscriptions
         self._partitions = partitions
+        self._opener = opener
         self._traffic = traffic
         self._unread_lost = unread_lost
         """By subscription: how many messages retention deleted that it had not finished."""
@@ -134,6 +140,7 @@ class Sampler:
         return self._last
 
     async def _sample(self) -> NodeSample:
+        missing = await self._opener.open_some()
         partitions = self._partitions.opened()
         sizes: dict[int, int] = {}
         forgotten: dict[int, int] = {}
@@ -154,9 +161,14 @@ class Sampler:
         letters = {one.name: dead_letter_topic(one.name, one.settings) for one in records}
         queues = set(letters.values())
         by_name = {one.name: depths[one.number] for one in records if one.number in depths}
+        unopened = {
+            one.name
+            for topic in set(missing.values())
+            for one in self._subscriptions.on_topic(topic)
+        }
         return NodeSample(
             time_us=now,
-            topics=self._topic_samples(sizes, forgotten),
+            topics=self._topic_samples(sizes, forgotten, {number for number, _ in missing}),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
                     record.name,
@@ -165,6 +177,7 @@ class Sampler:
                     holds_dead_letters=record.name in queues,
                     dead_lettered=self._traffic.of(record.name).dead_lettered,
                     unread_lost=self._unread_lost.get(record.name, 0),
+                    is_complete=unopened.isdisjoint((record.name, letters[record.name])),
                 )
                 for record in records
             ],
@@ -172,7 +185,9 @@ class Sampler:
             partitions_failed=failed,
         )
 
-    def _topic_samples(self, sizes: dict[int, int], forgotten: dict[int, int]) -> list[TopicSample]:
+    def _topic_samples(
+        self, sizes: dict[int, int], forgotten: dict[int, int], incomplete: set[int]
+    ) -> list[TopicSample]:
         replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
         return [
@@ -181,6 +196,7 @@ class Sampler:
                 size=sizes.get(record.number, 0),
                 dedup_forgotten=forgotten.get(record.number, 0),
                 replication_lag=lags.get(record.name),
+                is_complete=record.number not in incomplete,
             )
             for record in self._topics.topics()
         ]
