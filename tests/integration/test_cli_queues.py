@@ -16,8 +16,13 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    targets = {"QUIVER_WEB_WEBHOOK_TARGETS": "127.0.0.0/8"}
-    with served(tmp_path_factory.mktemp("node"), **targets) as running:
+    secrets = tmp_path_factory.mktemp("secrets")
+    (secrets / "hooks").write_text("s3cret")
+    web = {
+        "QUIVER_WEB_WEBHOOK_TARGETS": "127.0.0.0/8",
+        "QUIVER_WEB_WEBHOOK_SECRETS": str(secrets),
+    }
+    with served(tmp_path_factory.mktemp("node"), **web) as running:
         yield running
 
 
@@ -144,6 +149,13 @@ class TestQueue:
             for name, visibility in (("a", "1m"), ("a.dlq", "30s"), ("b", "1m"), ("b.dlq", "30s"))
         ]
         assert "a, x.*" in quiver("subscription", "list").out
+
+    def test_a_secret_that_is_not_there_is_refused(self, quiver: Commands) -> None:
+        push = ("--push-url", "http://127.0.0.1:9/hook", "--push-secret", "hoks")
+        refused = quiver("queue", "create", "emails", *push)
+        assert refused.code == 2
+        assert "'hoks'" in refused.err
+        assert quiver("queue", "list", "--json").json == []
 
     def test_a_description_shows_settings_and_depth_by_state(self, quiver: Commands) -> None:
         quiver("queue", "create", "emails", "--backoff-min", "1s", "--retention-age", "1d")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -40,6 +41,7 @@ from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import peer_secret
 from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
+from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.disk_threads import DiskThreads
@@ -237,7 +239,7 @@ class _Starting:
                 cluster=None if admin is None else admin.describe,
                 listeners=self._alert_webhooks(),
             ),
-            require_target=self._require_target,
+            require_push=self._require_push,
             member=None if membership is None else membership.node,
             peers=None if membership is None else membership.peers,
             cluster=admin,
@@ -307,9 +309,12 @@ class _Starting:
 
         return [AlertWebhook(url, self._targets, self._config.name, self._clock).send]
 
-    def _require_target(self, url: str | None) -> None:
+    async def _require_push(self, url: str | None, secret: str | None) -> None:
         if url is not None:
             self._targets.require(url)
+        if secret is not None:
+            secrets = WebhookSecrets(self._config.web.webhook_secrets)
+            await self._threads(partial(secrets.read, secret))
 
     async def _close(self, broker: Broker, releasing: _Releasing) -> None:
         """Close the broker. A disk that does not answer must not keep the node from ending."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -35,6 +35,10 @@ class ClusterAdmin(Protocol):
     async def decommission(self, node: str, *, cancel: bool) -> None: ...
 
 
+async def push_anywhere(_url: str | None, _secret: str | None) -> None:
+    """Refuse nothing."""
+
+
 class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     broker: Broker
     metrics: NodeMetrics
@@ -47,8 +51,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     member: ClusterNode | None = None
     """This node as a member of a cluster, if it is one."""
     peers: Peers | None = None
-    require_target: Callable[[str | None], None] = lambda _: None
-    """Refuses a URL that webhooks may not go to."""
+    require_push: Callable[[str | None, str | None], Awaitable[None]] = push_anywhere
+    """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
     turns: Iterator[int] = msgspec.field(default_factory=count)

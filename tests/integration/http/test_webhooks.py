@@ -242,6 +242,37 @@ async def test_a_target_that_is_not_listed_is_refused(tmp_path: Path) -> None:
 
 
 @edge_test
+async def test_a_secret_that_is_not_there_is_refused_when_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "billing").write_text("s3cret\n")
+    (tmp_path / "blank").write_text("\n")
+    listed = Web(webhook_targets="*.example.com", webhook_secrets=str(tmp_path))
+    async with http_node(tmp_path, web=listed) as node:
+        for secret in ("biling", "blank"):
+            push = {"url": "https://a.example.com/", "secret": secret}
+            for path, body in (
+                ("/queues/emails", {"push": push}),
+                ("/subscriptions/s", {"push": push, "topics": ["__alerts"]}),
+            ):
+                refused = problem(await node.http.put(path, json=body), 422, "invalid_setting")
+                assert refused["field"] == "push.secret"
+                assert repr(secret) in refused["detail"]
+                assert (await node.http.get(path)).status_code == 404
+        await node.queue(push={"url": "https://a.example.com/", "secret": "billing"})
+        change = {"push": {"url": "https://a.example.com/", "secret": "biling"}}
+        problem(await node.http.patch("/queues/emails", json=change), 422, "invalid_setting")
+        described = (await node.http.get("/queues/emails")).json()
+        assert described["settings"]["push"]["secret"] == "billing"
+
+
+@edge_test
+async def test_without_a_folder_of_secrets_every_secret_is_refused(tmp_path: Path) -> None:
+    async with http_node(tmp_path, web=Web(webhook_targets="*.example.com")) as node:
+        push = {"url": "https://a.example.com/", "secret": "billing"}
+        refused = await node.http.put("/queues/emails", json={"push": push})
+        assert "web.webhook_secrets" in problem(refused, 422, "invalid_setting")["detail"]
+
+
+@edge_test
 async def test_without_a_list_nothing_may_be_pushed(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         body = {"push": {"url": "https://hooks.example.com/"}}

@@ -33,7 +33,8 @@ from quiver.errors import InvalidRequest
 
 async def create(context: Context, request: protocol.CreateSubscription, _: memoryview) -> Answer:
     push = request.settings.push
-    context.services.require_target(None if push is None else push.url)
+    if push is not None:
+        await context.services.require_push(push.url, push.secret)
     if request.start not in ("earliest", "latest"):
         raise InvalidRequest(
             f"a subscription starts at 'earliest' or 'latest', not {request.start[:80]!r}"
@@ -53,7 +54,7 @@ async def create_queue(context: Context, request: protocol.CreateQueue, _: memor
     broker = context.services.broker
     _require_room(context, request.name)
     _require_room_for_letters(context, request.subscription)
-    context.services.require_target(_push_url(request.subscription))
+    await context.services.require_push(*_push(request.subscription))
     info = await broker.subscriptions.create_queue(
         request.name, request.topic, request.subscription, exist_ok=request.exist_ok
     )
@@ -62,7 +63,7 @@ async def create_queue(context: Context, request: protocol.CreateQueue, _: memor
 
 async def alter(context: Context, request: protocol.AlterSubscription, _: memoryview) -> Answer:
     _require_room_for_letters(context, request.changes)
-    context.services.require_target(_push_url(request.changes))
+    await context.services.require_push(*_push(request.changes))
     info = await context.services.broker.subscriptions.alter(request.name, request.changes)
     return protocol.Subscription(subscription=info), ()
 
@@ -100,12 +101,12 @@ def _require_room_for_letters(context: Context, settings: dict[str, Any]) -> Non
         _require_room(context, letters)
 
 
-def _push_url(settings: dict[str, Any]) -> str | None:
-    """The URL in the push settings, if there is one."""
-    match settings:
-        case {"push": {"url": str(url)}}:
-            return url
-    return None
+def _push(settings: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The URL and the name of the secret in the push settings, where they are given."""
+    push = settings.get("push")
+    given = push if isinstance(push, dict) else {}
+    url, secret = given.get("url"), given.get("secret")
+    return url if isinstance(url, str) else None, secret if isinstance(secret, str) else None
 
 
 # ---------------------------------------------------------------------- what they need

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 
 import aiohttp
@@ -15,14 +14,13 @@ from quiver.client import AsyncClient
 from quiver.config import Web
 from quiver.edge.webhooks.guarded import guarded_session
 from quiver.edge.webhooks.pusher import Pusher
+from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
 from quiver.errors import InvalidSetting, QuiverError
 from quiver.model.clock import Clock
 from quiver.model.subscription import Push
-from quiver.model.topic import checked_name
 
 LOOK_S = 1.0
-_SECRET_BYTES_MAX = 4096
 logger = structlog.get_logger()
 _Wanted = tuple[Push, bytes | None]
 
@@ -38,7 +36,7 @@ class Pushers:
         """``is_mine`` says which subscriptions this node pushes, of several that could."""
         self._client = client
         self._is_mine = is_mine
-        self._settings = web
+        self._secrets = WebhookSecrets(web.webhook_secrets)
         self._clock = clock
         self._targets = Targets(web.webhook_targets)
         self._running: dict[str, tuple[_Wanted, asyncio.Task[None]]] = {}
@@ -84,7 +82,7 @@ class Pushers:
             self._targets.require(push.url)
             secret = None
             if push.secret is not None:
-                secret = await asyncio.to_thread(self._secret, push.secret)
+                secret = await asyncio.to_thread(self._secrets.read, push.secret)
             self._refused.pop(name, None)
             return secret
         except InvalidSetting as error:
@@ -92,18 +90,6 @@ class Pushers:
                 logger.warning("webhook is not pushed", subscription=name, reason=error.message)
                 self._refused[name] = error.message
             raise
-
-    def _secret(self, name: str) -> bytes:
-        folder = self._settings.webhook_secrets
-        try:
-            if folder:
-                with open(os.path.join(folder, checked_name(name, "secret")), "rb") as file:
-                    secret = file.read(_SECRET_BYTES_MAX).strip()
-                if secret:
-                    return secret
-        except OSError:
-            pass
-        raise InvalidSetting(f"there is no secret {name!r} in the folder web.webhook_secrets")
 
     async def _end(self, names: list[str]) -> None:
         await cancel_and_wait(*[self._running.pop(name)[1] for name in names])

@@ -34,6 +34,7 @@ from quiver.edge.calls.table import CALLS
 from quiver.edge.messages import settling
 from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
+from quiver.edge.services import push_anywhere
 from quiver.edge.session import Session
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
 from quiver.testing.simulator.loop import Process
@@ -127,7 +128,7 @@ class BrokerNode(SimulatedNode):
             member=cluster,
             cluster=None,
             turns=count(),
-            require_target=lambda _: None,
+            require_push=push_anywhere,
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20
             ),

@@ -12,6 +12,7 @@ from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
 from quiver.edge.native.server import NativeServer
+from quiver.edge.services import push_anywhere
 from quiver.testing.simulator.broker_node import BrokerNode
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.receives.dialer import (
@@ -49,7 +50,7 @@ class EdgeNode(BrokerNode):
             node=self.name,
             started=self.clock.monotonic(),
             turns=count(),
-            require_target=lambda _: None,
+            require_push=push_anywhere,
             limits=Limits(),
             metrics=_NothingCounted(),
             authority=Authority(self.clock, peer_secret=PEER_SECRET),
