@@ -88,6 +88,7 @@ class MetricsCollector:
             self._subscription_turns.next(self._subscriptions), self._look_at_subscription
         )
         await self._each(self._peek_turns.next(self._waiting()), self._look_at_oldest)
+        self._mark_dead_letters()
         return ConsoleSnapshot(
             time_ms=self._clock.time_us() // 1000,
             node=node,
@@ -200,8 +201,17 @@ class MetricsCollector:
             age_us = self._clock.time_us() - oldest_us
             self._subscriptions[name].oldest_s = max(0, age_us) / 1e6
 
+    def _mark_dead_letters(self) -> None:
+        """Tell apart what holds the dead letters of others: they are counted there as ``dead``."""
+        holders = {one.dead_letters for one in self._subscriptions.values()}
+        for topic in self._topics.values():
+            topic.holds_dead_letters = topic.name in holders
+        for subscription in self._subscriptions.values():
+            subscription.holds_dead_letters = subscription.name in holders
+
     def _totals(self) -> Totals:
-        topics, subscriptions = self._topics.values(), self._subscriptions.values()
+        topics = [one for one in self._topics.values() if not one.holds_dead_letters]
+        subscriptions = [one for one in self._subscriptions.values() if not one.holds_dead_letters]
         return Totals(
             published_rate=sum(one.rate for one in topics),
             byte_rate=sum(one.byte_rate for one in topics),
@@ -241,4 +251,5 @@ def _subscription(info: SubscriptionInfo) -> SubscriptionMetricsRow:
         dead=info.dead or 0,
         pending=ready + delayed + leased,
         consumers=len({*(info.consumers or ()), *(info.members or ())}),
+        dead_letters=info.settings.dead_letter or f"{info.name}.dlq",
     )

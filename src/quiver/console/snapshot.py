@@ -28,6 +28,8 @@ class TopicMetricsRow(msgspec.Struct, kw_only=True):
     rate: float = 0.0
     """Messages stored each second."""
     byte_rate: float = 0.0
+    holds_dead_letters: bool = False
+    """Whether it is the topic for dead letters of subscriptions that the viewer may see."""
 
 
 class SubscriptionMetricsRow(msgspec.Struct, kw_only=True):
@@ -46,10 +48,14 @@ class SubscriptionMetricsRow(msgspec.Struct, kw_only=True):
     """Age of the oldest message that is not finished; ``None`` if it is not known."""
     consumers: int = 0
     """Who holds messages or waits for some, or is in the group."""
+    dead_letters: str = ""
+    """The topic for its dead letters."""
+    holds_dead_letters: bool = False
+    """Whether it is the queue for dead letters of others, which are counted as ``dead`` there."""
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Over all that the viewer may see."""
+    """Over all that the viewer may see, except topics and queues that hold dead letters."""
 
     published_rate: float = 0.0
     byte_rate: float = 0.0

@@ -70,6 +70,36 @@ async def test_depths_sizes_and_ages_are_those_of_the_broker(tmp_path: Path) -> 
 
 
 @async_test
+async def test_dead_letters_are_apart_from_the_pending_total(tmp_path: Path) -> None:
+    async with broker(tmp_path) as client:
+        await client.create_queue("emails")
+        await client.publish_many("emails", ["good", "bad"])
+        [message] = await client.receive("emails", 1)
+        await client.reject("emails", [message])
+        collector = MetricsCollector(client, SystemClock())
+        taken = await collector.take()
+        async with asyncio.timeout(50):
+            while taken.subscriptions[1].pending == 0:  # it is on its way
+                taken = await collector.take()
+        [emails, letters] = taken.subscriptions
+        assert (emails.holds_dead_letters, emails.dead_letters) == (False, "emails.dlq")
+        assert (letters.holds_dead_letters, letters.pending) == (True, 1)
+        assert [topic.holds_dead_letters for topic in taken.topics] == [False, True]
+        assert (taken.totals.pending, taken.totals.dead) == (1, 1)
+
+
+@async_test
+async def test_a_dead_letter_queue_of_nobody_else_counts_like_any_other(tmp_path: Path) -> None:
+    async with broker(tmp_path) as client:
+        await client.create_queue("spare.dlq")
+        await client.publish("spare.dlq", "x")
+        taken = await MetricsCollector(client, SystemClock()).take()
+        spare = next(one for one in taken.subscriptions if one.name == "spare.dlq")
+        assert not spare.holds_dead_letters
+        assert taken.totals.pending == 1
+
+
+@async_test
 async def test_rates_are_what_came_and_went_between_two_looks(tmp_path: Path) -> None:
     async with broker(tmp_path) as client:
         clock = ManualClock()

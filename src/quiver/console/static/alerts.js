@@ -1,8 +1,9 @@
 // Firing and recently cleared alerts; every page shows a badge with the number that are firing.
 
 import { get } from "./api.js";
-import { el, fill, heading, mark } from "./dom.js";
+import { el, fill, heading, mark, nothing } from "./dom.js";
 import { moment } from "./format.js";
+import { placeOf } from "./names.js";
 
 const EVERY_MS = 2000;
 const listeners = new Set();
@@ -38,8 +39,8 @@ export function alertsPage(content, { signal }) {
 }
 
 function list(found, empty) {
-  if (!found.length) return el("div", { class: "scroll" }, el("div", { class: "empty" }, empty));
-  const rows = found.map((one) => el("tr", {}, el("td", {}, mark(one.severity)), el("td", {}, one.rule), el("td", {}, one.subject || "this node"),
+  if (!found.length) return nothing(empty);
+  const rows = found.map((one) => el("tr", {}, el("td", {}, mark(one.severity)), el("td", {}, one.rule), el("td", {}, el("a", { href: placeOf(one) }, one.subject || one.node || "this node")),
     el("td", { class: "wrap" }, one.summary), el("td", {}, moment(one.since_us / 1000)), el("td", {}, one.until_us ? moment(one.until_us / 1000) : "—")));
   const titles = ["Severity", "Rule", "Subject", "Summary", "Since", "Until"];
   return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))), el("tbody", {}, rows)));

@@ -1,21 +1,21 @@
 // Dead letters, grouped by error, and their redrive.
 
 import { call, get, part } from "./api.js";
-import { ask, choice, el, field, fill, heading, notice, problem } from "./dom.js";
+import { ask, choice, el, field, fill, heading, nothing, notice, problem } from "./dom.js";
 import { clock, count } from "./format.js";
-import { latest, onSnapshot } from "./live.js";
+import { current, onSnapshot } from "./live.js";
 import { messageTable } from "./messages.js";
 
 const LOOKED_AT = 1000;
 
 export async function deadLettersPage(content, { subject, signal }) {
-  const all = latest()?.subscriptions || (await get("/subscriptions")).subscriptions;
+  const all = (await current()).subscriptions;
   if (signal.aborted) return;
   const origins = all.filter((one) => one.dead > 0 || one.name === subject).sort((a, b) => b.dead - a.dead);
   if (subject && !origins.some((one) => one.name === subject)) origins.unshift({ name: subject, dead: null });
   content.append(...heading("Dead letters", "Messages that failed too often. Redrive sends them back to their queue or subscription; a dry run counts them first."));
   if (!origins.length) {
-    const hint = el("div", { class: "scroll" }, el("div", { class: "empty" }, "No dead letters."));
+    const hint = nothing("No dead letters.");
     content.append(hint);
     signal.addEventListener("abort", onSnapshot((snapshot) => {
       if (snapshot.subscriptions.some((one) => one.dead) && hint.isConnected) { fill(content); deadLettersPage(content, { subject, signal }); }
@@ -46,7 +46,7 @@ async function show(place, name) {
     el("h2", {}, "By error"),
     groups.length ? el("div", { class: "scroll" }, el("table", { class: "groups" },
       el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: column % 2 ? "number" : null }, title)))),
-      el("tbody", {}, groups))) : el("div", { class: "scroll" }, el("div", { class: "empty" }, "No dead letters.")),
+      el("tbody", {}, groups))) : nothing("No dead letters."),
     messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Only the newest ${count(LOOKED_AT)} are shown.`),
     told, el("div", { class: "row middle" }, el("span", {}, "All dead letters:"), buttons(name, undefined, told, again)),
     el("h2", {}, "Messages"), messageTable(messages, "No dead letters."));

@@ -34,12 +34,21 @@ export function field(label, control) {
   return el("label", {}, label, control);
 }
 
-export function choice(values, chosen, attributes = {}) {
-  const options = values.map((value) => {
-    const [key, text] = Array.isArray(value) ? value : [value, value];
-    return el("option", { value: key, selected: key === chosen }, text);
-  });
-  return el("select", attributes, options);
+const options = (values, chosen) => values.map((value) => {
+  const [key, text] = Array.isArray(value) ? value : [value, value];
+  return el("option", { value: key, selected: key === chosen }, text);
+});
+
+export const choice = (values, chosen, attributes = {}) => el("select", attributes, options(values, chosen));
+
+// The same with headings: `groups` are [heading, values]; those without values are left out.
+export function groupedChoice(groups, chosen, attributes = {}) {
+  const shown = groups.filter(([, values]) => values.length);
+  return el("select", attributes, shown.map(([heading, values]) => el("optgroup", { label: heading }, options(values, chosen))));
+}
+
+export function nothing(...children) {
+  return el("div", { class: "scroll" }, el("div", { class: "empty" }, children));
 }
 
 // Words shown for a moment at the edge of the page.

@@ -20,6 +20,14 @@ export function onSnapshot(listener) {
   return () => listeners.delete(listener);
 }
 
+// The newest snapshot, as soon as there is one.
+export function current() {
+  if (latest()) return Promise.resolve(latest());
+  return new Promise((resolve) => {
+    const end = onSnapshot((snapshot) => { end(); resolve(snapshot); });
+  });
+}
+
 export function start(onState) {
   stop();
   const scheme = location.protocol === "https:" ? "wss" : "ws";

@@ -22,6 +22,7 @@ const PAGES = [
   ["alerts", "Alerts", alertsPage],
   ["nodes", "Nodes", nodesPage],
 ];
+const UNKNOWN = [null, "Page not found", unknownPage];
 const content = document.getElementById("content");
 const state = document.getElementById("state");
 let page = new AbortController();
@@ -31,22 +32,38 @@ let page = new AbortController();
 function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name, subject: rest.length ? decodeURIComponent(rest.join("/")) : "", query: new URLSearchParams(query) };
+  return { name, subject: decoded(rest.join("/")), query: new URLSearchParams(query) };
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+function unknownPage(place) {
+  place.append(...heading("Page not found", "The console has no page at this address:"), el("p", { class: "mono" }, location.hash), el("p", {}, el("a", { href: "#/" }, "Go to the overview")));
+}
+
+// What the node refuses instead of a page: nothing of that name, no permission, no answer.
+function failed(path, title, subject, error) {
+  if (content.childElementCount) return content.append(problem(error));
+  const name = error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : title;
+  return content.append(...heading(subject || name), problem(error), el("p", {}, el("a", { href: `#/${path}` }, `Go to ${title.toLowerCase()}`)));
 }
 
 function show() {
   page.abort();
   page = new AbortController();
   const { name, subject, query } = place();
-  const [path, title, all, one] = PAGES.find(([known]) => known === name) || PAGES[0];
+  const [path, title, all, one] = PAGES.find(([known, , , each]) => known === name && (!subject || each)) || UNKNOWN;
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.dataset.page === path) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${subject ? `${subject} · ` : ""}${title} · Quiver`;
+  document.title = `${subject && one ? `${subject} · ` : ""}${title} · Quiver`;
   const make = subject && one ? one : all;
   fill(content);
-  Promise.resolve(make(content, { subject, query, signal: page.signal })).catch((error) => content.append(problem(error)));
+  const { signal } = page;
+  Promise.resolve(make(content, { subject, query, signal })).catch((error) => signal.aborted || failed(path, title, subject, error));
 }
 
 function navigation() {

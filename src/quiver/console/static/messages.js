@@ -1,20 +1,21 @@
 // The message browser: messages of a topic, or pending ones of a queue, and the state of one message.
 
 import { call, get, part } from "./api.js";
-import { ask, choice, el, facts, field, fill, heading, mark, notice, problem } from "./dom.js";
+import { ask, choice, el, facts, field, fill, groupedChoice, heading, mark, nothing, notice, problem } from "./dom.js";
 import { clock, count, moment, size } from "./format.js";
-import { latest } from "./live.js";
+import { current } from "./live.js";
+import { isInternal, isOwn } from "./names.js";
 import { payload, preview } from "./tree.js";
 
 const WAYS = [["newest", "Newest"], ["offset", "From an offset"], ["time", "From a time"], ["key", "By key"], ["id", "By id"]];
 
 export async function messagesPage(content, { subject, query, signal }) {
   const queue = query.get("queue") || "";
-  const names = await known();
+  const groups = sourcesIn(await current());
   if (signal.aborted) return;
-  const chosen = queue ? `queue:${queue}` : subject ? `topic:${subject}` : names[0]?.[0] || "";
-  if (chosen && !names.some(([name]) => name === chosen)) names.push([chosen, chosen.replace(":", " ")]);
-  const source = choice(names, chosen, { "aria-label": "Source" });
+  const chosen = queue ? `queue:${queue}` : subject ? `topic:${subject}` : groups.flatMap(([, names]) => names)[0]?.[0] || "";
+  if (chosen && !groups.some(([, names]) => names.some(([name]) => name === chosen))) groups.push(["Others", [[chosen, chosen.replace(":", " ")]]]);
+  const source = groupedChoice(groups, chosen, { "aria-label": "Source" });
   const way = choice(WAYS, "newest");
   const state = choice([["", "Any state"], "ready", "leased", "delayed"], "");
   const what = el("input", { class: "small", type: "text", autocomplete: "off", spellcheck: "false" });
@@ -31,7 +32,7 @@ export async function messagesPage(content, { subject, query, signal }) {
   };
   const look = async (event) => {
     event?.preventDefault();
-    if (!source.value) return fill(out, el("div", { class: "empty" }, "No topics yet."));
+    if (!source.value) return fill(out, nothing("No topics yet."));
     try {
       const found = await search(source.value, way.value, what.value.trim(), partition.value, state.value);
       if (!signal.aborted) fill(out, found);
@@ -48,11 +49,11 @@ export async function messagesPage(content, { subject, query, signal }) {
   await look();
 }
 
-async function known() {
-  const snapshot = latest();
-  const [topics, queues] = snapshot ? [snapshot.topics, snapshot.subscriptions]
-    : [(await get("/topics")).topics, (await get("/subscriptions")).subscriptions];
-  return [...topics.map(({ name }) => [`topic:${name}`, `topic ${name}`]), ...queues.map(({ name }) => [`queue:${name}`, `pending in ${name}`])];
+// The user's own topics come first, then their queues, then what only comes with them.
+function sourcesIn({ topics, subscriptions }) {
+  const topic = ({ name }) => [`topic:${name}`, name], queue = ({ name }) => [`queue:${name}`, `pending in ${name}`];
+  return [["Topics", topics.filter(isOwn).map(topic)], ["Queues and subscriptions", subscriptions.filter(isOwn).map(queue)],
+    ["Dead letters", topics.filter((row) => row.holds_dead_letters).map(topic)], ["Internal topics", topics.filter(({ name }) => isInternal(name)).map(topic)]];
 }
 
 async function search(source, way, what, partition, state) {
@@ -60,7 +61,7 @@ async function search(source, way, what, partition, state) {
   if (kind === "queue") return messageTable((await get(`/subscriptions/${part(name)}/peek`, { batch_size: 100, state })).messages, "No pending messages.");
   if (way === "id") {
     const found = await get(`/topics/${part(name)}/messages/${part(what)}`);
-    if (!found.message) return el("div", { class: "empty" }, "The message was stored here. Retention has deleted it.");
+    if (!found.message) return nothing("The message was stored here. Retention has deleted it.");
     return messageTable([found.message], "");
   }
   const asked = { batch_size: 100, partition };
@@ -72,7 +73,7 @@ async function search(source, way, what, partition, state) {
 
 // Messages on the left, the chosen one on the right. The arrow keys go from one to the next.
 export function messageTable(messages, empty) {
-  if (!messages.length) return el("div", { class: "scroll" }, el("div", { class: "empty" }, empty));
+  if (!messages.length) return nothing(empty);
   const detail = el("div", { class: "card detail", "aria-live": "polite" });
   const rows = messages.map((message) => {
     const row = el("tr", { class: "message-row", tabindex: "0", "aria-selected": "false" },

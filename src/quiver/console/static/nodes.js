@@ -1,9 +1,10 @@
 // The nodes of the cluster.
 
+import { counts, latencies } from "./axes.js";
 import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
 import { el, heading, mark } from "./dom.js";
-import { count, milliseconds, short } from "./format.js";
+import { count } from "./format.js";
 import { table } from "./table.js";
 
 const state = (row) => (row.alive ? (row.draining ? "draining" : "alive") : "down");
@@ -25,8 +26,8 @@ export function nodesPage(content, { signal }) {
   content.append(...heading("Nodes", "Nodes of the cluster, with the number of partitions that each leads and stores."), rows.element, here,
     el("h2", {}, "This node over time"),
     el("div", { class: "charts" },
-      chart("Connections", [["open", (one) => one.node.connections]], short, signal),
-      chart("Response time of the node", [["response", (one) => one.node.answer_ms]], milliseconds, signal)));
+      chart("Connections", [["open", (one) => one.node.connections]], counts, signal),
+      chart("Response time of the node", [["response", (one) => one.node.answer_ms]], latencies, signal)));
   onCluster((cluster, { node }) => {
     rows.update((cluster?.nodes || []).map((one) => ({ ...one, isController: one.id === cluster.controller })));
     here.textContent = cluster ? `This page is served by ${cluster.node}.` : `This page is served by ${node.name}. To see all nodes, the token needs the grant admin:cluster:*.`;

@@ -1,11 +1,12 @@
 // Publish a test message.
 
-import { call, get, part } from "./api.js";
-import { choice, el, field, fill, heading, problem } from "./dom.js";
-import { latest } from "./live.js";
+import { call, part } from "./api.js";
+import { choice, el, field, fill, heading, nothing, problem } from "./dom.js";
+import { current } from "./live.js";
+import { isOwn } from "./names.js";
 
 export async function publishPage(content, { subject, signal }) {
-  const topics = (latest()?.topics || (await get("/topics")).topics).map(({ name }) => name);
+  const topics = (await current()).topics.filter(isOwn).map(({ name }) => name);
   if (signal.aborted) return;
   if (subject && !topics.includes(subject)) topics.push(subject);
   const topic = choice(topics, subject || topics[0], { required: true });
@@ -37,7 +38,7 @@ export async function publishPage(content, { subject, signal }) {
       el("div", { class: "row" }, field("Topic", topic), field("Format", kind)), body,
       el("div", { class: "row" }, field("Key", key), field("Priority", priority), field("Delay", delay), field("Headers", headers)),
       el("div", {}, el("button", { type: "submit" }, "Publish")), out)
-      : el("div", { class: "scroll" }, el("div", { class: "empty" }, "No topics yet.")));
+      : nothing("No topics yet."));
 }
 
 function parsed(text) {

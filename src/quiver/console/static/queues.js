@@ -1,10 +1,12 @@
 // Queues and subscriptions: depth, lag, consumers and actions.
 
 import { call, get, part } from "./api.js";
+import { ages, counts } from "./axes.js";
 import { chart } from "./charts.js";
 import { ask, el, facts, heading, notice } from "./dom.js";
-import { age, count, moment, rate, short } from "./format.js";
+import { age, count, moment, rate } from "./format.js";
 import { onSnapshot } from "./live.js";
+import { isAside } from "./names.js";
 import { table } from "./table.js";
 
 const number = (title, field, show = count) => ({ title, value: (row) => row[field], show: (row) => show(row[field]), number: true });
@@ -16,14 +18,14 @@ export const queueColumns = [
   number("Ready", "ready"),
   number("Leased", "leased"),
   number("Delayed", "delayed"),
-  number("Dead", "dead"),
+  { title: "Dead", value: (row) => row.dead, show: (row) => (row.dead ? el("a", { href: `#/dead/${part(row.name)}` }, count(row.dead)) : "0"), number: true },
   number("Oldest", "oldest_s", age),
   number("Finished", "rate", rate),
   number("Consumers", "consumers"),
 ];
 
 export function queuesPage(content, { signal }) {
-  const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet." });
+  const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet.", aside: { label: "Show dead-letter queues", has: isAside } });
   const more = el("p", { class: "hint" });
   content.append(...heading("Queues and subscriptions", "Pending messages by state, and the age of the oldest."), rows.element, more);
   signal.addEventListener("abort", onSnapshot((snapshot) => {
@@ -48,8 +50,8 @@ export async function queuePage(content, { subject, signal }) {
       info.is_queue && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
     el("dl", { class: "tiles" }, names.map((name, place) => el("div", { class: "tile" }, el("dt", {}, name), values[place]))),
     el("div", { class: "charts" },
-      chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], short, signal),
-      chart("Age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], age, signal)),
+      chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], counts, signal),
+      chart("Age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], ages, signal)),
     el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
     el("h2", {}, "Actions"),
     el("div", { class: "row" },

@@ -4,9 +4,10 @@ import { el, fill } from "./dom.js";
 
 const ROWS_MAX = 500;
 
-// `columns` are {title, value(row), show?(row), number?, wrap?}; `key(row)` tells rows apart.
-export function table(columns, { key, sort = 0, descending = false, search = true, empty = "No rows.", caption }) {
-  let rows = [], word = "";
+// `columns` are {title, value(row), show?(row), number?, wrap?}; `key(row)` tells rows apart. `aside` is
+// {label, has(row)}: such rows are shown when the reader asks for them or searches.
+export function table(columns, { key, sort = 0, descending = false, search = true, empty = "No rows.", caption, aside }) {
+  let rows = [], word = "", isAll = false;
   const body = el("tbody"), kept = new Map();
   const heads = columns.map((column, place) => el("th", { scope: "col", class: column.number ? "number" : null },
     el("button", { type: "button", onclick: () => { descending = place === sort ? !descending : Boolean(column.number); sort = place; draw(); } }, column.title)));
@@ -14,11 +15,13 @@ export function table(columns, { key, sort = 0, descending = false, search = tru
   const shown = el("table", {}, caption && el("caption", { hidden: true }, caption), el("thead", {}, el("tr", {}, heads)), body);
   const box = el("input", { type: "search", placeholder: "Search by name", "aria-label": "Search by name",
     oninput: (event) => { word = event.target.value.toLowerCase(); draw(); } });
-  const whole = el("div", {}, search && el("div", { class: "row" }, box), el("div", { class: "scroll", tabindex: "0" }, shown, none));
+  const all = el("label", { class: "check", hidden: true }, el("input", { type: "checkbox", onchange: (event) => { isAll = event.target.checked; draw(); } }), aside?.label);
+  const whole = el("div", {}, search && el("div", { class: "row middle" }, box, all), el("div", { class: "scroll", tabindex: "0" }, shown, none));
 
   function draw() {
     const { value } = columns[sort];
-    const wanted = rows.filter((row) => !word || String(key(row)).toLowerCase().includes(word));
+    all.hidden = !aside || !rows.some(aside.has);
+    const wanted = rows.filter((row) => !word ? isAll || !aside?.has(row) : String(key(row)).toLowerCase().includes(word));
     wanted.sort((one, other) => {
       const [a, b] = [value(one) ?? -1, value(other) ?? -1];
       return (a < b ? -1 : a > b ? 1 : String(key(one)).localeCompare(String(key(other)))) * (descending ? -1 : 1);

@@ -1,11 +1,13 @@
 // Topics and their partitions.
 
 import { get, part } from "./api.js";
+import { counts } from "./axes.js";
 import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
 import { el, facts, fill, heading } from "./dom.js";
-import { age, count, moment, rate, short, size } from "./format.js";
+import { age, count, moment, rate, size } from "./format.js";
 import { onSnapshot } from "./live.js";
+import { isAside } from "./names.js";
 import { table } from "./table.js";
 
 const COLUMNS = [
@@ -18,7 +20,7 @@ const COLUMNS = [
 ];
 
 export function topicsPage(content, { signal }) {
-  const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet." });
+  const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet.", aside: { label: "Show dead-letter and internal topics", has: isAside } });
   const more = el("p", { class: "hint" });
   content.append(...heading("Topics", "Stored messages and publish rates."), rows.element, more);
   signal.addEventListener("abort", onSnapshot((snapshot) => {
@@ -59,7 +61,7 @@ export async function topicPage(content, { subject, signal }) {
     el("div", { class: "row" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
-    el("div", { class: "charts" }, chart("Messages per second", [["published", (snapshot) => one(snapshot)?.rate]], short, signal)),
+    el("div", { class: "charts" }, chart("Messages per second", [["published", (snapshot) => one(snapshot)?.rate]], counts, signal)),
     el("h2", {}, "Partitions"), partitions.element,
     el("h2", {}, "Settings"),
     el("div", { class: "card" }, facts([
