@@ -24,6 +24,8 @@ from quiver.cluster.metadata.open import open_store
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
+from quiver.console.history import MetricsHistory
+from quiver.console.recorder import HistoryRecorder
 from quiver.edge.auth.authority import Authority
 from quiver.edge.auth.bootstrap_token import make_bootstrap_token
 from quiver.edge.auth.call_permissions import Definitions
@@ -155,13 +157,17 @@ class _Starting:
         http: Address | None = None
         if config.http is not None:
             requests, space = Requests(), services.broker.maintenance
-            clients = NodeClients(services, is_alone=requests.has_one)
+            clients, history = NodeClients(services, is_alone=requests.has_one), MetricsHistory()
+            recorder = HistoryRecorder(self._internal_client(services), self._clock, history)
+            self._stack.push_async_callback(recorder.stop)
+            recorder.start()
             edge = edge_of(
                 config,
                 clients,
                 requests,
                 space.require_space,
                 is_single=services.peers is None,
+                history=history,
             )
             server = HttpServer(edge, bound)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
@@ -294,12 +300,16 @@ class _Starting:
         # An HTTP client is loaded only where it is used: that takes a fifth of a node's start.
         from quiver.edge.webhooks.pushers import Pushers  # noqa: PLC0415
 
-        client = AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
+        client = self._internal_client(services)
         is_mine = services.broker.leaders.coordinates
         pushers = Pushers(client, self._config.web, self._clock, is_mine)
         self._stack.push_async_callback(pushers.stop)
         pushers.start()
         return pushers
+
+    def _internal_client(self, services: NodeServices) -> AsyncClient:
+        """A client for what the node does by itself."""
+        return AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
 
     def _alert_webhooks(self) -> list[AlertListener]:
         url = self._config.alerts.webhook

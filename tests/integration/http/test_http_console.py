@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from quiver.config import Security
+from quiver.console import history
 from quiver.edge.http.routes import browse
 from quiver.edge.http.routes.console import PROTOCOL
 from tests.integration.edge_node import edge_test
@@ -119,6 +120,38 @@ async def test_a_stopping_node_says_goodbye(tmp_path: Path) -> None:
         await frame_of(socket)
         await node.node.stop()
         assert await closed_with(socket) == 1001
+
+
+@edge_test
+async def test_the_last_hour_is_told_and_only_what_the_viewer_may_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "STEP_S", 0.05)
+    async with http_node(tmp_path, security=ASKED) as node:
+        admin = {"Authorization": f"Bearer {admin_token(tmp_path)}"}
+        for name in ("emails", "secret"):
+            await node.http.put(f"/queues/{name}", headers=admin)
+            await node.http.post(f"/queues/{name}/messages", headers=admin, json={"message": 1})
+
+        async def told(headers: dict[str, str] = admin, **query: str) -> Any:
+            return (await node.http.get("/console/history", headers=headers, params=query)).json()
+
+        async with asyncio.timeout(50):
+            while (await told())["totals"]["ready"][-1:] != [2]:
+                pass
+        assert "publish_p99_ms" in (await told())["node"]
+        emails = await told(subscription="emails")
+        assert emails["subscriptions"]["ready"][-1] == 1
+        assert len(emails["times_ms"]) == len(emails["subscriptions"]["ready"])
+        assert (await told(topic="emails"))["topics"]["messages"][-1] == 1
+
+        token = await made_token(node, tmp_path, "consume:emails")
+        some = {"Authorization": f"Bearer {token}"}
+        seen = await told(some)
+        assert seen["totals"]["ready"][-1] == 1
+        assert "publish_p99_ms" not in seen["node"]
+        assert (await told(some, subscription="secret"))["status"] in (403, 404)
+        assert (await node.http.get("/console/history")).status_code == 401
 
 
 # ---------------------------------------------------------------------- looking into a topic

@@ -1,26 +1,26 @@
 // Line charts over the last minutes, drawn by Chart.js, in the colours of the theme.
 
 import { el } from "./dom.js";
-import { history, onSnapshot } from "./live.js";
+import { latest } from "./live.js";
+import { span } from "./span.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const SPAN_MS = 120_000;
-const SPAN_MIN_MS = 30_000;
+const SPAN_MIN_MS = 120_000;
 
-// `lines` are [name, snapshot => number], `axis` is one of `axes.js`; the chart ends with `signal`.
-export function chart(title, lines, axis, signal) {
+// `lines` are [name, field], `axis` is one of `axes.js`, `source` a `past`; the chart ends with `signal`.
+export function chart(title, lines, axis, source, signal) {
   let step = 1;
-  const canvas = el("canvas", { role: "img", "aria-label": `${title}, over the last two minutes` });
+  const canvas = el("canvas", { role: "img", "aria-label": title });
   const card = el("section", { class: "card chart" }, el("h2", {}, title), el("div", { class: "plot" }, canvas));
-  const points = (read) => history.map((one) => ({ x: one.time_ms, y: read(one) ?? null }));
   const drawn = new window.Chart(canvas, {
     type: "line",
-    data: { datasets: lines.map(([label, read]) => ({ label, data: points(read), borderWidth: 2, pointRadius: 0, tension: 0.2, fill: false })) },
+    data: { datasets: lines.map(([label]) => ({ label, data: [], borderWidth: 2, pointRadius: 0, tension: 0.2, fill: false })) },
     options: {
       animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
       interaction: { mode: "index", intersect: false },
       scales: {
-        x: { type: "time", time: { unit: "second", displayFormats: { second: "HH:mm:ss" } }, ticks: { maxTicksLimit: 5, maxRotation: 0, autoSkipPadding: 20 } },
+        x: { type: "time", time: { minUnit: "second", tooltipFormat: "HH:mm:ss", displayFormats: { second: "HH:mm:ss", minute: "HH:mm", hour: "HH:mm" } },
+          ticks: { maxTicksLimit: 6, maxRotation: 0, autoSkipPadding: 24 } },
         y: { min: 0, max: 1, ticks: { stepSize: 1, autoSkip: false, callback: (value) => axis.label(value, step) } },
       },
       plugins: {
@@ -39,24 +39,27 @@ export function chart(title, lines, axis, signal) {
     }
     drawn.options.plugins.legend.labels.color = soft;
   };
-  const follow = onSnapshot((snapshot) => {
-    lines.forEach(([, read], place) => { drawn.data.datasets[place].data = points(read); });
-    const first = Math.min(history[0].time_ms, snapshot.time_ms - SPAN_MIN_MS);
-    drawn.options.scales.x.min = Math.max(first, snapshot.time_ms - SPAN_MS);
-    drawn.options.scales.x.max = snapshot.time_ms;
-    const greatest = Math.max(0, ...drawn.data.datasets.flatMap(({ data }) => data.map(({ y }) => y ?? 0)));
-    const scale = axis.scale(greatest);
-    step = drawn.options.scales.y.ticks.stepSize = scale.step;
-    drawn.options.scales.y.max = scale.end;
+  const draw = () => {
+    const { x, y } = drawn.options.scales, now = latest()?.time_ms ?? Date.now();
+    x.max = now;
+    x.min = Math.max(now - span(), Math.min(source.first(), now - SPAN_MIN_MS));
+    lines.forEach(([, field], place) => { drawn.data.datasets[place].data = source.points(field, x.min); });
+    const all = drawn.data.datasets.map(({ data }) => data);
+    const scale = axis.scale(Math.max(0, ...all.flatMap((data) => data.map((point) => point.y ?? 0))));
+    step = y.ticks.stepSize = scale.step;
+    y.max = scale.end;
     drawn.update("none");
-    canvas.dataset.points = history.length;
+    canvas.dataset.points = all[0].length;
+    canvas.dataset.last = all.map((data) => data.at(-1)?.y ?? "").join(" ");
     canvas.dataset.labels = drawn.scales.y.ticks.map(({ label }) => label).join("|");
-    canvas.dataset.last = lines.map(([, read]) => read(snapshot)).join(" ");
-  });
+    canvas.dataset.seconds = Math.round((x.max - x.min) / 1000);
+  };
   paint();
-  const repaint = () => { paint(); drawn.update("none"); };
+  source.follow(draw);
+  const repaint = () => { paint(); draw(); };
   addEventListener("quiver:theme", repaint, { signal });
+  addEventListener("quiver:span", draw, { signal });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint, { signal });
-  signal.addEventListener("abort", () => { follow(); drawn.destroy(); });
+  signal.addEventListener("abort", () => drawn.destroy());
   return card;
 }

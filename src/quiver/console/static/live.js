@@ -2,17 +2,17 @@
 
 import { token } from "./api.js";
 
-const KEPT = 300;
+const KEPT = 120;
 const PAUSE_MAX_MS = 10_000;
 const PROTOCOL = "quiver.console.v1";
 
-export const history = [];
+export const recent = [];
 const listeners = new Set();
 let socket = null;
 let pause = 500;
 let timer = null;
 
-export const latest = () => history[history.length - 1] || null;
+export const latest = () => recent[recent.length - 1] || null;
 
 export function onSnapshot(listener) {
   listeners.add(listener);
@@ -37,8 +37,8 @@ export function start(onState) {
   opened.onmessage = (event) => {
     pause = 500;
     const snapshot = JSON.parse(event.data);
-    history.push(snapshot);
-    if (history.length > KEPT) history.shift();
+    recent.push(snapshot);
+    if (recent.length > KEPT) recent.shift();
     onState("on", snapshot);
     for (const listener of [...listeners]) listener(snapshot);
   };
@@ -59,5 +59,5 @@ export function stop() {
 
 export function forget() {
   stop();
-  history.length = 0;
+  recent.length = 0;
 }

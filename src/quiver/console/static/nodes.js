@@ -5,6 +5,8 @@ import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
 import { el, heading, mark } from "./dom.js";
 import { count } from "./format.js";
+import { past } from "./past.js";
+import { spanChoice } from "./span.js";
 import { table } from "./table.js";
 
 const state = (row) => (row.alive ? (row.draining ? "draining" : "alive") : "down");
@@ -22,12 +24,12 @@ const COLUMNS = [
 
 export function nodesPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.id, search: false });
-  const here = el("p", { class: "hint" });
+  const here = el("p", { class: "hint" }), node = past("node", signal);
   content.append(...heading("Nodes", "Nodes of the cluster, with the number of partitions that each leads and stores."), rows.element, here,
     el("h2", {}, "This node over time"),
-    el("div", { class: "charts" },
-      chart("Connections", [["open", (one) => one.node.connections]], counts, signal),
-      chart("Response time of the node", [["response", (one) => one.node.answer_ms]], latencies, signal)));
+    spanChoice(), el("div", { class: "charts" },
+      chart("Connections", [["open", "connections"]], counts, node, signal),
+      chart("Response time of the node", [["response", "answer_ms"]], latencies, node, signal)));
   onCluster((cluster, { node }) => {
     rows.update((cluster?.nodes || []).map((one) => ({ ...one, isController: one.id === cluster.controller })));
     here.textContent = cluster ? `This page is served by ${cluster.node}.` : `This page is served by ${node.name}. To see all nodes, the token needs the grant admin:cluster:*.`;

@@ -6,7 +6,9 @@ import { el, heading } from "./dom.js";
 import { age, count, milliseconds, rate } from "./format.js";
 import { onSnapshot } from "./live.js";
 import { isOwn } from "./names.js";
+import { past } from "./past.js";
 import { queueColumns } from "./queues.js";
+import { spanChoice } from "./span.js";
 import { table } from "./table.js";
 
 const TILES = [
@@ -22,12 +24,13 @@ export function overviewPage(content, { signal }) {
   const values = TILES.map(() => el("dd", {}, "—"));
   const tiles = el("dl", { class: "tiles" }, TILES.map(([name], place) => el("div", { class: "tile" }, el("dt", {}, name), values[place])));
   const busiest = table(queueColumns, { key: (row) => row.name, sort: 2, descending: true, search: false, empty: "No queues or subscriptions yet." });
-  content.append(...heading("Overview"), tiles,
+  const totals = past("totals", signal), node = past("node", signal);
+  content.append(...heading("Overview"), tiles, spanChoice(),
     el("div", { class: "charts" },
-      chart("Messages per second", [["published", (one) => one.totals.published_rate], ["finished", (one) => one.totals.finished_rate]], counts, signal),
-      chart("Depth by state", [["ready", (one) => one.totals.ready], ["leased", (one) => one.totals.leased], ["delayed", (one) => one.totals.delayed], ["dead", (one) => one.totals.dead]], counts, signal),
-      chart("Age of the oldest pending message", [["age", (one) => one.totals.oldest_s]], ages, signal),
-      chart("Publish latency", [["p50", (one) => one.node.publish_p50_ms], ["p99", (one) => one.node.publish_p99_ms]], latencies, signal)),
+      chart("Messages per second", [["published", "published_rate"], ["finished", "finished_rate"]], counts, totals, signal),
+      chart("Depth by state", [["ready", "ready"], ["leased", "leased"], ["delayed", "delayed"], ["dead", "dead"]], counts, totals, signal),
+      chart("Age of the oldest pending message", [["age", "oldest_s"]], ages, totals, signal),
+      chart("Publish latency", [["p50", "publish_p50_ms"], ["p99", "publish_p99_ms"]], latencies, node, signal)),
     el("h2", {}, "Deepest queues"), busiest.element);
   const end = onSnapshot((snapshot) => {
     TILES.forEach(([, read], place) => { values[place].textContent = read(snapshot); });

@@ -7,6 +7,8 @@ import { ask, el, facts, heading, notice } from "./dom.js";
 import { age, count, moment, rate } from "./format.js";
 import { onSnapshot } from "./live.js";
 import { isAside } from "./names.js";
+import { past } from "./past.js";
+import { spanChoice } from "./span.js";
 import { table } from "./table.js";
 
 const number = (title, field, show = count) => ({ title, value: (row) => row[field], show: (row) => show(row[field]), number: true });
@@ -39,6 +41,7 @@ export async function queuePage(content, { subject, signal }) {
   const info = await get(path);
   if (signal.aborted) return;
   const one = (snapshot) => snapshot.subscriptions.find((each) => each.name === subject);
+  const history = past("subscriptions", signal, subject);
   const names = ["Pending", "Ready", "Leased", "Delayed", "Dead", "Oldest"];
   const values = names.map(() => el("dd", {}, "—"));
   const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
@@ -49,9 +52,9 @@ export async function queuePage(content, { subject, signal }) {
       el("a", { href: `#/dead/${part(subject)}` }, "Dead letters"),
       info.is_queue && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
     el("dl", { class: "tiles" }, names.map((name, place) => el("div", { class: "tile" }, el("dt", {}, name), values[place]))),
-    el("div", { class: "charts" },
-      chart("Depth by state", [["ready", (f) => one(f)?.ready], ["leased", (f) => one(f)?.leased], ["delayed", (f) => one(f)?.delayed], ["dead", (f) => one(f)?.dead]], counts, signal),
-      chart("Age of the oldest pending message", [["age", (f) => one(f)?.oldest_s ?? 0]], ages, signal)),
+    spanChoice(), el("div", { class: "charts" },
+      chart("Depth by state", [["ready", "ready"], ["leased", "leased"], ["delayed", "delayed"], ["dead", "dead"]], counts, history, signal),
+      chart("Age of the oldest pending message", [["age", "oldest_s"]], ages, history, signal)),
     el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
     el("h2", {}, "Actions"),
     el("div", { class: "row" },

@@ -8,6 +8,8 @@ import { el, facts, fill, heading } from "./dom.js";
 import { age, count, moment, rate, size } from "./format.js";
 import { onSnapshot } from "./live.js";
 import { isAside } from "./names.js";
+import { past } from "./past.js";
+import { spanChoice } from "./span.js";
 import { table } from "./table.js";
 
 const COLUMNS = [
@@ -53,7 +55,7 @@ export async function topicPage(content, { subject, signal }) {
     placed = new Map((cluster?.partitions || []).filter((one) => one.topic === subject).map((one) => [one.index, one]));
     update();
   }, signal);
-  const one = (snapshot) => snapshot.topics.find((topic) => topic.name === subject);
+  const history = past("topics", signal, subject);
   const { retention } = info.settings;
   const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged", retention.unread && `unread: ${retention.unread}`];
   const readers = el("dd", {}, "—");
@@ -61,7 +63,9 @@ export async function topicPage(content, { subject, signal }) {
     el("div", { class: "row" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
-    el("div", { class: "charts" }, chart("Messages per second", [["published", (snapshot) => one(snapshot)?.rate]], counts, signal)),
+    spanChoice(), el("div", { class: "charts" },
+      chart("Messages per second", [["published", "rate"]], counts, history, signal),
+      chart("Stored messages", [["messages", "messages"]], counts, history, signal)),
     el("h2", {}, "Partitions"), partitions.element,
     el("h2", {}, "Settings"),
     el("div", { class: "card" }, facts([

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quiver.config import NodeConfig
+from quiver.console.history import MetricsHistory
 from quiver.edge.http.clients import Clients
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
@@ -41,14 +42,15 @@ def edge_of(
     require_space: Callable[[], None] = lambda: None,
     *,
     is_single: bool = False,
+    history: MetricsHistory | None = None,
 ) -> Edge:
     """``require_space`` raises ``DiskFull`` while the node stores no messages. ``is_single``: no other
-    node could store them."""
+    node could store them. ``history`` is what the console's charts begin with."""
     origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
     edge = Edge(
         clients,
         config.limits,
-        (*OPERATIONS, *description_of(OPERATIONS), *console_pages()),
+        (*OPERATIONS, *description_of(OPERATIONS), *console_pages(history or MetricsHistory())),
         require_space=require_space,
         is_single=is_single,
         cors_origins=[origin for origin in origins if origin],

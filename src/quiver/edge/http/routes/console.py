@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
 from quiver.aio import first_of
 from quiver.client import AsyncClient
+from quiver.console.history import MetricsHistory
 from quiver.console.live import LiveMetrics
 from quiver.console.pages import POLICY, Pages
 from quiver.edge.http.call import Call
-from quiver.edge.http.edge import Edge, send_problem
+from quiver.edge.http.edge import Edge, encode, send_problem
 from quiver.edge.http.operation import Operation, Reply
 from quiver.errors import MalformedRequest, NotAcceptable, Overloaded, QuiverError, ShuttingDown
 from quiver.model.clock import Clock, SystemClock
@@ -30,8 +32,15 @@ GOING_AWAY, POLICY_BROKEN, FAILED = 1001, 1008, 1011
 logger = structlog.get_logger()
 
 
-def console_pages() -> tuple[Operation, ...]:
-    """The operations that serve the console's files."""
+class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Whose history: of one topic, of one subscription, or of the node and the totals."""
+
+    topic: str | None = None
+    subscription: str | None = None
+
+
+def console_pages(history: MetricsHistory) -> tuple[Operation, ...]:
+    """The operations that serve the console's files and what its charts begin with."""
     pages = Pages()
     headers = (
         (b"content-security-policy", POLICY.encode()),
@@ -49,12 +58,44 @@ def console_pages() -> tuple[Operation, ...]:
     async def go_to_console(call: Call) -> Reply:
         return Reply(302, headers=((b"location", b"/console"),))
 
+    async def console_history(call: Call) -> Reply:
+        return Reply(200, encode(await _history(call, history)))
+
     return (
+        Operation(
+            method="GET",
+            path="/console/history",
+            id="console_history",
+            handler=console_history,
+            summary="The last hour of what the console's charts show.",
+            tag="node",
+            query=HistoryQuery,
+        ),
         _page("/", "show_start", go_to_console, "Leads to the console."),
         _page("/console/", "show_console_too", go_to_console, "Leads to the console."),
         _page("/console", "show_console", show_console, "The console."),
         _page("/console/{file}", "console_file", console_file, "A file of the console."),
     )
+
+
+async def _history(call: Call, history: MetricsHistory) -> dict[str, Any]:
+    """What the caller may see of it: the client refuses what it may not."""
+    query, client = call.query(HistoryQuery), call.client
+    if query.topic is not None:
+        await client.describe_topic(query.topic)
+        shown = {"topics": history.topic(query.topic)}
+    elif query.subscription is not None:
+        await client.describe_subscription(query.subscription)
+        shown = {"subscriptions": history.subscription(query.subscription)}
+    else:
+        topics = [one.name for one in await client.list_topics()]
+        subscriptions = [one.name for one in await client.list_subscriptions()]
+        counters = (await client.describe_node()).counters
+        shown = {
+            "node": history.node(with_latencies=bool(counters)),
+            "totals": history.totals(topics, subscriptions),
+        }
+    return {"times_ms": history.times_ms, **shown}
 
 
 def _page(path: str, id: str, handler: Any, summary: str) -> Operation:
