@@ -51,7 +51,7 @@ async def asked(node: HttpNode, operation: Operation, headers: dict[str, str]) -
     """A valid request for the operation, about the queue ``emails``."""
     path = operation.path.replace("{receipt_handle}", EXAMPLES["Ack"]["receipts"][0])
     path = path.replace("{id}", EXAMPLES["Stored"]["id"])
-    for name in ("{queue}", "{topic}", "{name}"):
+    for name in ("{queue}", "{topic}", "{name}", "{token}"):
         path = path.replace(name, "emails")
     body = operation.body.get(JSON)
     kind = body[0] if isinstance(body, tuple) else body

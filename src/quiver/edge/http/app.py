@@ -17,6 +17,7 @@ from quiver.edge.http.routes import (
     queues,
     subscription_admin,
     subscriptions,
+    tokens,
     topics,
 )
 from quiver.edge.http.routes.console import LiveEndpoint, console_pages
@@ -30,6 +31,7 @@ OPERATIONS = (
     *browse.OPERATIONS,
     *subscriptions.OPERATIONS,
     *subscription_admin.OPERATIONS,
+    *tokens.OPERATIONS,
     *node_state.OPERATIONS,
     *observability.OPERATIONS,
 )

@@ -72,7 +72,19 @@ _SEEN = {
     "offset": 0,
     "timestamp": _TIME,
 }
+_TOKEN = {
+    "id": "5f0c6a1be2d94c77",
+    "name": "shop",
+    "grants": ["publish:orders"],
+    "created": _TIME,
+    "expires": "2027-02-13T12:14:44.677509Z",
+    "revoked": None,
+    "certificate": False,
+}
 EXAMPLES: dict[str, Any] = {
+    "NewToken": {"name": "shop", "grants": ["publish:orders"], "expires": "90d"},
+    "CreatedToken": {**_TOKEN, "token": "qv_5f0c6a1be2d94c77_…"},
+    "TokenList": {"tokens": [_TOKEN]},
     "NewMessage": {"message": {"to": "ada@example.org"}, "priority": 5, "delay": 3600},
     "Messages": [{"message": {"id": 1}, "key": "customer-7"}, {"message": "text"}],
     "Stored": _STORED,
