@@ -41,3 +41,11 @@ def consume(url: str, queue: str, visibility_s: float) -> None:
 
 def places(messages: Sequence[ReceivedMessage]) -> str:
     return " ".join(f"{m.partition}:{m.offset}" for m in messages)
+
+
+def hold(url: str, queue: str, count: int) -> None:
+    """Take messages in a consumer's session and keep them, until killed."""
+    with quiver.Client(url, timeout=60) as q, q.consumer(queue) as messages:
+        held = [next(iter(messages)) for _ in range(count)]
+        report("holds", places(held))
+        time.sleep(600)

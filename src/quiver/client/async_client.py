@@ -92,7 +92,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         self._timeout_s = duration_s("timeout", timeout, 0.001, 86_400)
         self._clock = clock or SystemClock()
         self._dialer = dialer or SocketDialer(
-            access_from_environment(token, tls, is_secure=is_secure(url))
+            access_from_environment(token, tls, is_secure=is_secure(url)), addresses
         )
         # Reading has connections of its own: long replies and long waits must not hold up publishes.
         self._cluster, self._read_cluster = (

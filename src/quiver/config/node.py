@@ -262,7 +262,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     role: Annotated[
         Literal["broker", "forwarder"],
         Meta(
-            description="A `forwarder` stores nothing and serves HTTP for the nodes in `upstream`."
+            description="A `forwarder` stores nothing and serves clients for the nodes in `upstream`."
         ),
     ] = "broker"
     upstream: Annotated[

@@ -32,7 +32,7 @@ CLIENTS_MAX = 1000
 _SWEEP_S = 1.0
 _UNUSED_S = 300.0
 """A forwarder closes a client that was not asked for in this time, if it needs the room."""
-_NO_TOKEN = "none"  # noqa: S105 - what stands for no token at all
+NO_TOKEN = "none"  # noqa: S105 - what stands for no token at all
 """Passed on for who has none, so that nobody acts with the forwarder's own token or certificate."""
 _WRONG_BURST, _WRONG_PER_SECOND = 5, 0.5
 """Wrong tokens that a forwarder passes on for one address; to the node they all come from it."""
@@ -160,18 +160,29 @@ class _Forwarded(msgspec.Struct):
     used: float
 
 
+def forwarder_attempts() -> FailedLogins:
+    """The wrong tokens that a forwarder passes on for each address."""
+    return FailedLogins(burst=_WRONG_BURST, per_second=_WRONG_PER_SECOND)
+
+
 class ForwarderClients:
     """The same for a forwarder: the nodes behind it decide who may do what."""
 
     def __init__(
-        self, upstream: str, clock: Clock, *, tls: Tls | None = None, clients_max: int = CLIENTS_MAX
+        self,
+        upstream: str,
+        clock: Clock,
+        *,
+        tls: Tls | None = None,
+        clients_max: int = CLIENTS_MAX,
+        attempts: FailedLogins | None = None,
     ) -> None:
         self._upstream = upstream
         self._clock = clock
         self._tls = tls
         self._clients_max = clients_max
         self._held: OrderedDict[bytes, _Forwarded] = OrderedDict()
-        self._attempts = FailedLogins(burst=_WRONG_BURST, per_second=_WRONG_PER_SECOND)
+        self._attempts = attempts or forwarder_attempts()
 
     async def of(self, credentials: Shown) -> AsyncClient:
         """The client of a token; ``Unauthenticated`` if the nodes behind do not know it."""
@@ -187,7 +198,7 @@ class ForwarderClients:
     async def _opened(self, key: bytes, token: str | None, address: str) -> _Forwarded:
         self._attempts.require_room(address, self._clock.monotonic())
         await self._make_room()
-        client = AsyncClient(self._upstream, token=token or _NO_TOKEN, tls=self._tls)
+        client = AsyncClient(self._upstream, token=token or NO_TOKEN, tls=self._tls)
         try:
             await client.describe_node()
         except BaseException as error:

@@ -74,7 +74,8 @@ async def _started(
     if config.role == "forwarder":
         forwarder = Forwarder(config)
         try:
-            return forwarder, None, await forwarder.start()
+            await forwarder.start()
+            return forwarder, forwarder.native_address, forwarder.http_address
         except BaseException:
             await forwarder.stop()
             raise

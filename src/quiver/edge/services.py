@@ -57,3 +57,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """What administers the cluster; ``None`` on a node that is on its own."""
     turns: Iterator[int] = msgspec.field(default_factory=count)
     """Of those who are asked one after the other, who is the first this time."""
+
+    @property
+    def node_addresses(self) -> list[str]:
+        """The addresses of all live nodes, this one's included; none if it is on its own."""
+        return [] if self.peers is None else self.peers.all_addresses

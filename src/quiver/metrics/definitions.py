@@ -54,6 +54,11 @@ UNREAD_LOST = _counter(
     "unread_lost_messages", "Messages that retention deleted before they were consumed."
 )
 FETCHED_BYTES = _counter("fetched_bytes", "Bytes sent to readers.")
+FORWARDED_BYTES = _counter(
+    "forwarded_bytes",
+    "Bytes that a forwarder passed on over the native protocol, to_nodes or to_clients.",
+    "direction",
+)
 FSYNC = _histogram("fsync_seconds", "Time to write and sync a group of batches.")
 DISK_FREE = _gauge("disk_free_bytes", "Free space on the disk of the data folder.")
 TOPICS = _gauge("topics", "Topics, queues included.")
@@ -75,6 +80,7 @@ NODE = (
     PUBLISHED_BYTES,
     UNREAD_LOST,
     FETCHED_BYTES,
+    FORWARDED_BYTES,
     FSYNC,
     DISK_FREE,
     TOPICS,

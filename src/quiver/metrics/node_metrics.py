@@ -33,6 +33,7 @@ class NodeMetrics:
         self.published_bytes = self._counter(definitions.PUBLISHED_BYTES)
         self.unread_lost = self._counter(definitions.UNREAD_LOST)
         self.fetched_bytes = self._counter(definitions.FETCHED_BYTES)
+        self.forwarded_bytes = self._counter(definitions.FORWARDED_BYTES)
         self.process = CollectorRegistry()
         """Metrics of the process, by their usual names: ``process_resident_memory_bytes`` …"""
         ProcessCollector(registry=self.process)

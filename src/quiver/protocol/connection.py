@@ -11,18 +11,26 @@ class Hello(Request, tag="hello", omit_defaults=True):
     versions: list[int]
     client: str = ""
     token: str | None = None
+    node: str = ""
+    """To a forwarder: the address of the node to be connected with; any node if not given."""
+    forwarder: str = ""
+    """From a forwarder: its name. The answer lists the nodes that it may connect clients with."""
 
     def __repr__(self) -> str:
         return f"Hello(id={self.id}, versions={self.versions}, client={self.client!r})"
 
 
-class Welcome(Reply, tag="welcome"):
+class Welcome(Reply, tag="welcome", omit_defaults=True):
     version: int
     node: str
     software: str
     frame_bytes_max: int
     requests_max: int
     """How many requests may be unanswered at a time."""
+    forwards: bool = False
+    """It comes through a forwarder: other nodes are reached there too, with ``node`` in ``hello``."""
+    nodes: list[str] = []
+    """For a forwarder: the addresses of the cluster's live nodes."""
 
 
 class Ping(Request, tag="ping"):

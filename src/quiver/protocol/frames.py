@@ -42,6 +42,19 @@ def frame(header: bytes, body: Sequence[Bytes] = ()) -> list[Bytes]:
     return [_PREFIX.pack(size, len(header)) + header + bytes(padding), *body]
 
 
+def first_frame(data: Bytes, frame_bytes_max: int) -> tuple[memoryview, memoryview] | None:
+    """The header of the first frame and what follows that frame; ``None`` until it is whole."""
+    if len(data) < _PREFIX.size:
+        return None
+    size, header_size = _PREFIX.unpack_from(data)
+    if size + 4 > frame_bytes_max or header_size > size - 4:
+        raise ProtocolError(f"a frame is not valid, or has more than {frame_bytes_max:,} bytes")
+    if len(data) < size + 4:
+        return None
+    whole = memoryview(data)
+    return whole[_PREFIX.size : _PREFIX.size + header_size], whole[size + 4 :]
+
+
 class FrameAssembler:
     """Turns received bytes into frames. Fits ``asyncio.BufferedProtocol``.
 

@@ -66,7 +66,8 @@ class Cluster:
         waited(lambda: all(map(self._sees_all, range(len(self._ports)))), "all know of all")
 
     def _sees_all(self, index: int) -> bool:
-        return len(self.client(index).describe_cluster().nodes) == len(self._ports)
+        nodes = self.client(index).describe_cluster().nodes
+        return sum(one.role == "full" for one in nodes) == len(self._ports)
 
     def _start(self, index: int) -> None:
         native, http = self._ports[index]
@@ -179,9 +180,71 @@ class Cluster:
 
     def _is_in_sync(self) -> bool:
         cluster = self.client().describe_cluster()
-        return len(cluster.nodes) == len(self._ports) and all(
+        nodes = [one for one in cluster.nodes if one.role == "full"]
+        return len(nodes) == len(self._ports) and all(
             set(one.in_sync) == set(one.replicas) for one in cluster.partitions
         )
+
+
+class ForwarderProcess:
+    """A forwarder of a cluster in a process of its own. Use it with ``with``."""
+
+    def __init__(self, folder: Path, upstream: str, name: str = "forwarder-0", **settings: Any):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._ready, self._log = folder / f"ready-{name}", folder / f"log-{name}"
+        self.config = NodeConfig(
+            name=name,
+            role="forwarder",
+            upstream=upstream,
+            native=Address("127.0.0.1", free_port()),
+            http=Address("127.0.0.1", free_port()),
+            **settings,
+        )
+        self._process = self._new()
+
+    def _new(self) -> BaseProcess:
+        arguments = self.config, str(self._ready), str(self._log)
+        return processes.Process(target=_serve, args=arguments, daemon=True)
+
+    @property
+    def address(self) -> str:
+        return str(self.config.native)
+
+    @property
+    def url(self) -> str:
+        return f"quiver://{self.address}"
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.config.http}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def start(self) -> None:
+        self._ready.unlink(missing_ok=True)
+        self._process = self._new()
+        self._process.start()
+        waited(lambda: self._ready.exists() or not self._process.is_alive(), "it is ready")
+        assert self._process.is_alive(), self.log
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(SECONDS_MAX)
+
+    def stop(self) -> int | None:
+        """End it as an operator would; its exit code."""
+        self._process.terminate()
+        self._process.join(SECONDS_MAX)
+        return self._process.exitcode
+
+    def __enter__(self) -> ForwarderProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 def waited(ask: Callable[[], T | None], what: str) -> T:

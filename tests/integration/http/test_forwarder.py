@@ -22,11 +22,12 @@ from tests.serving import served, unused_address
 
 @asynccontextmanager
 async def forwarding(upstream: str) -> AsyncIterator[httpx.AsyncClient]:
-    forwarder = Forwarder(NodeConfig(role="forwarder", upstream=upstream, http=LOOPBACK))
-    address = await forwarder.start()
+    config = NodeConfig(role="forwarder", upstream=upstream, native=LOOPBACK, http=LOOPBACK)
+    forwarder = Forwarder(config)
     try:
+        await forwarder.start()
         async with httpx.AsyncClient(
-            base_url=f"http://{address}", timeout=30, trust_env=False
+            base_url=f"http://{forwarder.http_address}", timeout=30, trust_env=False
         ) as http:
             yield http
     finally:
@@ -95,7 +96,6 @@ def test_serve_runs_a_forwarder_that_keeps_no_data(tmp_path: Path) -> None:
     with served(tmp_path / "node", "--http", "off") as node:
         flags = ("--role", "forwarder", "--upstream", node.url)
         with served(tmp_path / "forwarder", *flags) as forwarder:
-            assert "native" not in forwarder.ready
             made = httpx.put(f"{forwarder.http}/queues/emails", trust_env=False)
             assert made.status_code == 201
             assert forwarder.stop() == 0

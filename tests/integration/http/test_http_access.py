@@ -194,10 +194,13 @@ async def test_a_forwarder_passes_tokens_on_and_adds_none(tmp_path: Path) -> Non
         native = node.node.native
         assert native is not None
         host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
-        config = NodeConfig(role="forwarder", upstream=f"quiver://{host}:{port}", http=LOOPBACK)
+        config = NodeConfig(
+            role="forwarder", upstream=f"quiver://{host}:{port}", native=LOOPBACK, http=LOOPBACK
+        )
         forwarder = Forwarder(config)
-        url = f"http://{await forwarder.start()}/queues/emails"
         try:
+            await forwarder.start()
+            url = f"http://{forwarder.http_address}/queues/emails"
             problem(await node.http.put(url), 401, "unauthenticated")
             made = await node.http.put(url, headers=bearer(admin_token(tmp_path)))
             assert made.status_code == 201

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiver.errors import ProtocolError
-from quiver.protocol.frames import FRAME_BYTES_MAX, HEADER_BYTES_MAX, FrameAssembler, frame
+from quiver.protocol.frames import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    FrameAssembler,
+    first_frame,
+    frame,
+)
 
 Frame = tuple[bytes, bytes]
 
@@ -168,3 +174,18 @@ def test_who_keeps_a_small_body_does_not_keep_its_large_header() -> None:
         tracemalloc.stop()
     assert [bytes(body) for body in kept] == [b"small body"] * 10
     assert held < HEADER_BYTES_MAX
+
+
+def test_the_first_frame_is_known_once_it_is_whole() -> None:
+    whole = b"".join(frame(b"head", [b"body"]))
+    data = whole + b"next"
+    assert all(first_frame(data[:size], 1024) is None for size in range(len(whole)))
+    found = first_frame(data, 1024)
+    assert found is not None
+    assert [bytes(part) for part in found] == [b"head", b"next"]
+
+
+@pytest.mark.parametrize("prefix", [(2000, 4), (8, 9), (2, 0)])
+def test_a_first_frame_that_cannot_be_one_is_refused(prefix: tuple[int, int]) -> None:
+    with pytest.raises(ProtocolError):
+        first_frame(struct.pack("<II", *prefix), 1024)

@@ -74,7 +74,7 @@ def serve(
         typer.Option(
             "--role",
             metavar="ROLE",
-            help="broker or forwarder. A forwarder stores nothing and serves HTTP for --upstream.",
+            help="broker or forwarder. A forwarder stores nothing and serves clients for --upstream.",
         ),
     ] = None,
     upstream: Annotated[

@@ -184,10 +184,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             await self._closed
 
-    async def greet(self, timeout_s: float, token: str | None = None) -> Welcome:
-        """Agree on the protocol, and say who we are; the first thing on a connection."""
+    async def greet(self, timeout_s: float, token: str | None = None, node: str = "") -> Welcome:
+        """Agree on the protocol, and say who we are; the first thing on a connection.
+
+        ``node`` is the address of the node that a forwarder connects us with.
+        """
         hello = Hello(
-            versions=[PROTOCOL_VERSION], client=f"quiver-python/{__version__}", token=token
+            versions=[PROTOCOL_VERSION],
+            client=f"quiver-python/{__version__}",
+            token=token,
+            node=node,
         )
         answer = self.start(hello, timeout_s=timeout_s)
         welcome, _ = await answer

@@ -6,33 +6,71 @@ import asyncio
 import os
 import re
 import ssl
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from quiver.client.transport.access import Access
 from quiver.client.transport.addresses import DEFAULT_PORT, host_and_port
 from quiver.client.transport.channel import Channel
 from quiver.client.transport.connection import Connection
-from quiver.errors import ConnectionLost, ProtocolError, QuiverError, Unauthenticated
+from quiver.errors import (
+    AccessRefused,
+    ConnectionLost,
+    NodeGone,
+    ProtocolError,
+    QuiverError,
+    Unauthenticated,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 """For the connection itself, and again for the greeting."""
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
 
 class SocketDialer:
-    """A ``Dialer`` of sockets."""
+    """A ``Dialer`` of sockets.
 
-    def __init__(self, access: Access = Access()) -> None:  # noqa: B008 - frozen
+    The addresses in ``bootstrap`` are connected to directly. If one of them is a forwarder, every
+    other node is reached through a forwarder: the nodes' own addresses may mean nothing here.
+    """
+
+    def __init__(self, access: Access = Access(), bootstrap: Sequence[str] = ()) -> None:  # noqa: B008 - frozen
         self._access = access
         self._context = None if access.tls is None else access.tls.context()
+        self._bootstrap = list(bootstrap)
+        self._forwarders: list[str] = []
+        """Of the bootstrap, those that said they are; who connected us last is the first."""
 
     async def dial(self, address: str) -> Channel:
-        connection = await self._connect(address)
+        if not self._forwarders or address in self._bootstrap:
+            return await self._dial(address)
+        failure: QuiverError | None = None
+        for forwarder in dict.fromkeys((*self._forwarders, *self._bootstrap)):
+            try:
+                return await self._dial(forwarder, address)
+            except AccessRefused:
+                raise
+            except QuiverError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    async def _dial(self, address: str, node: str = "") -> Channel:
+        """Connect to an address, and through it, if it is a forwarder's, to a node."""
+        connection = await connect(lambda: Connection(address), address, self._context)
         try:
-            await connection.greet(CONNECT_TIMEOUT_S, self._access.token)
+            welcome = await connection.greet(CONNECT_TIMEOUT_S, self._access.token, node)
+            if node and not welcome.forwards:
+                raise NodeGone(f"{address} is no forwarder, and cannot connect to {node}")
         except BaseException as error:
             await connection.close()
-            if isinstance(error, ConnectionLost) or type(error) is ProtocolError:
+            is_unclear = type(error) in (ConnectionLost, ProtocolError)
+            if is_unclear and isinstance(error, QuiverError):
                 raise type(error)(self._explained(address, error)) from error
             raise
+        known = [one for one in self._forwarders if one != address]
+        self._forwarders = [address, *known] if welcome.forwards else known
         return connection
 
     def _explained(self, address: str, error: QuiverError) -> str:
@@ -47,36 +85,36 @@ class SocketDialer:
             f"port{hint}"
         )
 
-    async def _connect(self, address: str) -> Connection:
-        host, port = host_and_port(address)
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(address), host, port, ssl=self._context
-                )
-        except TimeoutError as error:
-            raise ConnectionLost(
-                f"cannot connect to {address}: no answer within {CONNECT_TIMEOUT_S:g} s"
-            ) from error
-        except ssl.SSLCertVerificationError as error:
-            raise Unauthenticated(
-                f"the certificate of {address} cannot be trusted: {error.verify_message or error}; "
-                "give the CA that signed it with QUIVER_CA_FILE",
-                certificate=address,
-            ) from error
-        except ssl.SSLError as error:
-            raise ConnectionLost(
-                f"cannot connect to {address} with TLS: {error.reason or error}; check that it uses TLS"
-            ) from error
-        except OSError as error:
-            raise ConnectionLost(
-                f"cannot connect to {address}: {_reason(error)}; check that a node runs there"
-            ) from error
-        return connection
-
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+async def connect(factory: Callable[[], P], address: str, context: ssl.SSLContext | None) -> P:
+    """Connect a protocol to ``host:port``. Raises ``ConnectionLost`` or ``Unauthenticated``."""
+    host, port = host_and_port(address)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(factory, host, port, ssl=context)
+    except TimeoutError as error:
+        raise ConnectionLost(
+            f"cannot connect to {address}: no answer within {CONNECT_TIMEOUT_S:g} s"
+        ) from error
+    except ssl.SSLCertVerificationError as error:
+        raise Unauthenticated(
+            f"the certificate of {address} cannot be trusted: {error.verify_message or error}; "
+            "give the CA that signed it with QUIVER_CA_FILE",
+            certificate=address,
+        ) from error
+    except ssl.SSLError as error:
+        raise ConnectionLost(
+            f"cannot connect to {address} with TLS: {error.reason or error}; check that it uses TLS"
+        ) from error
+    except OSError as error:
+        raise ConnectionLost(
+            f"cannot connect to {address}: {_reason(error)}; check that a node runs there"
+        ) from error
+    return connection
 
 
 def _reason(error: OSError) -> str:

@@ -33,6 +33,7 @@ async def hello(context: Context, request: protocol.Hello, _: memoryview) -> Ans
         software=f"quiver/{__version__}",
         frame_bytes_max=services.limits.request_bytes_max,
         requests_max=PEER_REQUESTS_MAX if is_peer else services.limits.requests_max,
+        nodes=services.node_addresses if request.forwarder else [],
     ), ()
 
 

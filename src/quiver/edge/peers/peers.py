@@ -69,6 +69,11 @@ class Peers:
         nodes = self._nodes().values()
         return [node.address for node in nodes if node.id != self._node and node.address]
 
+    @property
+    def all_addresses(self) -> list[str]:
+        """Where all nodes are that live, this one included."""
+        return [node.address for node in self._nodes().values() if node.address]
+
     def is_peer(self, address: str) -> bool:
         return address in self.addresses
 

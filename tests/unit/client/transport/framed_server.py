@@ -37,7 +37,11 @@ class Visitor:
         return self._ready.pop(0)
 
     async def welcome(
-        self, requests_max: int = 100, frame_bytes_max: int = FRAME_BYTES_MAX
+        self,
+        requests_max: int = 100,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        *,
+        forwards: bool = False,
     ) -> protocol.AnyRequest:
         await self.take_preface()
         hello, _ = await self.next_request()
@@ -49,6 +53,7 @@ class Visitor:
                 software="test",
                 frame_bytes_max=frame_bytes_max,
                 requests_max=requests_max,
+                forwards=forwards,
             )
         )
         return hello
