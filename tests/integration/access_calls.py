@@ -94,6 +94,7 @@ SAMPLES: dict[type, Sample] = {
     protocol.ListTokens: protocol.ListTokens,
     protocol.RevokeToken: lambda: protocol.RevokeToken(token_id="0" * 16),
     protocol.DescribeCluster: protocol.DescribeCluster,
+    protocol.Announce: lambda: protocol.Announce(name="edge-1", instance="0"),
     protocol.AskPeer: lambda: protocol.AskPeer(question=b""),
     protocol.MovePartition: lambda: protocol.MovePartition(
         topic="a.orders", partition=0, nodes=["node-1"]
@@ -114,6 +115,7 @@ OF_THE_CLUSTER = CLUSTER_CHANGES | {
     protocol.ListTokens,
     protocol.RevokeToken,
     protocol.ReadMetrics,
+    protocol.Announce,
 }
 """Calls about what belongs to no team."""
 FOR_ANYBODY_KNOWN = {

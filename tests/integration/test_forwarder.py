@@ -112,7 +112,31 @@ async def test_one_address_tries_few_wrong_tokens_through_a_forwarder(tmp_path: 
             await peer.reset()
         assert codes[0] == Unauthenticated.code
         assert codes[-1] == QuotaExceeded.code
-        assert run.errors(Unauthenticated.code) == codes.count(Unauthenticated.code) < 10
+        assert codes.count(Unauthenticated.code) < 10  # of which the node has heard
+
+
+@edge_test
+async def test_a_forwarder_is_listed_with_a_token_of_its_own_and_works_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, security=Security(authentication=True)) as run:
+        root = (tmp_path / "data" / "admin.token").read_text().strip()
+        live, clock = run.node.services.forwarders, run.node.services.clock
+        async with AsyncClient(f"quiver://{run.address}", token=root) as admin:
+            _, own = await admin.create_token("edge", ["consume:cluster:*"])
+            async with forwarder_of(f"quiver://{run.address}") as unknown:
+                await until(lambda: run.errors("unauthenticated") > 0)
+                assert live.count(clock.monotonic()) == 0
+                async with AsyncClient(f"quiver://{unknown.native_address}", token=root) as client:
+                    await client.create_queue("emails")
+            assert own is not None
+            monkeypatch.setenv("QUIVER_TOKEN", own)
+            async with forwarder_of(f"quiver://{run.address}", name="edge-1") as forwarder:
+                await until(lambda: live.count(clock.monotonic()) == 1)
+                node, listed = (await admin.describe_cluster()).nodes
+                assert (node.role, listed.role) == ("full", "forwarder")
+                assert (listed.id, listed.address) == ("edge-1", str(forwarder.native_address))
+            await until(lambda: live.count(clock.monotonic()) == 0)
 
 
 @edge_test

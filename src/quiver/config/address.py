@@ -6,6 +6,7 @@ IPv6 addresses stand in brackets, as in a URL: ``[::1]:7401``. Port 0 asks the s
 from __future__ import annotations
 
 import re
+import socket
 
 import msgspec
 
@@ -36,3 +37,12 @@ def parse_address(text: str) -> Address:
     if port > PORT_MAX:
         raise InvalidSetting(f"{text[:80]!r} is not an address: a port is at most {PORT_MAX:,}")
     return Address(match[1] or match[2], port)
+
+
+def advertised(given: str, native: Address) -> str:
+    """Where other nodes and clients reach this one."""
+    host, _, port = given.rpartition(":")
+    if not given:
+        is_unspecified = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
+        return str(Address(socket.gethostname() if is_unspecified else native.host, native.port))
+    return given if host and port.isdigit() else str(Address(given, native.port))

@@ -7,6 +7,7 @@ on who asks: the nodes decide who may do what.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import ssl
 from contextlib import AsyncExitStack
 
@@ -14,7 +15,9 @@ from quiver.aio import cancel_and_wait
 from quiver.client.transport.access import access_from_environment
 from quiver.client.transport.addresses import addresses_in, is_secure
 from quiver.config import Address, NodeConfig
+from quiver.config.address import advertised
 from quiver.config.exposure import require_safe
+from quiver.edge.announcer import Announcer
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
@@ -23,7 +26,10 @@ from quiver.edge.relay.relay_server import RelayServer
 from quiver.edge.relay.upstream_nodes import UpstreamNodes
 from quiver.errors import InvalidSetting
 from quiver.metrics import NodeMetrics
+from quiver.metrics.forwarder_metrics import ForwarderMetrics
 from quiver.model.clock import SystemClock
+from quiver.protocol import Announce
+from quiver.version import __version__
 
 
 class Forwarder:
@@ -40,6 +46,8 @@ class Forwarder:
         self._attempts = forwarder_attempts()
         self.metrics = NodeMetrics(config.metrics.names_max)
         self._stack = AsyncExitStack()
+        self._instance = secrets.token_hex(8)
+        self._access = access_from_environment(None, None, is_secure=is_secure(config.upstream))
 
     async def start(self) -> None:
         require_safe(self.config)
@@ -47,6 +55,9 @@ class Forwarder:
         self.native_address = await self._relay(context)
         if self.config.http is not None:
             self.http_address = await self._serve_http(self.config.http, context)
+        announcer = Announcer(self._announcement, self._nodes, self._access, self._clock)
+        self._stack.push_async_callback(announcer.stop)
+        announcer.start()
 
     async def stop(self) -> None:
         """Drain: what is under way is seen to its end, within the bound. May be called twice."""
@@ -64,7 +75,7 @@ class Forwarder:
 
     async def _relay(self, context: ssl.SSLContext | None) -> Address:
         config = self.config
-        access = access_from_environment(None, None, is_secure=is_secure(config.upstream))
+        tls = self._access.tls
         relay = RelayServer(
             config.name,
             self._nodes,
@@ -72,13 +83,30 @@ class Forwarder:
             self.metrics,
             self._clock,
             attempts=self._attempts,
-            tls=None if access.tls is None else access.tls.context(),
+            tls=None if tls is None else tls.context(),
         )
         self._stack.push_async_callback(relay.drain, config.limits.drain_timeout_s)
         return Address(*await relay.start(config.native.host, config.native.port, context))
 
     async def _serve_http(self, address: Address, context: ssl.SSLContext | None) -> Address:
         clients = ForwarderClients(self.config.upstream, self._clock, attempts=self._attempts)
-        server = HttpServer(edge_of(self.config, clients))
+        edge = edge_of(
+            self.config,
+            clients,
+            metrics=ForwarderMetrics(self.config.name, self.metrics),
+        )
+        server = HttpServer(edge)
         self._stack.push_async_callback(server.drain, self.config.limits.drain_timeout_s)
         return await server.start(address, context)
+
+    def _announcement(self) -> Announce:
+        """What the nodes are told of this forwarder."""
+        config, native, http = self.config, self.native_address, self.http_address
+        return Announce(
+            name=config.name,
+            instance=self._instance,
+            address="" if native is None else advertised(config.advertise, native),
+            http="" if http is None else str(http),
+            zone=config.zone,
+            version=__version__,
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -16,6 +15,7 @@ from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.config import Address, NodeConfig
+from quiver.config.address import advertised
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
 from quiver.log.disk.disk import Disk
@@ -104,12 +104,3 @@ class ClusterMembership:
     def _commit(self, changes: tuple[Entry | Delete, ...], revision: int) -> None:
         self._leadership.learn(changes)
         self._broker().listener.apply(changes, revision)
-
-
-def advertised(given: str, native: Address) -> str:
-    """Where other nodes and clients reach this one."""
-    host, _, port = given.rpartition(":")
-    if not given:
-        is_unspecified = native.host in ("0.0.0.0", "::", "")  # noqa: S104 - it is asked about, not bound
-        return str(Address(socket.gethostname() if is_unspecified else native.host, native.port))
-    return given if host and port.isdigit() else str(Address(given, native.port))

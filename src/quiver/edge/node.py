@@ -37,6 +37,7 @@ from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.limits.connections import bound_of
+from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.membership import ClusterMembership
 from quiver.edge.native.server import NativeServer
 from quiver.edge.observability import Observability
@@ -218,6 +219,7 @@ class _Starting:
         await tokens.load()
         tokens.start()
         admin = None if membership is None else ClusterAdministration(store, membership.node.view)
+        forwarders = LiveForwarders()
         services = NodeServices(
             broker=broker,
             metrics=metrics,
@@ -243,12 +245,14 @@ class _Starting:
                 metrics,
                 clock,
                 cluster=None if admin is None else admin.describe,
+                forwarders=lambda: forwarders.count(clock.monotonic()),
                 listeners=self._alert_webhooks(),
             ),
             require_push=self._require_push,
             member=None if membership is None else membership.node,
             peers=None if membership is None else membership.peers,
             cluster=admin,
+            forwarders=forwarders,
         )
         return services, membership
 

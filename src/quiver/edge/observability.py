@@ -43,10 +43,13 @@ class Observability:
         clock: Clock,
         *,
         cluster: Callable[[], ClusterInfo] | None = None,
+        forwarders: Callable[[], int] = lambda: 0,
         listeners: Sequence[AlertListener] = (),
     ) -> None:
-        """``cluster`` describes it as this node knows it, where there is one."""
+        """``cluster`` describes it as this node knows it, where there is one. ``forwarders`` says
+        how many there are."""
         self._cluster = cluster
+        self._forwarders = forwarders
         self._node = config.name
         self._broker = broker
         self._metrics = metrics
@@ -100,6 +103,7 @@ class Observability:
             await self._broker.sample(),
             requests=metrics.total(metrics.requests),
             errors=metrics.total(metrics.errors),
+            forwarders=self._forwarders(),
         )
         cluster = None if self._cluster is None else self._cluster()
         return with_cluster(sample, cluster, self._node)

@@ -12,6 +12,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
+from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
 from quiver.metrics import NodeMetrics
@@ -55,6 +56,9 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
+    forwarders: LiveForwarders = msgspec.field(default_factory=LiveForwarders)
+    """Those that are connected with this node."""
+    forwarders_call_webhooks: bool = False
     turns: Iterator[int] = msgspec.field(default_factory=count)
     """Of those who are asked one after the other, who is the first this time."""
 

@@ -259,6 +259,8 @@ class Session:
         """The client is gone: whatever is still going on has nobody to answer."""
         if self.caller.node is not None and self._services.member is not None:
             self._services.member.on_broken(self.caller.node)
+        if self.caller.is_forwarder:
+            self._services.forwarders.leave(self.caller)
         self._unanswered.clear()
         self._streams.close()
         self._publishes.clear()

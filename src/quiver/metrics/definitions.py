@@ -196,8 +196,17 @@ REPLICAS_MISSING = _gauge(
 )
 LEADER_CHANGES = _counter("leader_changes", "Leader changes of partitions.", "topic")
 NODES_DOWN = _gauge("nodes_down", "Nodes of the cluster that are down.")
+FORWARDERS = _gauge("forwarders", "Live forwarders that are connected with this node.")
 
-CLUSTER = (REPLICATION_LAG, IN_SYNC, ELIGIBLE, REPLICAS_MISSING, LEADER_CHANGES, NODES_DOWN)
+CLUSTER = (
+    REPLICATION_LAG,
+    IN_SYNC,
+    ELIGIBLE,
+    REPLICAS_MISSING,
+    LEADER_CHANGES,
+    NODES_DOWN,
+    FORWARDERS,
+)
 
 GROUPS = {
     "The node": NODE,

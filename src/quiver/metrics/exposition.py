@@ -68,6 +68,22 @@ def exposition(
         yield piece.encode()
 
 
+def forwarder_exposition(metrics: NodeMetrics, *, name: str, version: str) -> bytes:
+    """The metrics of a forwarder: its connections, what it passed on, and its process."""
+    return b"".join(
+        (
+            _of_registry(metrics.registry),
+            _of_registry(metrics.process),
+            "".join(_build_info(name, version)).encode(),
+        )
+    )
+
+
+def _build_info(node: str, version: str) -> Iterator[str]:
+    names = f'node="{escaped(node)}",version="{escaped(version)}"'
+    return _family(definitions.BUILD_INFO, [(names, 1)])
+
+
 def _of_registry(registry: CollectorRegistry) -> bytes:
     """When a counter was made is of no use here, and doubles their number."""
     text = generate_latest(registry)
@@ -79,8 +95,7 @@ def _of_registry(registry: CollectorRegistry) -> bytes:
 def _node(
     metrics: NodeMetrics, sample: NodeSample, node: str, version: str, firing: dict[str, int]
 ) -> Iterator[str]:
-    names = f'node="{escaped(node)}",version="{escaped(version)}"'
-    yield from _family(definitions.BUILD_INFO, [(names, 1)])
+    yield from _build_info(node, version)
     for definition, value in (
         (definitions.DISK_FREE, sample.free_bytes or 0),
         (definitions.TOPICS, len(sample.topics)),
@@ -88,6 +103,7 @@ def _node(
         (definitions.PARTITIONS, sample.partitions),
         (definitions.PARTITIONS_FAILED, sample.partitions_failed),
         (definitions.NODES_DOWN, len(sample.nodes_down)),
+        (definitions.FORWARDERS, sample.forwarders),
     ):
         yield from _family(definition, [("", value)])
     severities = [(f'severity="{escaped(name)}"', count) for name, count in sorted(firing.items())]

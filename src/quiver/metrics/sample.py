@@ -71,3 +71,4 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     requests: float = 0
     errors: float = 0
     nodes_down: list[str] = []
+    forwarders: int = 0

@@ -21,6 +21,8 @@ from quiver.protocol.base import (
     failure,
 )
 from quiver.protocol.cluster import (
+    Announce,
+    Announced,
     AskPeer,
     Cluster,
     ClusterInfo,
@@ -132,6 +134,8 @@ __all__ = [
     "Alerts",
     "AlterSubscription",
     "AlterTopic",
+    "Announce",
+    "Announced",
     "AnyReply",
     "AnyRequest",
     "AskPeer",

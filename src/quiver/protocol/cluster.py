@@ -75,6 +75,27 @@ class Cluster(Reply, tag="cluster"):
     cluster: ClusterInfo
 
 
+class Announce(Request, tag="announce"):
+    """A forwarder lives. It says so every few seconds, on a connection that it keeps to each node."""
+
+    name: str
+    instance: str
+    """Tells forwarders of one name apart, and one that was started again from the one before."""
+    address: str = ""
+    http: str = ""
+    zone: str = ""
+    version: str = ""
+    calls_webhooks: bool = False
+    """Whether it may reach endpoints of webhooks."""
+
+
+class Announced(Reply, tag="announced"):
+    nodes: list[str] = []
+    """The addresses of the cluster's live nodes; none if the node is on its own."""
+    webhook_callers: list[str] = []
+    """The instances of the live forwarders that are to call webhooks, as this node sees it."""
+
+
 class MovePartition(Request, tag="move_partition"):
     """Have these nodes, and no others, hold a partition; it is copied while it is used."""
 

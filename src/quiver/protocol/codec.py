@@ -12,6 +12,8 @@ from quiver.errors import ProtocolError, QuiverError, UnknownCall
 from quiver.protocol.access import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens
 from quiver.protocol.base import Done, Failed, failure
 from quiver.protocol.cluster import (
+    Announce,
+    Announced,
     AskPeer,
     Cluster,
     Decommission,
@@ -122,6 +124,7 @@ AnyRequest = (
     | ListAlerts
     | AskPeer
     | DescribeCluster
+    | Announce
     | MovePartition
     | TransferLead
     | Decommission
@@ -156,6 +159,7 @@ AnyReply = (
     | Alerts
     | PeerAnswer
     | Cluster
+    | Announced
 )
 
 encode = msgspec.msgpack.Encoder().encode

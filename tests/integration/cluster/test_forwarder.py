@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -169,6 +170,51 @@ def test_a_forwarder_that_is_stopped_ends_in_order(
         forwarder.start()
         client.publish(topic, "2")
         assert len(client.receive(topic, 2, wait="10s")) >= 1
+
+
+def test_a_forwarder_is_listed_by_every_node_while_it_lives(
+    three: Cluster, forwarder: ForwarderProcess
+) -> None:
+    for index in range(3):
+        [listed] = waited(lambda: _listed(three, index), "it is listed")  # noqa: B023 - called now
+        assert (listed.id, listed.address) == ("forwarder-0", forwarder.address)
+        metrics = httpx.get(f"{three.http(index)}/metrics", trust_env=False).text
+        assert "\nquiver_forwarders 1" in metrics
+    forwarder.kill()
+    for index in range(3):
+        waited(lambda: not _listed(three, index), "it is gone")  # noqa: B023 - called now
+
+
+def test_a_node_that_comes_back_lists_the_forwarders_again(
+    three: Cluster, forwarder: ForwarderProcess
+) -> None:
+    waited(lambda: _listed(three, 1), "it is listed")
+    three.kill(1)
+    three.restart(1)
+    waited(lambda: _listed(three, 1), "it is listed again")
+    forwarder.stop()
+    waited(lambda: not _listed(three, 1), "it is gone")
+
+
+def test_a_forwarder_serves_its_own_metrics(forwarder: ForwarderProcess, topic: str) -> None:
+    with quiver.Client(forwarder.url) as client:
+        client.create_queue(topic)
+        client.publish(topic, b"x" * 100_000)
+        metrics = _metrics(httpx.get(f"{forwarder.http}/metrics", trust_env=False).text)
+    assert metrics['quiver_forwarded_bytes_total{direction="to_nodes"}'] > 0
+    assert metrics["quiver_connections"] >= 1
+    assert metrics['quiver_requests_total{call="read_metrics"}'] == 1
+    assert any('node="forwarder-0"' in name for name in metrics)
+
+
+def _listed(three: Cluster, index: int) -> list[quiver.NodeInfo] | None:
+    nodes = three.client(index).describe_cluster().nodes
+    return [one for one in nodes if one.role == "forwarder"] or None
+
+
+def _metrics(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 async def _consume(client: AsyncClient, name: str, consumed: Counter[str]) -> None:

@@ -52,6 +52,7 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
     metrics.errors.labels("disk_full").inc()
     metrics.requests_of("publish").inc(7)
     metrics.connections_closed.labels("idle").inc()
+    metrics.forwarded_bytes.labels("to_nodes").inc(9)
     metrics.traffic.fsync.add(0.002)
     topics, subscriptions = [], []
     for number in range(names):

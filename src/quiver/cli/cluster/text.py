@@ -17,6 +17,7 @@ class NodeCounts(msgspec.Struct, kw_only=True):
     alive: int
     down: list[str]
     draining: list[str]
+    forwarders: int = 0
 
 
 class PartitionCounts(msgspec.Struct, kw_only=True):
@@ -41,9 +42,10 @@ class Summary(msgspec.Struct, kw_only=True):
 
 def summary_of(cluster: ClusterInfo) -> Summary:
     nodes = NodeCounts(
-        alive=sum(one.alive for one in cluster.nodes),
+        alive=sum(one.alive and one.role == "full" for one in cluster.nodes),
         down=[one.id for one in cluster.nodes if not one.alive],
         draining=[one.id for one in cluster.nodes if one.draining],
+        forwarders=sum(one.role == "forwarder" for one in cluster.nodes),
     )
     parts = cluster.partitions
     counts = PartitionCounts(

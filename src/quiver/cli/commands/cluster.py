@@ -112,6 +112,7 @@ def leaders(
         if place is not None:
             client.transfer_lead(*place, to)
         cluster = client.describe_cluster()
+    holders = [one for one in cluster.nodes if one.role == "full"]
     if transfer is not None and not json:
         tell(f"the leader of {transfer} is being moved")
         return
@@ -119,11 +120,11 @@ def leaders(
     for one in cluster.partitions:
         led[one.leader or ""].append(f"{one.topic}/{one.index}")
     if json:
-        print_json({node.id: led[node.id] for node in cluster.nodes} | _without_leader(led))
+        print_json({node.id: led[node.id] for node in holders} | _without_leader(led))
         return
     print_table(
         ("NODE", ">LEADS", "PARTITIONS"),
-        [(one.id, len(led[one.id]), " ".join(led[one.id])) for one in cluster.nodes]
+        [(one.id, len(led[one.id]), " ".join(led[one.id])) for one in holders]
         + [("(none)", len(led[""]), " ".join(led[""])) for _ in led[""][:1]],
     )
 
@@ -255,7 +256,10 @@ def _lines(summary: Summary) -> list[str]:
         f"health      {summary.health}",
         f"nodes       {summary.nodes.alive} alive"
         + "".join(f", {one} is down" for one in summary.nodes.down)
-        + "".join(f", {one} is being decommissioned" for one in summary.nodes.draining),
+        + "".join(f", {one} is being decommissioned" for one in summary.nodes.draining)
+        + (
+            f"; {plural(summary.nodes.forwarders, 'forwarder')}" if summary.nodes.forwarders else ""
+        ),
         f"controller  {summary.controller or '-'}",
         f"partitions  {parts.total:,}: {parts.led:,} with a leader, {parts.under_replicated:,} "
         f"under-replicated, {parts.below_min_in_sync:,} below min_in_sync, {parts.moving:,} moving",

@@ -43,6 +43,8 @@ class Caller:
         self.address = address
         self.node: NodeId | None = None
         """The node of the cluster that copies logs over this conversation, if one does."""
+        self.is_forwarder = False
+        """Whether it is a forwarder that has announced itself over this conversation."""
         self._authority = authority
         self._clock = clock
         self._patience_s = patience_s

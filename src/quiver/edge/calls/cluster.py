@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from quiver import protocol
-from quiver.edge.auth.call_permissions import cluster_admin, nothing
+from quiver.edge.auth.call_permissions import cluster_admin, cluster_watch, nothing
 from quiver.edge.auth.caller import Caller
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
@@ -25,7 +25,17 @@ async def describe(context: Context, _request: protocol.DescribeCluster, _: memo
         cluster = services.cluster.describe()
     else:
         cluster = node_alone(services.node, services.broker.topics.infos())
-    return protocol.Cluster(cluster=cluster), ()
+    nodes = services.forwarders.described(cluster.nodes, services.clock.monotonic())
+    return protocol.Cluster(cluster=msgspec.structs.replace(cluster, nodes=nodes)), ()
+
+
+async def announce(context: Context, request: protocol.Announce, _: memoryview) -> Answer:
+    """A forwarder lives for as long as its connection does and it says so."""
+    services, now = context.services, context.services.clock.monotonic()
+    services.forwarders.announce(request, context.caller, now)
+    context.caller.is_forwarder = True
+    callers = services.forwarders.webhook_callers(now) if services.forwarders_call_webhooks else []
+    return protocol.Announced(nodes=services.node_addresses, webhook_callers=callers), ()
 
 
 async def move(context: Context, request: protocol.MovePartition, _: memoryview) -> Answer:
@@ -74,6 +84,7 @@ def hide_topics(caller: Caller, reply: protocol.Cluster) -> None:
 
 CALLS = (
     Call(request=protocol.DescribeCluster, handler=describe, needs=nothing, hide=hide_topics),
+    Call(request=protocol.Announce, handler=announce, needs=cluster_watch),
     Call(request=protocol.MovePartition, handler=move, needs=cluster_admin, is_audited=True),
     Call(request=protocol.TransferLead, handler=transfer, needs=cluster_admin, is_audited=True),
     Call(request=protocol.Decommission, handler=decommission, needs=cluster_admin, is_audited=True),

@@ -23,6 +23,7 @@ from quiver.edge.http.routes import (
 from quiver.edge.http.routes.console import LiveEndpoint, console_pages
 from quiver.edge.http.routes.description import description_of
 from quiver.edge.http.stream.endpoint import StreamEndpoint
+from quiver.metrics.forwarder_metrics import ForwarderMetrics
 
 OPERATIONS = (
     *queues.OPERATIONS,
@@ -45,9 +46,11 @@ def edge_of(
     *,
     is_single: bool = False,
     history: MetricsHistory | None = None,
+    metrics: ForwarderMetrics | None = None,
 ) -> Edge:
     """``require_space`` raises ``DiskFull`` while the node stores no messages. ``is_single``: no other
-    node could store them. ``history`` is what the console's charts begin with."""
+    node could store them. ``history`` is what the console's charts begin with. A forwarder has
+    ``metrics`` of its own."""
     origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
     edge = Edge(
         clients,
@@ -57,6 +60,7 @@ def edge_of(
         is_single=is_single,
         cors_origins=[origin for origin in origins if origin],
         requests=requests,
+        metrics=metrics,
     )
     for kind in ("subscriptions", "queues"):
         edge.add_socket(f"/{kind}/{{name}}/stream", StreamEndpoint(edge))

@@ -32,6 +32,7 @@ from quiver.errors import (
     ShuttingDown,
     Unavailable,
 )
+from quiver.metrics.forwarder_metrics import ForwarderMetrics
 
 logger = structlog.get_logger()
 encode = msgspec.json.Encoder().encode
@@ -56,13 +57,16 @@ class Edge:
         is_single: bool = False,
         cors_origins: Sequence[str] = (),
         requests: Requests | None = None,
+        metrics: ForwarderMetrics | None = None,
     ) -> None:
+        """``metrics`` are those of a forwarder, which has no broker that counts."""
         self.clients = clients
         self.requests = requests or Requests()
         self.limits = limits
         self.operations = operations
         self.require_space = require_space
         self.is_single = is_single
+        self.metrics = metrics
         self.cors_origins = frozenset(cors_origins)
         self.draining = asyncio.Event()
         by_path: dict[str, dict[str, Operation]] = {}
@@ -117,6 +121,8 @@ class _Endpoint:
             if self._edge.draining.is_set() and not operation.is_open:
                 raise ShuttingDown
             call = Call(self._edge, operation, scope, receive)
+            if self._edge.metrics is not None:
+                self._edge.metrics.count(operation.id)
             if not operation.is_open:
                 await call.authenticate()
             reply = await operation.handler(call)

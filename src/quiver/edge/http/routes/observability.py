@@ -13,7 +13,9 @@ TEXT = "text/plain"
 
 
 async def read_metrics(call: Call) -> Reply:
-    return Reply(200, (await call.client.metrics()).encode(), CONTENT_TYPE)
+    own = call.edge.metrics
+    text = (await call.client.metrics()).encode() if own is None else own.text()
+    return Reply(200, text, CONTENT_TYPE)
 
 
 async def list_alerts(call: Call) -> Reply:
