@@ -44,7 +44,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Limits of the node, and its timeouts."""
 
     connections_max: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Most connections at a time, of all protocols together.")
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="Most connections at a time, of all protocols together."
+        ),
     ] = 10_000
     requests_max: Annotated[
         int,

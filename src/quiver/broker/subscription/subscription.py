@@ -13,22 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 import msgspec
-from pyroaring import BitMap64
 
-from quiver.broker.delivery.lease_token import LeaseToken, TokenSigner
+from quiver.broker.delivery.lease_token import TokenSigner
 from quiver.broker.delivery.machine.view import Depth
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.broker.subscription.ready_watchers import ReadyWatchers
 from quiver.broker.subscription.sessions import ConsumerSessions
-from quiver.broker.subscription.settlement import Settlement, visibility_us_of
-from quiver.errors import (
-    InvalidReceipt,
-    InvalidRequest,
-    NotLeader,
-    Overloaded,
-)
+from quiver.broker.subscription.settlement import visibility_us_of
+from quiver.broker.subscription.settler import Settler, all_stored
+from quiver.errors import InvalidRequest, Overloaded
 from quiver.metrics.traffic import SubscriptionCounts
 from quiver.model.clock import Clock
 from quiver.model.filter import Filter
@@ -39,9 +34,6 @@ WAIT_S_MAX = 20.0
 WAITERS_MAX = 10_000
 CONSUMERS_MAX = 100
 """How many consumers are named."""
-
-
-Change = Callable[[PartitionDelivery, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
 
 
 class _Waiter(msgspec.Struct, eq=False):
@@ -62,16 +54,15 @@ class Subscription:
     ) -> None:
         """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
         self.record = record
-        self._reads = reads
         self.deliveries: dict[tuple[int, int], PartitionDelivery] = {}
         self.version: tuple[int, int] | None = None
         """For which topics and partitions of this node it was put to work."""
-        self._signer = signer
         self._clock = clock
         self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
         self._watchers = ReadyWatchers(clock, self._notify_if_ready)
-        self.sessions = ConsumerSessions(self, clock, self._find_lease, self._may_take)
+        self.settler = Settler(self, signer, reads)
+        self.sessions = ConsumerSessions(self, clock, self.settler.find_lease, self._may_take)
         self.membership: GroupCoordinator | None = None
         if record.settings.ordering is Ordering.PARTITION:
             self.membership = GroupCoordinator(
@@ -365,7 +356,7 @@ class Subscription:
             if delivery.barrier is not None:
                 delivery.barrier.close()  # also where the parent alone begins again, perhaps elsewhere
         self.notify_all()
-        await _all_stored(stored)
+        await all_stored(stored)
 
     async def peek(
         self, limit: int, *, bytes_max: int, states: Collection[str]
@@ -389,132 +380,14 @@ class Subscription:
             purged, durable = await delivery.purge(condition)
             count += purged
             stored.add(durable)
-        await _all_stored(stored)
+        await all_stored(stored)
         return count
-
-    # ------------------------------------------------------------------ settling
-
-    def ack(
-        self, settlements: Iterable[Settlement]
-    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
-        """Acknowledge messages; those whose lease had ended, and what makes the others durable."""
-        stale, stored = self._change(settlements, PartitionDelivery.ack)
-        if self.record.settings.ordering is not Ordering.NONE:
-            for durable in stored:
-                durable.add_done_callback(lambda _: self.notify())  # others may come after these
-        return stale, stored
-
-    async def nack(
-        self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None
-    ) -> list[Settlement]:
-        """Give messages back to be tried again; those whose lease had ended."""
-        delay_us = None if delay_s is None else visibility_us_of(delay_s)
-        stale = await self._settle(
-            settlements,
-            lambda delivery, lease_id, offsets: delivery.nack(lease_id, offsets, delay_us, error),
-        )
-        self.notify()
-        await self.wait_for_dead_letters()
-        return stale
-
-    async def reject(
-        self, settlements: Iterable[Settlement], *, error: str | None
-    ) -> list[Settlement]:
-        """Make messages dead letters now; those whose lease had ended."""
-        stale = await self._settle(
-            settlements,
-            lambda delivery, lease_id, offsets: delivery.reject(lease_id, offsets, error),
-        )
-        await self.wait_for_dead_letters()
-        self.notify()  # others may come after these
-        return stale
 
     async def wait_for_dead_letters(self) -> None:
         """Wait until pending dead letters are stored, as far as they can be now."""
         for delivery in list(self.deliveries.values()):
             if delivery.view.dead_letter_pending:
                 await delivery.wait_idle()
-
-    async def return_unread(self, settlements: Iterable[Settlement]) -> list[Settlement]:
-        """Nobody has looked at these: they are ready again; those whose lease had ended."""
-        stale = await self._settle(
-            settlements,
-            lambda delivery, lease_id, offsets: delivery.return_unread(lease_id, offsets),
-        )
-        self.notify()
-        return stale
-
-    async def extend(
-        self, settlements: Iterable[Settlement], *, visibility_s: float
-    ) -> list[Settlement]:
-        """Hold messages for longer, from now on; those whose lease had ended."""
-        visibility_us = visibility_us_of(visibility_s)
-        return await self._settle(
-            settlements,
-            lambda delivery, lease_id, offsets: delivery.extend(lease_id, offsets, visibility_us),
-        )
-
-    async def _settle(self, settlements: Iterable[Settlement], change: Change) -> list[Settlement]:
-        stale, stored = self._change(settlements, change)
-        await _all_stored(stored)
-        return stale
-
-    def _change(
-        self, settlements: Iterable[Settlement], change: Change
-    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
-        """Settle messages; those whose lease had ended, and what makes the change durable."""
-        stale: list[Settlement] = []
-        stored: set[asyncio.Future[None]] = set()
-        found = [self._find(one) for one in settlements]
-        for state in {delivery.state for _, _, delivery in found if delivery is not None}:
-            state.require_current()
-        for settlement, token, delivery in found:
-            if delivery is None:
-                stale.append(settlement)
-                continue
-            held, durable = change(delivery, token.lease_id, settlement.offsets)
-            if durable is not None:
-                stored.add(durable)
-            if len(held) < len(settlement.offsets):
-                stale.append(Settlement(settlement.token, settlement.offsets - held))
-        if self.membership is not None:
-            self.membership.hand_over()
-        if any(box.sessions.view.has_suspects for _, _, box in found if box is not None):
-            self.notify()  # the next of them may come
-        self.sessions.settled()
-        return stale, list(stored)
-
-    def _find_lease(self, lease: bytes) -> tuple[LeaseToken, PartitionDelivery | None]:
-        """What a lease says, and the delivery that it is of, if this node has it."""
-        token = self._signer.verify(lease)
-        if token.subscription != self.record.number:
-            raise InvalidReceipt(f"the receipt does not belong to {self.record.name!r}")
-        return token, self.deliveries.get((token.topic, token.partition))
-
-    def _find(
-        self, settlement: Settlement
-    ) -> tuple[Settlement, LeaseToken, PartitionDelivery | None]:
-        token, delivery = self._find_lease(settlement.token)
-        if delivery is None and self._reads(token.topic, token.partition):
-            raise NotLeader("the leader of the receipt's partition is changing; try again")
-        return settlement, token, delivery
-
-    def token(self, portion: Portion) -> bytes:
-        """What the consumer shows to settle this portion."""
-        return self._signer.sign(
-            LeaseToken(
-                self.record.number,
-                portion.topic_number,
-                portion.partition,
-                portion.taken.lease_id,
-            )
-        )
-
-
-async def _all_stored(stored: Iterable[asyncio.Future[None] | None]) -> None:
-    for durable in stored:
-        if durable is not None:
-            await asyncio.shield(durable)  # others wait for it too
 
 
 def _wake(waiter: _Waiter) -> bool:

@@ -101,7 +101,7 @@ def _info(subscription: Subscription, portion: Portion) -> protocol.PortionInfo:
         topic=portion.topic,
         topic_number=portion.topic_number,
         partition=portion.partition,
-        lease=subscription.token(portion),
+        lease=subscription.settler.token(portion),
         deadline_us=taken.deadline,
         offsets=taken.offsets.serialize(),
         deliveries={

@@ -26,7 +26,7 @@ async def begin_ack(
 ) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
     """Acknowledge messages. Returns the reply, and the writes that must be durable before it is sent."""
     subscription = await broker.directory.get(request.subscription)
-    stale, stored = subscription.ack(settlements_of(request.settlements))
+    stale, stored = subscription.settler.ack(settlements_of(request.settlements))
     return settled_of(stale), stored
 
 
@@ -40,25 +40,27 @@ async def nack(broker: Broker, request: protocol.Nack) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
     delay_s = None if request.delay_ms is None else request.delay_ms / 1000
     settlements = settlements_of(request.settlements)
-    return settled_of(await subscription.nack(settlements, delay_s=delay_s, error=request.error))
+    return settled_of(
+        await subscription.settler.nack(settlements, delay_s=delay_s, error=request.error)
+    )
 
 
 async def reject(broker: Broker, request: protocol.Reject) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
     settlements = settlements_of(request.settlements)
-    return settled_of(await subscription.reject(settlements, error=request.error))
+    return settled_of(await subscription.settler.reject(settlements, error=request.error))
 
 
 async def extend(broker: Broker, request: protocol.Extend) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
     settlements = settlements_of(request.settlements)
     visibility_s = request.visibility_ms / 1000
-    return settled_of(await subscription.extend(settlements, visibility_s=visibility_s))
+    return settled_of(await subscription.settler.extend(settlements, visibility_s=visibility_s))
 
 
 async def return_unread(broker: Broker, request: protocol.Return) -> protocol.Settled:
     subscription = await broker.directory.get(request.subscription)
-    return settled_of(await subscription.return_unread(settlements_of(request.settlements)))
+    return settled_of(await subscription.settler.return_unread(settlements_of(request.settlements)))
 
 
 def settlements_of(settlements: Sequence[protocol.Settlement]) -> list[Settlement]:

@@ -289,8 +289,8 @@ async def received(broker: Broker, name: str = "jobs") -> tuple[Subscription, li
 
 
 async def ack(subscription: Subscription, portions: list[Portion]) -> list[Settlement]:
-    stale, stored = subscription.ack(
-        [Settlement(subscription.token(one), one.taken.offsets) for one in portions]
+    stale, stored = subscription.settler.ack(
+        [Settlement(subscription.settler.token(one), one.taken.offsets) for one in portions]
     )
     await asyncio.gather(*map(asyncio.shield, stored))
     return stale
@@ -400,8 +400,8 @@ async def test_condemned_messages_are_buried_after_a_restart(tmp_path: Path) -> 
         subscription, (portion,) = await received(broker)
         disk.fail("create", errno.EIO, path="*dlq*", times=None)
         disk.fail("make_folder", errno.EIO, path="*dlq*", times=None)
-        settlement = Settlement(subscription.token(portion), portion.taken.offsets)
-        await subscription.nack([settlement], delay_s=None, error="bad")
+        settlement = Settlement(subscription.settler.token(portion), portion.taken.offsets)
+        await subscription.settler.nack([settlement], delay_s=None, error="bad")
         await turns()
         assert (await broker.subscriptions.describe("jobs")).dead == 1
     disk.heal()
@@ -452,12 +452,14 @@ async def test_one_settlement_that_is_cancelled_leaves_the_others_alone(
         await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1", b"2"))
         subscription, (portion,) = await received(broker)
-        token = subscription.token(portion)
+        token = subscription.settler.token(portion)
         await turns()
         gate.shut()
         one, other = (
             asyncio.create_task(
-                subscription.extend([Settlement(token, BitMap64([offset]))], visibility_s=60)
+                subscription.settler.extend(
+                    [Settlement(token, BitMap64([offset]))], visibility_s=60
+                )
             )
             for offset in (0, 1)
         )
@@ -477,17 +479,17 @@ async def test_an_ack_that_is_repeated_is_confirmed_no_sooner_than_the_first(
         await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
         await publish(broker, "jobs", batch_of(b"1"))
         subscription, (portion,) = await received(broker)
-        settlement = Settlement(subscription.token(portion), portion.taken.offsets)
+        settlement = Settlement(subscription.settler.token(portion), portion.taken.offsets)
         await turns()
         gate.shut()
         for _ in range(2):
-            stale, stored = subscription.ack([settlement])
+            stale, stored = subscription.settler.ack([settlement])
             await turns()
             assert stale == []
             assert [future.done() for future in stored] == [False]
         gate.open()
         await asyncio.gather(*stored)
-        assert subscription.ack([settlement]) == ([], [])
+        assert subscription.settler.ack([settlement]) == ([], [])
 
 
 @async_test
@@ -536,11 +538,11 @@ async def test_nothing_is_a_dead_letter_before_that_is_durable(tmp_path: Path, h
         delivery._bury = seen
         await turns()
         gate.shut()
-        settlement = Settlement(subscription.token(portion), portion.taken.offsets)
+        settlement = Settlement(subscription.settler.token(portion), portion.taken.offsets)
         settled = asyncio.ensure_future(
-            subscription.reject([settlement], error="bad")
+            subscription.settler.reject([settlement], error="bad")
             if how == "reject"
-            else subscription.nack([settlement], delay_s=None, error="bad")
+            else subscription.settler.nack([settlement], delay_s=None, error="bad")
         )
         await turns()
         assert buried == []
