@@ -13,6 +13,7 @@ pytestmark = pytest.mark.long
 
 SEEDS_MAX = 80
 FIRST_SEEDS = {
+    "begin before the replicas in sync do": 24,
     "change the in-sync set without comparing": 10,
     "confirm what was under way when deposed": 12,
     "count on a lost disk": 79,

@@ -1,4 +1,4 @@
-"""Retention: deletes what the topics' settings no longer keep, partition by partition.
+"""Retention: excludes what the topics' settings no longer keep, partition by partition.
 
 Only the leader of a partition decides; followers begin where it begins. First it asks the log what
 the limits would delete if every message were finished. Only where that is something does it ask the
@@ -44,7 +44,7 @@ class Retainer:
         self._on_unread_lost = on_unread_lost
 
     async def retain(self) -> None:
-        """Delete what the topics' retention no longer keeps."""
+        """Exclude what the topics' retention no longer keeps. Its space comes back with its segment."""
         for record in list(self._topics.topics()):
             for index in self._partitions.led(record):
                 try:
@@ -58,7 +58,7 @@ class Retainer:
         log = partition.log
         if log.failure is not None:
             return
-        before = log.start_offset
+        before, stored_from = log.start_offset, log.stored_from
         limits = _limits(record.settings.retention)
         if record.settings.retention.acked:
             passed = await self._unfinished.first_for_good(record, index, log.next_offset)
@@ -66,12 +66,12 @@ class Retainer:
         goal = await log.retain(_at_most(limits, record.settings.retention), dry_run=True)
         if goal > before:
             await self._remove(record, index, partition, limits, goal)
-        if log.start_offset > before:
+        if log.stored_from > stored_from:
             logger.info(
                 "retention removed messages",
                 topic=record.name,
                 partition=index,
-                messages=log.start_offset - before,
+                messages=log.stored_from - stored_from,
                 start_offset=log.start_offset,
             )
         await self._pass_over_lost(record, index, log.start_offset)

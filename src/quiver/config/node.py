@@ -111,7 +111,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         Meta(
             ge=0.1,
             le=86_400,
-            description="Time between checks for segments that retention deletes.",
+            description="Time between checks for messages that retention removes.",
         ),
     ] = 60.0
     free_bytes_min: Annotated[

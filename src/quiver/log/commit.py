@@ -18,6 +18,7 @@ from quiver.log.files import (
     segment_path,
     write_files,
 )
+from quiver.log.log_start import LogStart
 from quiver.model.batch import Bytes, StoredBatch
 from quiver.model.ids import Offset
 
@@ -78,7 +79,8 @@ class Commit(msgspec.Struct, kw_only=True):
     """Entries to write with the rolls between them, then a sync, then maintenance that rests on it.
 
     ``files`` (a checkpoint, with the indexes it counts on) replace their elders only once the entries
-    are synced; ``removals`` are files that no checkpoint names any more.
+    are synced; ``removals`` are files that no checkpoint names any more. ``start`` is where the log
+    begins once the checkpoint is there.
     """
 
     appender: Appender
@@ -86,6 +88,7 @@ class Commit(msgspec.Struct, kw_only=True):
     sync: bool
     files: dict[str, bytes] = {}
     removals: list[str] = []
+    start: LogStart | None = None
 
     def run(self) -> None:
         """Do everything in order; when this returns, what was asked for is so."""

@@ -53,6 +53,11 @@ class SparseIndex:
         place = bisect_left(self.keys, key) - 1
         return self.positions[place] if place >= 0 else 0
 
+    def place_before(self, position: int) -> int:
+        """The position of the last indexed entry that begins at or before ``position``."""
+        place = bisect_right(self.positions, position) - 1
+        return self.positions[place] if place >= 0 else 0
+
     def beyond(self, position: int) -> tuple[int, int] | None:
         """Key and position of the first place from ``position`` on; ``None`` if there is none."""
         place = bisect_left(self.positions, position)

@@ -24,7 +24,12 @@ class Log(Protocol):
         """Woken whenever there is more to read."""
 
     @property
-    def start_offset(self) -> Offset: ...
+    def start_offset(self) -> Offset:
+        """The first offset that can be read."""
+
+    @property
+    def stored_from(self) -> Offset:
+        """The first offset on disk: what is before the start is excluded, and goes with its segment."""
 
     @property
     def next_offset(self) -> Offset:
@@ -55,7 +60,10 @@ class Log(Protocol):
 
     def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
 
-    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]: ...
+    async def read(
+        self, offset: Offset, bytes_max: int = 1 << 20, *, stored: bool = False
+    ) -> list[StoredBatch]:
+        """Entries from the one that holds ``offset`` on; ``stored``: also of what is excluded."""
 
     async def delivery_span(self, offset: Offset) -> DeliverySpan:
         """What decides the delivery of messages from ``offset`` on, to the end of a segment at most."""

@@ -26,7 +26,48 @@ from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.model.topic import Acks
 
 
-class PartitionLog:
+class LogBounds:
+    """Where a log begins and ends, how large it is, and whether it failed."""
+
+    def __init__(self, log: SegmentedLog) -> None:
+        self._log = log
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._log.start_offset
+
+    @property
+    def stored_from(self) -> Offset:
+        """The first offset on disk: what is before the start is excluded, and goes with its segment."""
+        return self._log.stored_from
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._log.next_offset
+
+    @property
+    def durable_offset(self) -> Offset:
+        return self._log.durable_offset
+
+    @property
+    def staged_offset(self) -> Offset:
+        """The offset after everything submitted, stored or not."""
+        return self._log.staged_offset
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self._log.epoch
+
+    @property
+    def size(self) -> int:
+        return self._log.size
+
+    @property
+    def failure(self) -> LogFailed | None:
+        return self._log.failure
+
+
+class PartitionLog(LogBounds):
     """Used from one event loop. ``close`` it, or what was not synced waits for recovery."""
 
     def __init__(
@@ -37,7 +78,7 @@ class PartitionLog:
         on_commit: OnCommit = lambda committed: None,
     ) -> None:
         """``on_commit`` is called after each commit."""
-        self._log = log
+        super().__init__(log)
         self.recovery_cut_bytes = log.recovery_cut_bytes
         """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
         self._clock = clock
@@ -65,37 +106,6 @@ class PartitionLog:
         """Open the folder, made if it is missing, and recover what is in it."""
         log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings, first_offset))
         return cls(log, clock, run_blocking, on_commit)
-
-    # ------------------------------------------------------------------ what is there
-
-    @property
-    def start_offset(self) -> Offset:
-        return self._log.start_offset
-
-    @property
-    def next_offset(self) -> Offset:
-        return self._log.next_offset
-
-    @property
-    def durable_offset(self) -> Offset:
-        return self._log.durable_offset
-
-    @property
-    def staged_offset(self) -> Offset:
-        """The offset after everything submitted, stored or not."""
-        return self._log.staged_offset
-
-    @property
-    def epoch(self) -> LeaderEpoch:
-        return self._log.epoch
-
-    @property
-    def size(self) -> int:
-        return self._log.size
-
-    @property
-    def failure(self) -> LogFailed | None:
-        return self._log.failure
 
     # ------------------------------------------------------------------ appending
 
@@ -161,23 +171,29 @@ class PartitionLog:
         bytes_max: int = 1 << 20,
         *,
         staged: bool = False,
+        stored: bool = False,
         from_disk: bool = False,
     ) -> list[StoredBatch]:
         """Entries from the one that holds ``offset`` on; empty at the end of the log.
 
-        With ``staged`` those follow that are not stored yet: for whoever keeps a replica of the log.
+        With ``stored`` from what is excluded too, as far as it is on disk, and with ``staged`` those
+        follow that are not stored yet: for whoever keeps a replica of the log.
         ``from_disk``: whatever is in memory, to see that it is there.
         """
+
+        def read_disk() -> list[StoredBatch]:
+            return self._log.read_disk(offset, bytes_max, stored=stored)
+
         if from_disk:
-            return await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+            return await self._run_blocking(read_disk)
         if staged and offset >= self._log.next_offset:
             return self._log.read_staged(offset, bytes_max)
         recent = self._recent
-        entries = self._log.read_tail(offset, bytes_max)
+        entries = self._log.read_tail(offset, bytes_max, stored=stored)
         if entries is None:
             entries = recent.read(offset, bytes_max)
         if entries is None:
-            entries = await self._run_blocking(lambda: self._log.read_disk(offset, bytes_max))
+            entries = await self._run_blocking(read_disk)
             recent.keep(entries)
         return entries
 
@@ -224,21 +240,20 @@ class PartitionLog:
         return await self._run_blocking(lambda: self._log.size_from(offset))
 
     async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
-        """Drop the oldest segments that the limits allow; the new start of the log.
+        """Drop the oldest messages that the limits allow; the new start of the log.
 
         A dry run drops nothing, and says where the log would begin.
         """
         if dry_run:
-            await self._run_blocking(self._log.read_times)
-            return self._log.removable(limits)
+            return (await self._run_blocking(lambda: self._log.find_start(limits))).offset
 
         async def drop() -> Offset:
-            await self._run_blocking(self._log.read_times)
-            self._log.retain(limits)
-            self._recent = RecentReads()
-            await self.commits.commit()
-            self._log.retain(limits)  # the newest segment, which the first round closed
-            await self.commits.commit()
+            start = await self._run_blocking(lambda: self._log.find_start(limits))
+            if start.offset > self._log.start_offset:
+                self._log.drop_before(start)
+                await self.commits.commit()
+                self._recent = RecentReads()
+                await self.commits.commit()  # removes the files of segments that are gone
             return self._log.start_offset
 
         return await self.commits.with_disk(drop)

@@ -1,20 +1,18 @@
-"""Which segments a log may drop: a pure decision over what is known of each."""
+"""How much of a log its limits keep: a pure decision over where each limit alone would begin it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
-from quiver.model.ids import Microseconds, Offset
+from quiver.model.ids import Offset
 
 
 class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits that hold together: a segment goes as soon as one of them says so.
+    """Limits that hold together: a message goes as soon as one of them says so.
 
     ``before`` is the offset that every subscription has passed; age, bytes and messages are caps.
-    A segment with messages from ``unfinished_from`` on goes by the limits for unfinished messages
-    alone. Whatever they say, nothing goes that reaches beyond ``not_beyond``.
+    Messages from ``unfinished_from`` on go by the limits for unfinished messages alone. Whatever
+    they say, nothing goes from ``not_beyond`` on.
     """
 
     age_us: int | None = None
@@ -29,69 +27,43 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     not_beyond: Offset | None = None
 
     def capped(self, offset: Offset) -> RetentionLimits:
-        """The same, but for what reaches beyond an offset too."""
+        """The same, but for what is at an offset or beyond it."""
         least = offset if self.not_beyond is None else min(offset, self.not_beyond)
         return msgspec.structs.replace(self, not_beyond=least)
 
 
-class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    base_offset: Offset
-    next_offset: Offset
-    size: int
-    newest: Microseconds
-    """No message in it is younger than this."""
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """The first offset that each limit alone would keep; ``None`` where there is no such limit."""
+
+    age: Offset | None = None
+    bytes: Offset | None = None
+    unfinished_age: Offset | None = None
+    unfinished_bytes: Offset | None = None
 
 
-def first_kept(
-    segments: Sequence[SegmentFacts], limits: RetentionLimits, now: Microseconds
-) -> Offset:
-    """The new start of a log made of these segments: its oldest ones go, whole, while a limit says so.
+def first_kept(start: Offset, end: Offset, limits: RetentionLimits, reached: Reached) -> Offset:
+    """Where a log from ``start`` to ``end`` begins once everything has gone that may go.
 
-    A cap in bytes or messages keeps at least what it names: the segment across the line stays.
+    A log begins at one place: what unfinished messages go by takes finished ones before them along.
     """
-    assert segments, "a log has at least one segment"
-    bytes_left = sum(segment.size for segment in segments)
-    end = segments[-1].next_offset
-    for segment in segments:
-        bytes_left -= segment.size
-        if _reaches_beyond(segment, limits.not_beyond):
-            return segment.base_offset
-        if _reaches_beyond(segment, limits.unfinished_from):
-            may_go = _goes_unfinished(segment, limits, now, bytes_left)
-        else:
-            may_go = _goes(segment, limits, now, bytes_left, end - segment.next_offset)
-        if not may_go:
-            return segment.base_offset
-    return end
-
-
-def _reaches_beyond(segment: SegmentFacts, offset: Offset | None) -> bool:
-    return offset is not None and segment.next_offset > offset
-
-
-def _goes(
-    segment: SegmentFacts,
-    limits: RetentionLimits,
-    now: Microseconds,
-    bytes_left: int,
-    messages_left: int,
-) -> bool:
-    return (
-        (limits.before is not None and segment.next_offset <= limits.before)
-        or (limits.age_us is not None and segment.newest < now - limits.age_us)
-        or (limits.bytes is not None and bytes_left >= limits.bytes)
-        or (limits.messages is not None and messages_left >= limits.messages)
+    kept = max(
+        start,
+        limits.before or start,
+        reached.age or start,
+        reached.bytes or start,
+        start if limits.messages is None else Offset(end - limits.messages),
     )
+    if limits.unfinished_from is not None:
+        kept = min(kept, max(start, limits.unfinished_from))
+        goal = _first_unfinished_kept(limits, reached)
+        kept = goal if goal > limits.unfinished_from else kept
+    if limits.not_beyond is not None:
+        kept = min(kept, max(start, limits.not_beyond))
+    return max(start, min(kept, end))
 
 
-def _goes_unfinished(
-    segment: SegmentFacts, limits: RetentionLimits, now: Microseconds, bytes_left: int
-) -> bool:
-    too_old = (
-        limits.unfinished_age_us is not None
-        and segment.newest < now - limits.unfinished_age_us
-        and not _reaches_beyond(segment, limits.scheduled_from)
-    )
-    return too_old or (
-        limits.unfinished_bytes is not None and bytes_left >= limits.unfinished_bytes
-    )
+def _first_unfinished_kept(limits: RetentionLimits, reached: Reached) -> Offset:
+    by_age = reached.unfinished_age or Offset(0)
+    if limits.scheduled_from is not None:
+        by_age = min(by_age, limits.scheduled_from)
+    return max(by_age, reached.unfinished_bytes or Offset(0))

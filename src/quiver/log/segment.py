@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
-from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.delivery_index import DeliveryIndex, DeliverySpan, decides_delivery, fingerprint
 from quiver.log.disk.disk import Disk
 from quiver.log.files import DELIVERY, INDEX, SUFFIXES, TIME_INDEX, segment_path
 from quiver.log.index import SparseIndex
-from quiver.log.retention import SegmentFacts
 from quiver.log.scan import corrupt, scan
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import columns_at, ends_by
@@ -235,23 +232,3 @@ def segment_of(segments: list[Segment], offset: Offset) -> Segment:
 
 def _base_offset(segment: Segment) -> Offset:
     return segment.base_offset
-
-
-def segment_facts(
-    segments: list[Segment], disk: Disk, end: Offset, newest: Microseconds
-) -> list[SegmentFacts]:
-    """What retention goes by, of segments in order; the log ends at ``end``, and ``newest`` is last."""
-    facts: list[SegmentFacts] = []
-    for segment in reversed(segments):
-        facts.append(
-            SegmentFacts(
-                base_offset=segment.base_offset,
-                next_offset=end,
-                size=segment.size,
-                newest=newest,
-            )
-        )
-        end = segment.base_offset
-        with suppress(CorruptLog, UnsupportedFormat):  # what cannot be read may go too
-            newest = segment.first_append_time(disk) or newest
-    return facts[::-1]

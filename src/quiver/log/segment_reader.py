@@ -45,6 +45,11 @@ class SegmentReader:
         self._disk = disk
         self._closed: dict[Offset, SegmentIndexes] = {}
 
+    @property
+    def window_bytes(self) -> int:
+        """How much to map in order to find one entry from a place in an index on."""
+        return self.settings.index_interval_bytes + 4096
+
     # ------------------------------------------------------------------ entries
 
     def read(self, segment: Segment, offset: Offset, bytes_max: int) -> list[StoredBatch]:
@@ -81,14 +86,13 @@ class SegmentReader:
             return latest if first is None else first
 
         place = bisect_right(segments, time - 1, key=began) - 1
-        window = self.settings.index_interval_bytes + 4096
         expected: Offset | None = None
         for segment in segments[max(0, place) :]:
             if expected not in (None, segment.base_offset):
                 raise corrupt(segment.path, 0, f"offset {expected:,} expected here")
             expected = segment.base_offset
             position = self.indexes_of(segment).times.below(time)
-            for _, entry in segment.entries(self._disk, position, window):
+            for _, entry in segment.entries(self._disk, position, self.window_bytes):
                 if entry.append_time >= time:
                     return entry.base_offset
                 expected = entry.next_offset
@@ -142,6 +146,14 @@ class SegmentReader:
             indexes = build_indexes(self._disk, segment, interval, self.settings.window_bytes)
         self._remember(segment.base_offset, indexes)
         return indexes
+
+    def position_near(self, segment: Segment, offset: Offset) -> int:
+        """A position at or before the entry that holds ``offset``: 0 if no index is there to tell."""
+        base, interval = segment.base_offset, self.settings.index_interval_bytes
+        indexes = self.newest if base == self.newest_base else self._closed.get(base)
+        if indexes is None:
+            indexes = load_indexes(self._disk, segment.folder, base, interval)
+        return 0 if indexes is None else indexes.offsets.floor(offset)
 
     def roll(self, base_offset: Offset) -> None:
         """Another segment is appended to from now on."""

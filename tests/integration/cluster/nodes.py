@@ -77,7 +77,7 @@ class Cluster:
             data=str(self.data(index)),
             native=Address("127.0.0.1", native),
             http=Address("127.0.0.1", http),
-            limits=Limits(free_bytes_min=0),
+            limits=Limits(free_bytes_min=0, retention_interval_s=0.2),
             metadata=Metadata(store="etcd", endpoints=self.etcd.endpoint, lease_s=_LEASE_S),
             **self._settings,
         )

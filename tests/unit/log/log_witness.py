@@ -93,12 +93,14 @@ class Witness:
         assert self.durable == self.published
 
     def retain(self, limits: RetentionLimits) -> None:
-        """Retain and commit it; until then the old start may come back with a crash."""
+        """Retain and commit it. Readers see no start that a crash could take back."""
         log = self.running
-        log.retain(limits)
+        before, start = log.start_offset, log.retain(limits)
+        assert log.start_offset == before, "the start waits for its checkpoint"
         log.checkpoint()
+        assert log.start_offset == start
         self._acknowledged()
-        self._forget_before(log.start_offset)
+        self._forget_before(start)
 
     def truncate(self, offset: int) -> None:
         log = self.running
@@ -112,6 +114,7 @@ class Witness:
         self.entries = [entry for entry in self.entries if entry.next_offset <= cut]
         self._acknowledged()
         assert self.durable == cut
+        self.start = min(self.start, cut)  # where the entry that held it is gone
 
     def close(self) -> None:
         log, self.log = self.running, None
@@ -122,17 +125,18 @@ class Witness:
         """Take the log at its word: from now on it has to keep it."""
         log = self.running
         self.published, self.durable = log.next_offset, log.durable_offset
-        assert self.published == (self.entries[-1].next_offset if self.entries else self.start)
+        if self.entries:
+            assert self.published == self.entries[-1].next_offset
 
     def _forget_before(self, start: int) -> None:
         self.start = start
-        self.entries = [entry for entry in self.entries if entry.base_offset >= start]
+        self.entries = [entry for entry in self.entries if entry.next_offset > start]
 
     def _reopen(self, least: int) -> SegmentedLog:
         self.log = log = SegmentedLog(FOLDER, self.disk, self.clock, self.settings)
         found = read_all(log)
-        assert self.start <= log.start_offset, "what retention removed stays away"
-        expected = [entry for entry in self.entries if entry.base_offset >= log.start_offset]
+        assert self.start <= log.start_offset or not found, "what retention removed stays away"
+        expected = [entry for entry in self.entries if entry.next_offset > log.start_offset]
         assert found == expected[: len(found)], "what is there is what was appended, in order"
         assert log.next_offset >= least, "nothing that was promised is missing"
         assert log.durable_offset == log.next_offset, "what can be read is durable"
@@ -153,7 +157,7 @@ class Witness:
         assert times == sorted(times), "append times never go back"
         for time in {time + step for time in times[::3] + times[-1:] for step in (-1, 0, 1)}:
             expected = offset_by_time(published, time, log.next_offset)
-            assert log.offset_at(Microseconds(time)) == expected
+            assert log.offset_at(Microseconds(time)) == max(expected, log.start_offset)
         if published:
             assert log.epoch == published[-1].epoch
         self.check_schedule(log.start_offset)
@@ -184,8 +188,9 @@ class Witness:
         assert bool(found) == bool(onwards), "at least one entry, if there is any"
 
     def check_read_by_time(self, time: int) -> None:
-        expected = offset_by_time(self._published(), time, self.running.next_offset)
-        assert self.running.offset_at(Microseconds(time)) == expected
+        log = self.running
+        expected = offset_by_time(self._published(), time, log.next_offset)
+        assert log.offset_at(Microseconds(time)) == max(expected, log.start_offset)
 
     def check_refuses_all_but_reads(self, batch: UnstoredBatch) -> None:
         """After a failure: no append, checkpoint or truncation, and every read as before."""
@@ -204,5 +209,5 @@ class Witness:
     def _published(self) -> list[Facts]:
         start = self.running.start_offset
         return [
-            e for e in self.entries if start <= e.base_offset and e.next_offset <= self.published
+            e for e in self.entries if start < e.next_offset and e.next_offset <= self.published
         ]

@@ -39,7 +39,7 @@ async def test_retain_maps_no_segment_in_the_thread_of_the_loop(tmp_path: Path) 
 
     log = await PartitionLog.open(folder, disk=disk, clock=SystemClock(), settings=SETTINGS)
     disk.readers.clear()
-    assert await log.retain(RetentionLimits(messages=3)) == 3
+    assert await log.retain(RetentionLimits(bytes=12_000)) == 3
     assert disk.readers
     assert threading.get_ident() not in disk.readers
     await log.close()

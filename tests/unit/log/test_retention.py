@@ -1,17 +1,18 @@
-"""Retention: which segments may go, and what a log does when they do."""
+"""Retention: which messages go, and what a log does when they do."""
 
 from __future__ import annotations
 
-import msgspec
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver.errors import OffsetOutOfRange
-from quiver.log.retention import RetentionLimits, SegmentFacts, first_kept
+from quiver.log.retention import Reached, RetentionLimits, first_kept
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.ids import Microseconds, Offset
-from quiver.testing.disk import SimulatedDisk
+from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from tests.unit.log.small_logs import (
     FOLDER,
     SECOND_US,
@@ -22,89 +23,61 @@ from tests.unit.log.small_logs import (
     segment_count,
 )
 
-NOW = Microseconds(1_000_000)
+START, END = Offset(100), Offset(160)
 
 
-def segments(*rows: tuple[int, int, int]) -> list[SegmentFacts]:
-    """Segments from offset 100 on, each of (messages, bytes, age of its youngest message)."""
-    made, offset = [], 100
-    for messages, size, age_us in rows:
-        made.append(
-            SegmentFacts(
-                base_offset=Offset(offset),
-                next_offset=Offset(offset + messages),
-                size=size,
-                newest=Microseconds(NOW - age_us),
-            )
-        )
-        offset += messages
-    return made
+def kept(reached: Reached | None = None, **limits: int) -> int:
+    """Where a log from 100 to 160 begins."""
+    chosen = RetentionLimits(**{name: Offset(value) for name, value in limits.items()})
+    return first_kept(START, END, chosen, reached or Reached())
 
-
-THREE = segments((10, 1000, 300), (20, 2000, 200), (30, 3000, 100))
 
 # ---------------------------------------------------------------------- the decision
 
 
 def test_without_limits_everything_stays() -> None:
-    assert first_kept(THREE, RetentionLimits(), NOW) == 100
+    assert kept() == 100
 
 
 @pytest.mark.parametrize(
-    ("age_us", "start"), [(301, 100), (300, 100), (299, 110), (200, 110), (199, 130), (99, 160)]
+    ("messages", "start"), [(61, 100), (60, 100), (10, 150), (1, 159), (0, 160)]
 )
-def test_a_segment_goes_once_its_youngest_message_is_older_than_the_age(
-    age_us: int, start: int
-) -> None:
-    assert first_kept(THREE, RetentionLimits(age_us=age_us), NOW) == start
+def test_a_cap_in_messages_keeps_exactly_that_many(messages: int, start: int) -> None:
+    assert kept(messages=messages) == start
+
+
+@pytest.mark.parametrize(("before", "start"), [(0, 100), (109, 109), (160, 160), (170, 160)])
+def test_what_every_subscription_has_passed_goes_exactly(before: int, start: int) -> None:
+    assert kept(before=before) == start
+
+
+def test_each_limit_alone_is_enough_for_a_message_to_go() -> None:
+    assert kept(Reached(age=Offset(120), bytes=Offset(110)), messages=50) == 120
+    assert kept(Reached(age=Offset(110), bytes=Offset(120)), messages=50) == 120
+    assert kept(Reached(age=Offset(90)), messages=30, before=105) == 130
+
+
+@pytest.mark.parametrize(("first", "start"), [(90, 100), (100, 100), (109, 109), (200, 160)])
+def test_an_unfinished_message_stays_whatever_the_limits(first: int, start: int) -> None:
+    assert kept(Reached(age=END, bytes=END), messages=0, unfinished_from=first) == start
 
 
 @pytest.mark.parametrize(
-    ("bytes_kept", "start"),
-    [(6000, 100), (5001, 100), (5000, 110), (3001, 110), (3000, 130), (1, 130), (0, 160)],
-)
-def test_a_cap_in_bytes_keeps_at_least_that_many(bytes_kept: int, start: int) -> None:
-    assert first_kept(THREE, RetentionLimits(bytes=bytes_kept), NOW) == start
-
-
-@pytest.mark.parametrize(
-    ("messages", "start"),
-    [(60, 100), (51, 100), (50, 110), (31, 110), (30, 130), (1, 130), (0, 160)],
-)
-def test_a_cap_in_messages_keeps_at_least_that_many(messages: int, start: int) -> None:
-    assert first_kept(THREE, RetentionLimits(messages=messages), NOW) == start
-
-
-@pytest.mark.parametrize(
-    ("before", "start"), [(0, 100), (109, 100), (110, 110), (129, 110), (159, 130), (160, 160)]
-)
-def test_a_segment_goes_once_every_message_in_it_is_passed(before: int, start: int) -> None:
-    assert first_kept(THREE, RetentionLimits(before=Offset(before)), NOW) == start
-
-
-@pytest.mark.parametrize(("first", "start"), [(100, 100), (109, 100), (110, 110), (129, 110)])
-def test_a_segment_with_an_unfinished_message_stays_whatever_the_limits(
-    first: int, start: int
-) -> None:
-    limits = RetentionLimits(age_us=0, bytes=0, messages=0, unfinished_from=Offset(first))
-    assert first_kept(THREE, limits, NOW) == start
-
-
-@pytest.mark.parametrize(
-    ("limits", "start"),
+    ("limits", "reached", "start"),
     [
-        (RetentionLimits(unfinished_age_us=199), 130),
-        (RetentionLimits(unfinished_age_us=200), 110),
-        (RetentionLimits(unfinished_bytes=3000), 130),
-        (RetentionLimits(unfinished_bytes=3001), 110),
-        (RetentionLimits(unfinished_age_us=0, scheduled_from=Offset(115)), 110),
-        (RetentionLimits(unfinished_bytes=0, scheduled_from=Offset(115)), 160),
-        (RetentionLimits(unfinished_bytes=0, not_beyond=Offset(115)), 110),
+        ({}, Reached(unfinished_age=Offset(130)), 130),
+        ({}, Reached(unfinished_age=Offset(105)), 100),
+        ({}, Reached(unfinished_bytes=Offset(130)), 130),
+        ({}, Reached(unfinished_age=Offset(120), unfinished_bytes=Offset(130)), 130),
+        ({"scheduled_from": 115}, Reached(unfinished_age=END), 115),
+        ({"scheduled_from": 115}, Reached(unfinished_bytes=END), 160),
+        ({"not_beyond": 115}, Reached(unfinished_bytes=END), 115),
     ],
 )
-def test_unfinished_messages_go_by_their_own_limits(limits: RetentionLimits, start: int) -> None:
-    unfinished = msgspec.structs.replace(limits, unfinished_from=Offset(100))
-    assert first_kept(THREE, unfinished, NOW) == start
+def test_unfinished_messages_go_by_their_own_limits(
+    limits: dict[str, int], reached: Reached, start: int
+) -> None:
+    assert kept(reached, unfinished_from=110, **limits) == start
 
 
 def test_a_cap_holds_beside_another() -> None:
@@ -113,56 +86,24 @@ def test_a_cap_holds_beside_another() -> None:
     assert RetentionLimits(not_beyond=Offset(9)).capped(Offset(5)).not_beyond == 5
 
 
-def test_each_limit_alone_is_enough_for_a_segment_to_go() -> None:
-    limits = RetentionLimits(age_us=250, bytes=3000, before=Offset(0))
-    assert first_kept(THREE, limits, NOW) == 130
+@pytest.mark.parametrize(("not_beyond", "start"), [(90, 100), (100, 100), (129, 129), (170, 160)])
+def test_nothing_goes_beyond_what_is_committed(not_beyond: int, start: int) -> None:
+    everything = Reached(age=END, bytes=END)
+    assert kept(everything, messages=0, before=160, not_beyond=not_beyond) == start
 
 
-def test_a_young_segment_protects_older_ones_behind_it() -> None:
-    mixed = segments((10, 1000, 50), (10, 1000, 900))
-    assert first_kept(mixed, RetentionLimits(age_us=100), NOW) == 100
+offsets = st.none() | st.integers(50, 200).map(Offset)
 
 
-def test_an_empty_newest_segment_counts_for_nothing() -> None:
-    with_empty = segments((10, 1000, 300), (0, 0, 300))
-    assert first_kept(with_empty, RetentionLimits(messages=10), NOW) == 100
-    assert first_kept(with_empty, RetentionLimits(bytes=1000), NOW) == 100
-    assert first_kept(with_empty, RetentionLimits(messages=0), NOW) == 110
-
-
-rows = st.tuples(st.integers(0, 5), st.integers(0, 50), st.integers(-5, 50))
-optional = st.none() | st.integers(0, 100)
-
-
-@given(
-    st.lists(rows, min_size=1, max_size=6), optional, optional, optional, st.none() | rows.map(sum)
-)
-def test_only_whole_segments_from_the_oldest_on_go_and_each_for_a_reason(
-    made: list[tuple[int, int, int]],
-    age_us: int | None,
-    bytes_kept: int | None,
-    messages: int | None,
-    passed: int | None,
+@given(st.builds(Reached, age=offsets, bytes=offsets), offsets, offsets, offsets)
+def test_the_start_stays_in_the_log_and_never_goes_back(
+    reached: Reached, before: Offset | None, first: Offset | None, beyond: Offset | None
 ) -> None:
-    known = segments(*made)
-    before = None if passed is None else Offset(100 + passed)
-    limits = RetentionLimits(age_us=age_us, bytes=bytes_kept, messages=messages, before=before)
-    start = first_kept(known, limits, NOW)
-
-    def may_go(place: int) -> bool:
-        rest = known[place + 1 :]
-        return (
-            (age_us is not None and NOW - known[place].newest > age_us)
-            or (bytes_kept is not None and sum(one.size for one in rest) >= bytes_kept)
-            or (
-                messages is not None
-                and sum(o.next_offset - o.base_offset for o in rest) >= messages
-            )
-            or (before is not None and known[place].next_offset <= before)
-        )
-
-    staying = next((place for place in range(len(known)) if not may_go(place)), None)
-    assert start == (known[-1].next_offset if staying is None else known[staying].base_offset)
+    limits = RetentionLimits(before=before, unfinished_from=first, not_beyond=beyond)
+    start = first_kept(START, END, limits, reached)
+    assert START <= start <= END
+    for cap in (first, beyond):
+        assert cap is None or start <= max(START, cap)
 
 
 # ---------------------------------------------------------------------- what a log does
@@ -181,9 +122,10 @@ def log_of_segments(count: int, clock: SetClock, disk: SimulatedDisk) -> Segment
 def test_reading_what_retention_removed_names_the_first_offset_still_there() -> None:
     log = log_of_segments(4, SetClock(), SimulatedDisk(1))
     log.retain(RetentionLimits(before=Offset(5)))
-    with pytest.raises(OffsetOutOfRange, match="first offset is 4, the next will be 8") as gone:
-        log.read(Offset(3))
-    assert gone.value.details == {"first_offset": 4, "next_offset": 8}
+    log.checkpoint()
+    with pytest.raises(OffsetOutOfRange, match="first offset is 5, the next will be 8") as gone:
+        log.read(Offset(4))
+    assert gone.value.details == {"first_offset": 5, "next_offset": 8}
 
 
 def test_what_is_kept_is_read_as_before() -> None:
@@ -215,22 +157,19 @@ def test_a_removed_start_is_not_forgotten_by_a_crash_after_the_commit() -> None:
     assert open_log(disk, clock).start_offset == 4
 
 
-def test_the_newest_segment_is_closed_first_and_goes_with_the_next_call() -> None:
+def test_the_newest_segment_goes_too_once_nothing_in_it_is_kept() -> None:
     disk, clock = SimulatedDisk(1), SetClock()
     log = log_of_segments(3, clock, disk)
-    assert log.retain(RetentionLimits(messages=0)) == 4
-    log.checkpoint()
     assert log.retain(RetentionLimits(messages=0)) == 6
     log.checkpoint()
     assert (log.start_offset, log.next_offset, log.size) == (6, 6, 0)
+    assert disk.list_folder(FOLDER)[0] == f"{6:020d}.index"
 
 
 def test_a_log_that_retention_emptied_goes_on_at_its_next_offset() -> None:
     disk, clock = SimulatedDisk(1), SetClock()
     log = log_of_segments(3, clock, disk)
-    for _ in range(2):
-        log.retain(RetentionLimits(messages=0))
-        log.checkpoint()
+    log.retain(RetentionLimits(messages=0))
     log.close()
     log = open_log(disk, clock)
     assert log.append([batch(seed=9)])[0].base_offset == 6
@@ -240,20 +179,21 @@ def test_retention_by_age_follows_the_clock() -> None:
     clock = SetClock()
     log = log_of_segments(4, clock, SimulatedDisk(1))
     assert log.retain(RetentionLimits(age_us=60 * SECOND_US)) == 0
-    clock.now_us += 56 * SECOND_US
+    clock.now_us += 54 * SECOND_US
     assert log.retain(RetentionLimits(age_us=60 * SECOND_US)) == 2
 
 
-def test_retention_by_age_keeps_a_segment_while_any_message_in_it_is_young() -> None:
+def test_retention_by_age_goes_by_each_entry_of_a_segment() -> None:
     clock = SetClock()
-    log = open_log(SimulatedDisk(1), clock, segment_age_s=100)
-    log.append([batch(seed=1)])
-    clock.now_us += 90 * SECOND_US
-    log.append([batch(seed=2)])
-    clock.now_us += 20 * SECOND_US
-    log.append([batch(seed=3)])
-    assert segment_count(log) == 2
-    assert log.retain(RetentionLimits(age_us=50 * SECOND_US)) == 0
+    log = open_log(SimulatedDisk(1), clock, segment_age_s=1000)
+    for seed in range(10):
+        log.append([batch(count=3, seed=seed)])
+        clock.now_us += 10 * SECOND_US
+    assert segment_count(log) == 1
+    for age_s, start in ((200, 0), (55, 15), (55, 15), (15, 27), (5, 30)):
+        assert log.retain(RetentionLimits(age_us=age_s * SECOND_US)) == start
+        log.checkpoint()
+        assert log.start_offset == start
 
 
 def test_retention_twice_in_one_commit_removes_both() -> None:
@@ -265,24 +205,21 @@ def test_retention_twice_in_one_commit_removes_both() -> None:
     assert disk.list_folder(FOLDER)[0] == f"{4:020d}.index"
 
 
-@pytest.mark.parametrize("limits", [RetentionLimits(messages=2), RetentionLimits(age_us=SECOND_US)])
-def test_damage_in_a_segment_does_not_keep_it_or_its_neighbours(limits: RetentionLimits) -> None:
+@pytest.mark.parametrize(
+    ("limits", "start"),
+    [(RetentionLimits(messages=2), 6), (RetentionLimits(age_us=SECOND_US), 8)],
+)
+def test_damage_in_a_segment_does_not_keep_it_or_its_neighbours(
+    limits: RetentionLimits, start: int
+) -> None:
     disk, clock = SimulatedDisk(1), SetClock()
     log_of_segments(4, clock, disk).close()
     for base in (0, 2, 4):
         disk.flip_bit(f"{FOLDER}/{base:020d}.log", 100, 0)
     log = open_log(disk, clock)
-    assert log.retain(limits) == 6
+    assert log.retain(limits) == start
     log.checkpoint()
-    assert log.read(Offset(6))
-
-
-@pytest.mark.parametrize(("not_beyond", "start"), [(100, 100), (129, 110), (130, 130), (160, 160)])
-def test_nothing_goes_that_reaches_beyond_what_is_committed(not_beyond: int, start: int) -> None:
-    everything = RetentionLimits(
-        messages=0, bytes=0, age_us=0, before=Offset(160), not_beyond=Offset(not_beyond)
-    )
-    assert first_kept(THREE, everything, NOW) == start
+    assert len(log.read(Offset(start))) == (8 - start) // 2
 
 
 def test_the_size_from_an_offset_on_is_what_is_stored_there_and_a_little_more() -> None:
@@ -294,3 +231,124 @@ def test_the_size_from_an_offset_on_is_what_is_stored_there_and_a_little_more() 
         exact = sum(sizes[offset:])
         assert exact <= log.size_from(Offset(offset)) <= exact + 512 + max(sizes)
     assert log.size_from(log.next_offset) == 0
+
+
+# ---------------------------------------------------------------------- a start inside a segment
+
+
+def one_segment(disk: SimulatedDisk, clock: SetClock, **changes: int) -> SegmentedLog:
+    """Ten entries of ten messages, ten seconds apart, in one segment."""
+    log = open_log(disk, clock, segment_bytes=1 << 20, segment_age_s=1000, **changes)
+    for seed in range(10):
+        log.append([batch(count=10, seed=seed)])
+        clock.now_us += 10 * SECOND_US
+    return log
+
+
+def test_a_limit_in_messages_holds_exactly_inside_a_segment_and_inside_an_entry() -> None:
+    log = one_segment(SimulatedDisk(1), SetClock())
+    log.retain(RetentionLimits(messages=13))
+    log.checkpoint()
+    assert (log.start_offset, log.stored_from, log.next_offset) == (87, 0, 100)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(Offset(86))
+    with pytest.raises(OffsetOutOfRange):
+        log.delivery_span(Offset(86))
+    assert [entry.base_offset for entry in log.read(Offset(87))] == [80, 90]
+    assert log.offset_at(Microseconds(0)) == 87
+
+
+@pytest.mark.parametrize("size", [1, 250, 700, 1200, 5000])
+def test_a_cap_in_bytes_keeps_the_entry_across_the_line(size: int) -> None:
+    log = one_segment(SimulatedDisk(1), SetClock())
+    sizes = [entry.size() for entry in log.read(Offset(0))]
+    log.retain(RetentionLimits(bytes=size))
+    log.checkpoint()
+    kept_bytes = sum(sizes[log.start_offset // 10 :])
+    assert log.start_offset % 10 == 0
+    assert kept_bytes >= min(size, sum(sizes))
+    assert log.start_offset == 0 or kept_bytes < size + sizes[0]
+
+
+def test_the_size_of_a_log_leaves_out_what_is_excluded_but_for_an_index_interval() -> None:
+    disk, clock = SimulatedDisk(1), SetClock()
+    log = one_segment(disk, clock)
+    entry_size, whole = log.read(Offset(0))[0].size(), log.size
+    log.retain(RetentionLimits(messages=20))
+    log.checkpoint()
+    assert 2 * entry_size <= log.size <= 2 * entry_size + 512 + entry_size < whole
+    kept_size = log.size
+    log.close()
+    assert open_log(disk, clock).size == kept_size
+
+
+def test_a_start_inside_a_segment_survives_a_crash_and_what_is_before_it_does_not_come_back() -> (
+    None
+):
+    disk, clock = SimulatedDisk(1), SetClock()
+    log = one_segment(disk, clock)
+    log.retain(RetentionLimits(messages=13))
+    log.checkpoint()
+    disk.crash()
+    log = open_log(disk, clock)
+    assert (log.start_offset, log.stored_from) == (87, 0)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(Offset(0))
+
+
+def test_readers_see_a_start_only_once_no_crash_can_take_it_back() -> None:
+    """A crash at any operation of a retention: no reader saw a start later than the one after it."""
+    for crash_at in range(1, 40):
+        disk, clock = SimulatedDisk(crash_at), SetClock()
+        log = one_segment(disk, clock, index_interval_bytes=600)
+        log.retain(RetentionLimits(messages=50))
+        log.checkpoint()
+        disk.crash_at(disk.operation_count + crash_at)
+        try:
+            for messages in (13, 0):
+                log.retain(RetentionLimits(messages=messages))
+                log.checkpoint()
+        except SimulatedCrash:
+            pass
+        seen = log.start_offset
+        disk.crash()
+        again = open_log(disk, clock)
+        assert seen <= again.start_offset
+        assert again.start_offset in (50, 87, 100)
+        assert again.next_offset == 100
+
+
+def test_what_is_excluded_can_be_read_by_a_replica_until_its_segment_goes() -> None:
+    log = one_segment(SimulatedDisk(1), SetClock(), tail_bytes=0)
+    log.retain(RetentionLimits(messages=13))
+    log.checkpoint()
+    assert [one.base_offset for one in log.read_disk(Offset(0), 1 << 20, stored=True)] == [
+        *range(0, 100, 10)
+    ]
+    log.retain(RetentionLimits(messages=0))
+    log.checkpoint()
+    assert log.stored_from == log.start_offset == 100
+    with pytest.raises(OffsetOutOfRange):
+        log.read_disk(Offset(87), 1, stored=True)
+
+
+def test_opening_a_log_whose_start_is_inside_a_segment_reads_no_entries_before_it() -> None:
+    disk, clock = SimulatedDisk(1), SetClock()
+    log = one_segment(disk, clock)
+    log.append([batch(count=1, seed=99)])
+    log.retain(RetentionLimits(messages=13))
+    log.close()
+    disk.fail("map", errno.EIO, after=1)  # one for the first entry's time
+    assert open_log(disk, clock).start_offset == 88
+
+
+def test_truncating_the_entry_that_holds_the_start_leaves_an_empty_log_there() -> None:
+    disk, clock = SimulatedDisk(1), SetClock()
+    log = one_segment(disk, clock)
+    log.retain(RetentionLimits(messages=13))
+    log.checkpoint()
+    assert log.truncate(Offset(88)) == 80
+    assert (log.start_offset, log.next_offset) == (80, 80)
+    assert log.append([batch(seed=50)])[0].base_offset == 80
+    disk.crash()
+    assert [entry.base_offset for entry in read_all(open_log(disk, clock))] == [80]

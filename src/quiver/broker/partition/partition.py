@@ -200,7 +200,7 @@ class Partition:
         snapshot = decode_snapshot(data)
         usable = snapshot is not None and snapshot.offset <= log.next_offset
         if snapshot is None or not usable:
-            snapshot = ProducerSnapshot(log.start_offset, {})
+            snapshot = ProducerSnapshot(log.stored_from, {})
         window = DedupWindow(dedup_window_us)
         imported = await snapshots.load(IMPORTED)
         handover = decode_handover(imported)
@@ -454,7 +454,7 @@ async def _rebuild_sessions(
     begin = (
         snapshot.offset if snapshot.ids_from is None else min(snapshot.ids_from, snapshot.offset)
     )
-    offset = max(begin, log.start_offset)
+    offset = max(begin, log.stored_from)
     async for entry, ids in _ids_in(log, offset):
         if ids:
             window.expire(entry.append_time)
@@ -466,10 +466,13 @@ async def _rebuild_sessions(
 
 
 async def _ids_in(log: Log, offset: Offset) -> AsyncIterator[tuple[StoredBatch, list[str | None]]]:
-    """The entries from ``offset`` on, each with the ids of its messages if it has any."""
-    offset = max(offset, log.start_offset)
+    """The entries from ``offset`` on, each with the ids of its messages if it has any.
+
+    Those of excluded messages count too, as far as they are stored: a repeat of one is a repeat.
+    """
+    offset = max(offset, log.stored_from)
     while offset < log.next_offset:
-        for entry in await log.read(offset, _READ_BYTES):
+        for entry in await log.read(offset, _READ_BYTES, stored=True):
             ids = entry.record_batch().column("dedup_id") if entry.columns & _DEDUP_ID else None
             yield entry, [] if ids is None else ids.to_pylist()
             offset = entry.next_offset

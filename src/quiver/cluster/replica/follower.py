@@ -28,7 +28,7 @@ _WAIT_SPREAD = 0.25
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """The leader has dropped what is before ``offset``, and all of that is committed: do the same."""
+    """What is before ``offset`` is to go, and all of that is committed: let the log begin there."""
 
     offset: Offset
 
@@ -68,14 +68,20 @@ class FollowedLog:
     """What a follower knows of one of its logs."""
 
     def __init__(
-        self, history: EpochHistory, start: Offset, end: Offset, watermark: Offset
+        self,
+        history: EpochHistory,
+        start: Offset,
+        end: Offset,
+        watermark: Offset,
+        stored_from: Offset | None = None,
     ) -> None:
         self.history = history
+        self.stored_from = start if stored_from is None else stored_from
         self.start = start
         self.end = end
         self.watermark = watermark
         self.dropped = start
-        """Everything before it was dropped already, as far as whole segments allow."""
+        """Everything before it was dropped already."""
 
 
 class Follower:
@@ -107,6 +113,7 @@ class Follower:
             synced=synced,
             watermark=own.watermark,
             wait_s=wait_s,
+            start=own.start,
         )
 
     def wait_share(self, log: int) -> float:
@@ -132,7 +139,7 @@ class Follower:
 
     def cut_at(self, own: FollowedLog, theirs: EpochEnd) -> Offset:
         """How far the logs can agree: the shorter of the two in the newest epoch they share."""
-        ours = own.history.end_of(theirs.epoch, own.start, own.end)
+        ours = own.history.end_of(theirs.epoch, own.stored_from, own.end)
         return min(ours.offset, theirs.offset) if ours.epoch == theirs.epoch else ours.offset
 
     def _on_entries(self, own: FollowedLog, reply: Entries) -> Step:
@@ -147,7 +154,7 @@ class Follower:
             offset, epoch = entry.next_offset, entry.epoch
         # Its watermark holds for its own log, of which ours is a part up to here.
         watermark = max(own.watermark, min(reply.watermark, offset))
-        drop = _drop(own, min(reply.start, watermark))
+        drop = _drop(own, reply.start) if reply.start <= watermark else None
         if entries:
             return Append(entries, watermark, drop)
         own.watermark = watermark

@@ -45,7 +45,9 @@ class MustBeginAnew(Exception):
 
 def followed(held: ReplicaLog) -> FollowedLog:
     log = held.log
-    return FollowedLog(held.history, log.start_offset, log.next_offset, held.watermark)
+    return FollowedLog(
+        held.history, log.start_offset, log.next_offset, held.watermark, log.stored_from
+    )
 
 
 class FollowerDriver:
@@ -139,7 +141,7 @@ class FollowerDriver:
             if step.then is not None:
                 await self._change(step.then)
         elif isinstance(step, Drop):
-            own.start = await held.retain(RetentionLimits(before=step.offset))
+            await held.retain(RetentionLimits(before=step.offset))
         else:
             if step.offset < held.watermark:
                 logger.error(
@@ -149,4 +151,5 @@ class FollowerDriver:
                 )
             await held.truncate(step.offset)
             own.watermark = held.watermark
-        own.end = held.log.next_offset
+        log = held.log
+        own.start, own.end, own.stored_from = log.start_offset, log.next_offset, log.stored_from

@@ -142,8 +142,8 @@ class Leader:
         log = self.logs[fetch.log]
         if not self._accepts(fetch):
             return NotLeading(epoch=self.epoch)
-        if fetch.offset < log.start:
-            return Gone(epoch=self.epoch, start=log.start)
+        if fetch.offset < log.stored_from:
+            return Gone(epoch=self.epoch, start=log.stored_from)
         end = log.divergence(fetch)
         if end is not None:
             return Diverged(epoch=self.epoch, end=end)

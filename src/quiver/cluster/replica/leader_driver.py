@@ -42,12 +42,15 @@ from quiver.errors import (
     NotEnoughReplicas,
     NotLeader,
 )
+from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 
 logger = structlog.get_logger()
 
+_AGREE_S = 2.0
+"""How long a new start of a log waits for the replicas in sync."""
 
 Committed = asyncio.Future[Any]
 
@@ -79,6 +82,7 @@ def progress_of(held: ReplicaLog) -> LogProgress:
         end=log.next_offset,
         durable=held.safe_offset,
         watermark=held.watermark,
+        stored_from=log.stored_from,
     )
 
 
@@ -114,6 +118,8 @@ class LeaderDriver:
         self._waiting: list[deque[_Waiting]] = [deque() for _ in logs]
         self._parked = ParkedFetches(self.machine, clock, settings)
         self._attention = Signal(clock)
+        self._agreed = Signal(clock)
+        """Woken when a start may have been agreed on, and when this node leads no more."""
         self._over = False
         self.on_watermark: list[Callable[[], None]] = [_nothing for _ in logs]
         """Of each log: called when more of it is committed."""
@@ -229,7 +235,8 @@ class LeaderDriver:
     def _look_at(self, log: int) -> None:
         """See how far one log has come, and tell whoever waits for it."""
         held, progress = self._logs[log], self.machine.logs[log]
-        progress.start = held.log.start_offset
+        progress.start = max(progress.start, held.log.start_offset)
+        progress.stored_from = held.log.stored_from
         progress.end = held.log.staged_offset
         progress.durable = held.safe_offset
         self.machine.lease_until = self._proven_until()
@@ -237,6 +244,7 @@ class LeaderDriver:
             held.watermark = max(held.watermark, progress.watermark)
             self._confirm(self._waiting[log], progress.watermark)
             self.on_watermark[log]()
+            self._agreed.wake()
         self._parked.look(log)
 
     def _confirm(self, waiting: deque[_Waiting], watermark: Offset) -> None:
@@ -244,6 +252,33 @@ class LeaderDriver:
             _, committed, result = waiting.popleft()
             if not committed.done():
                 committed.set_result(result)
+
+    # ------------------------------------------------------------------ retention
+
+    async def retain(self, limits: RetentionLimits, log: int = 0) -> Offset:
+        """Drop the oldest messages that the limits allow, of what is committed; where the log begins.
+
+        The logs of all replicas in sync begin there first: no failover brings back what is excluded.
+        If they do not in time, nothing goes here, and the next call tries again.
+        """
+        held = self._logs[log]
+        start = await held.log.retain(limits.capped(self.watermark(log)), dry_run=True)
+        if start > held.log.start_offset and await self._agree_on(start, log):
+            await held.retain(RetentionLimits(before=start).capped(start))
+        return held.log.start_offset
+
+    async def _agree_on(self, start: Offset, log: int) -> bool:
+        """Whether the logs of all replicas in sync begin at ``start`` within a bounded time."""
+        progress = self.machine.logs[log]
+        progress.start = max(progress.start, start)
+        self._look_at(log)
+        deadline = self._clock.monotonic() + _AGREE_S
+        while progress.agreed_start < start:
+            left_s = deadline - self._clock.monotonic()
+            if self.is_over or left_s <= 0:
+                return False
+            await self._agreed.wait(left_s)
+        return not self.is_over
 
     # ------------------------------------------------------------------ fetches
 
@@ -257,7 +292,7 @@ class LeaderDriver:
         if not (self.is_over or self._parked.has_entries(fetch)):
             await self._park(fetch)
         log = self._logs[fetch.log].log
-        entries = await log.read(fetch.offset, self._settings.fetch_bytes, staged=True)
+        entries = await log.read(fetch.offset, self._settings.fetch_bytes, staged=True, stored=True)
         if self.is_over:
             return NotLeading(epoch=self.machine.epoch)
         data = b"".join(buffer for entry in entries for buffer in entry.buffers())
@@ -349,6 +384,7 @@ class LeaderDriver:
                     committed.set_exception(LeaderChanged())
                     retrieve_exception(committed)  # nobody need wait for it
         self._parked.answer_all()
+        self._agreed.wake()
         self._unrest.cancel()
         for wake in self.on_end:
             wake()

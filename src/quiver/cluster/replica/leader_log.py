@@ -39,10 +39,10 @@ class LeaderLog:
         leading.on_end.append(self._news.wake)
 
     def _look(self) -> None:
+        self._news.wake()
         watermark = self.next_offset
         if watermark > self._seen:
             self._seen = watermark
-            self._news.wake()
             self.growth.wake()
 
     # ------------------------------------------------------------------ what is there
@@ -50,6 +50,10 @@ class LeaderLog:
     @property
     def start_offset(self) -> Offset:
         return self._log.start_offset
+
+    @property
+    def stored_from(self) -> Offset:
+        return self._log.stored_from
 
     @property
     def next_offset(self) -> Offset:
@@ -116,7 +120,9 @@ class LeaderLog:
         entries = self._log.read_tail(offset, bytes_max)
         return None if entries is None else self._committed(entries)
 
-    async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
+    async def read(
+        self, offset: Offset, bytes_max: int = 1 << 20, *, stored: bool = False
+    ) -> list[StoredBatch]:
         """Committed entries from the one that holds ``offset`` on; empty if there are none yet."""
         self._leading.require_proven()
         if self.next_offset <= offset <= self._log.staged_offset:
@@ -124,7 +130,7 @@ class LeaderLog:
         if not self._leading.is_recovered(self._index) and offset >= self.next_offset:
             return []  # an earlier leader may have confirmed more than is known here yet
         try:
-            return self._committed(await self._log.read(offset, bytes_max))
+            return self._committed(await self._log.read(offset, bytes_max, stored=stored))
         except CorruptLog as error:
             self._replica.met_damage(error)
             raise
@@ -167,7 +173,9 @@ class LeaderLog:
 
     async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
         """Drop what the limits allow, and never what is not committed."""
-        return await self._log.retain(limits.capped(self.next_offset), dry_run=dry_run)
+        if dry_run:
+            return await self._log.retain(limits.capped(self.next_offset), dry_run=True)
+        return await self._leading.retain(limits, self._index)
 
     async def close(self) -> None:
         """Let go of it; the replica keeps the log."""

@@ -29,6 +29,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, tag="Fetch"):
     """What the follower knows to be committed: it is told at once when there is more."""
     wait_s: float = 0.5
     """How long the answer may be kept back for something new."""
+    start: Offset | None = None
+    """Where the follower's log begins, for good. Followers of earlier versions do not say."""
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="Entries"):
@@ -38,7 +40,7 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="Entries"):
     watermark: Offset
     data: bytes
     start: Offset = Offset(0)
-    """Where the leader's log begins: what is before it may go."""
+    """Where the log is to begin: the leader's does so once those of all replicas in sync do."""
 
 
 class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag="Diverged"):
@@ -49,7 +51,7 @@ class Diverged(msgspec.Struct, frozen=True, kw_only=True, tag="Diverged"):
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True, tag="Gone"):
-    """Retention has dropped what the follower wants: it must begin anew at ``start``."""
+    """What the follower wants is no longer stored: it must begin anew at ``start``."""
 
     epoch: LeaderEpoch
     start: Offset

@@ -1,7 +1,7 @@
 """The fetches that wait at a leader until there is something to answer them with.
 
-New entries answer a fetch at once. A watermark that moved does not: it rides on the entries that come
-next, and is sent alone only if none come for ``watermark_delay_s``. Publishes do not wait for that: the
+New entries answer a fetch at once. A watermark or a start that moved does not: it rides on the entries that
+come next, and is sent alone only if none come for ``watermark_delay_s``. Publishes do not wait for that: the
 leader confirms them by what it knows itself.
 """
 
@@ -36,7 +36,7 @@ class _Parked:
         self.due = due
         """When it is answered, with news or without."""
         self.is_behind = False
-        """Whether the follower does not know how far the watermark is."""
+        """Whether the follower does not know the watermark or the start of the log."""
         self.answered = answered
 
 
@@ -61,8 +61,8 @@ class ParkedFetches:
         follower = self._machine.hold(fetch)
         parked = _Parked(fetch, follower, now, now + longest, self._loop.create_future())
         parked_here.append(parked)
-        self._tell_watermark(parked, now)
         self._alarm.ring_by(parked.due)
+        self._tell_news(parked, now)
         try:
             await parked.answered
         finally:
@@ -75,16 +75,17 @@ class ParkedFetches:
         for parked in self._parked[log]:
             if progress.end > parked.fetch.offset:
                 _answer(parked)
-            elif not parked.is_behind and progress.watermark > parked.fetch.watermark:
-                self._tell_watermark(parked, self._clock.monotonic())
-                self._alarm.ring_by(parked.due)
+            elif not parked.is_behind:
+                self._tell_news(parked, self._clock.monotonic())
 
-    def _tell_watermark(self, parked: _Parked, now: float) -> None:
-        """Let the follower know of the watermark soon, if it has moved."""
-        watermark = self._machine.logs[parked.fetch.log].watermark
-        if watermark > parked.fetch.watermark:
+    def _tell_news(self, parked: _Parked, now: float) -> None:
+        """Let the follower know of the watermark and of the log's start soon, if they have moved."""
+        progress, fetch = self._machine.logs[parked.fetch.log], parked.fetch
+        begins_earlier = fetch.start is not None and fetch.start < progress.start
+        if progress.watermark > fetch.watermark or begins_earlier:
             parked.is_behind = True
             parked.due = min(parked.due, now + self._settings.watermark_delay_s)
+            self._alarm.ring_by(parked.due)
 
     def doubt(self) -> None:
         """The lease is not being renewed: let followers ask again, which proves the epoch."""

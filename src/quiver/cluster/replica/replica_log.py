@@ -86,7 +86,7 @@ class ReplicaLog:
         saved = _verified(data)
         history = EpochHistory(saved.starts if saved is not None else ())
         history.truncate(log.next_offset)
-        is_empty = log.start_offset == log.next_offset
+        is_empty = log.stored_from == log.next_offset
         if history.last_epoch != log.epoch and not is_empty:
             history = await _read_history(log)
         watermark = saved.watermark if saved is not None else Offset(0)
@@ -146,22 +146,23 @@ class ReplicaLog:
     async def truncate(self, offset: Offset) -> None:
         end = await self.log.truncate(offset)
         # Epochs of which no entry is left say nothing: the leader may not know them any more.
-        self.history.truncate(end if end > self.log.start_offset else Offset(0))
+        self.history.truncate(end if end > self.log.stored_from else Offset(0))
         self.watermark = min(self.watermark, end)
         await self.save()
 
     async def retain(self, limits: RetentionLimits) -> Offset:
-        """Drop the oldest segments that the limits allow, of what is committed; the new start."""
+        """Drop the oldest messages that the limits allow, of what is committed; the new start."""
         start = await self.log.retain(limits.capped(self.watermark))
-        self.history.forget(start)
+        self.history.forget(self.log.stored_from)
         return start
 
     async def scrub(self) -> None:
         """``CorruptLog`` if anything that is stored cannot be read as it was written."""
-        offset, end = self.log.start_offset, self.log.next_offset
+        offset, end = self.log.stored_from, self.log.next_offset
         while offset < min(end, self.log.next_offset):
-            start = max(offset, self.log.start_offset)
-            offset = (await self.log.read(start, _READ_BYTES, from_disk=True))[-1].next_offset
+            start = max(offset, self.log.stored_from)
+            entries = await self.log.read(start, _READ_BYTES, stored=True, from_disk=True)
+            offset = entries[-1].next_offset
 
     async def save(self) -> None:
         """Two at a time would write to one file: whoever was cancelled may still be at it."""
@@ -181,9 +182,9 @@ class ReplicaLog:
 
 async def _read_history(log: PartitionLog) -> EpochHistory:
     history = EpochHistory()
-    offset = log.start_offset
+    offset = log.stored_from
     while offset < log.next_offset:
-        entries = await log.read(offset, _READ_BYTES)
+        entries = await log.read(offset, _READ_BYTES, stored=True)
         for epoch, start in epoch_starts(entries, history.last_epoch):
             history.begin(epoch, start)
         offset = entries[-1].next_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
@@ -288,6 +289,24 @@ def served_by_a_former_leader(history: History) -> Iterator[str]:
             break
 
 
+def start_went_back(history: History) -> Iterator[str]:
+    """What a leader's readers saw excluded is excluded for good, whoever leads later."""
+    for partition in {one.partition for one in history.begins}:
+        seen = sorted(
+            (one for one in history.begins if one.partition == partition),
+            key=lambda one: (one.epoch, one.at),
+        )
+        for earlier, later in pairwise(seen):
+            if later.start < earlier.start:
+                yield (
+                    f"the state of {partition} began at {earlier.start} in epoch {earlier.epoch} "
+                    f"and at {later.start} in epoch {later.epoch}, on {later.node}"
+                )
+        for copy in history.states.get(partition, ()):
+            if seen and copy.values and copy.values[0][0] < seen[-1].start:
+                yield f"{copy.node} has {partition}:{copy.values[0][0]}, which is excluded"
+
+
 def not_in_time(history: History) -> Iterator[str]:
     yield from history.trouble
 
@@ -313,6 +332,7 @@ RULES: tuple[Rule, ...] = (
     confirmed_by_a_former_leader,
     confirmed_but_not_read,
     served_by_a_former_leader,
+    start_went_back,
     not_in_time,
     *QUEUE_RULES,
     *SESSION_RULES,

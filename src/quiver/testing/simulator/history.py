@@ -179,6 +179,16 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
 
 
+class LogBegins(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader's readers saw where the second log of a partition begins."""
+
+    partition: PartitionId
+    epoch: int
+    node: NodeId
+    start: int
+    at: float
+
+
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica holds after everything was healed."""
 
@@ -197,6 +207,7 @@ class History(msgspec.Struct):
     copies: dict[PartitionId, list[Copy]] = {}
     states: dict[PartitionId, list[Copy]] = {}
     """The same of the second log, whose beginning is dropped now and then."""
+    begins: list[LogBegins] = []
     queues: dict[str, Queue] = {}
     deliveries: list[Delivery] = []
     settlements: list[Settlement] = []

@@ -27,7 +27,7 @@ from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
 from quiver.model.schema import PAYLOAD
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
-from quiver.testing.simulator.history import Appended, Confirmed, History, Led
+from quiver.testing.simulator.history import Appended, Confirmed, History, Led, LogBegins
 from quiver.testing.simulator.loop import Process, VirtualClock, VirtualLoop
 from quiver.testing.simulator.messages import (
     Found,
@@ -302,6 +302,7 @@ class SimulatedNode:
     def _note(self, front: Front, batch: UnstoredBatch) -> None:
         """Write to the log of states what was published, and drop what is old of it."""
         noted = front.leading.publish(batch, STATE)
+        self._record_start(front)
         for future in (noted.stored, noted.committed):
             future.add_done_callback(retrieve_exception)
         if noted.entry.base_offset % _NOTES_BETWEEN_RETENTIONS == 0:
@@ -309,9 +310,23 @@ class SimulatedNode:
 
     async def _retain(self, front: Front) -> None:
         try:
-            await front.replica.logs[STATE].retain(RetentionLimits(messages=_NOTES_KEPT))
+            await front.leading.retain(RetentionLimits(messages=_NOTES_KEPT), STATE)
+            self._record_start(front)
         except LogError:
             return
+
+    def _record_start(self, front: Front) -> None:
+        """What a reader would see, if this node led and knew all that earlier leaders confirmed."""
+        leading, log = front.leading, front.replica.logs[STATE].log
+        if not leading.is_over and leading.is_recovered(STATE):
+            begins = LogBegins(
+                partition=front.replica.partition,
+                epoch=leading.machine.epoch,
+                node=self.name,
+                start=log.start_offset,
+                at=self._loop.time(),
+            )
+            self._history.begins.append(begins)
 
     async def _read(self, request: ReadFrom) -> Found:
         front, _ = self._front(request.partition)

@@ -338,8 +338,9 @@ class _Simulation:
     def _values_of(self, log: PartitionLog, which: int) -> Iterator[tuple[int, int, str]]:
         """Offset, epoch and value of everything in a log."""
         for entry in entries_of(log):
-            for place_in_entry, value in enumerate(values_in(entry.body)):
-                yield entry.base_offset + place_in_entry, entry.epoch, value
+            for offset, value in enumerate(values_in(entry.body), entry.base_offset):
+                if offset >= log.start_offset:
+                    yield offset, entry.epoch, value
 
 
 class _AlteredSimulation(_Simulation):

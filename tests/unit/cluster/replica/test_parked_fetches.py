@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from quiver.aio import cancel_and_wait
 from quiver.cluster.records import VersionedPartition
@@ -67,6 +68,20 @@ async def test_a_watermark_that_nothing_follows_is_sent_alone_after_a_while() ->
     grow(machine, 110)
     waiting = await parked(machine, fetches)
     machine.logs[0].watermark = offset(110)
+    fetches.look(0)
+    await clock.advance(DELAY_S)
+    assert waiting.done()
+
+
+@async_test
+async def test_a_follower_learns_soon_that_its_log_is_to_begin_later() -> None:
+    clock, machine, fetches = setting()
+    asked = replace(fetch(B, 100, last=3, watermark=100), start=offset(5))
+    machine.on_fetch(asked, 0.0)
+    waiting = asyncio.create_task(fetches.wait(asked))
+    await turns()
+    assert not waiting.done()
+    machine.logs[0].start = offset(20)
     fetches.look(0)
     await clock.advance(DELAY_S)
     assert waiting.done()

@@ -581,7 +581,7 @@ class TestFollower:
         follower = following(history((1, 0)), 10)
         asked = follower.fetch(0, offset(10))
         reply = entries(b"", watermark=4, start=8)
-        assert follower.on_reply(0, asked, reply) == Drop(offset(4))
+        assert follower.on_reply(0, asked, reply) == Ask()
         reply = entries(stored(10, 3), watermark=12, start=8)
         step = follower.on_reply(0, asked, reply)
         assert isinstance(step, Append)

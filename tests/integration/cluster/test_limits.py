@@ -1,0 +1,48 @@
+"""Limits of retention in a cluster: what one excludes stays excluded, whoever leads."""
+
+from __future__ import annotations
+
+import pytest
+
+import quiver
+from quiver.errors import OffsetOutOfRange
+from tests.integration.cluster.nodes import Cluster, waited
+from tests.integration.cluster.test_publishing import payloads
+
+
+def start_of(client: quiver.Client, topic: str) -> int | None:
+    return client.describe_topic(topic).partitions[0].start_offset
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+def test_what_a_limit_excluded_does_not_come_back_with_another_leader(three: Cluster) -> None:
+    client = three.client()
+    client.create_topic("limited", retention=quiver.Retention(messages=10))
+    client.publish_many("limited", numbers(0, 1000))
+    waited(lambda: start_of(client, "limited") == 990, "the limit holds")
+    three.kill(three.leader("limited"))
+    assert waited(lambda: start_of(client, "limited"), "another node leads") == 990
+    assert payloads(client, "limited") == numbers(990, 1000)
+    with pytest.raises(OffsetOutOfRange):
+        next(iter(client.read("limited", start=989)))
+    client.publish_many("limited", numbers(1000, 1005))
+    waited(lambda: start_of(client, "limited") == 995, "the limit holds on the next leader too")
+
+
+def test_a_follower_that_was_away_learns_where_the_log_begins(three: Cluster) -> None:
+    client = three.client()
+    client.create_topic("caught-up", retention=quiver.Retention(messages=10))
+    client.publish_many("caught-up", numbers(0, 50))
+    away = three.follower("caught-up")
+    three.kill(away)
+    client.publish_many("caught-up", numbers(50, 100))
+    waited(lambda: start_of(client, "caught-up") == 90, "the limit holds without one replica")
+    three.revive(away)
+    for _ in range(2):  # until the one that was away has led, or cannot be missed
+        three.kill(three.leader("caught-up"))
+        assert waited(lambda: start_of(client, "caught-up"), "another node leads") == 90
+        assert payloads(client, "caught-up") == numbers(90, 100)
+        three.heal()
