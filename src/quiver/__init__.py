@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         Durability,
         Overflow,
         Retention,
+        RetentionScope,
         TopicSettings,
         Unread,
     )
@@ -202,6 +203,7 @@ __all__ = [
     "ReplicaInfo",
     "RequestTimeout",
     "Retention",
+    "RetentionScope",
     "SequenceGap",
     "SessionNotFound",
     "ShuttingDown",
@@ -294,6 +296,7 @@ _HOMES = {
         "Durability",
         "Overflow",
         "Retention",
+        "RetentionScope",
         "TopicSettings",
         "Unread",
     ),

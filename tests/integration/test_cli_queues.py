@@ -101,6 +101,7 @@ class TestQueue:
                 "bytes": 10**9,
                 "messages": 9,
                 "acked": True,
+                "scope": "partition",
                 "unread": None,
                 "unread_age": None,
                 "unread_bytes": None,

@@ -45,6 +45,7 @@ def test_a_topic_is_made_as_the_flags_say(quiver: Commands) -> None:
             "bytes": 10**10,
             "messages": 1000,
             "acked": True,
+            "scope": "partition",
             "unread": None,
             "unread_age": None,
             "unread_bytes": None,

@@ -121,3 +121,46 @@ async def test_a_repeat_of_a_message_that_a_limit_excluded_is_still_a_repeat(
     async with clocked(tmp_path, clock) as q:
         await q.publish("orders", b"order", dedup_id="order-0")
         assert (await q.describe_topic("orders")).partitions[0].next_offset == 5
+
+
+async def held(q: AsyncClient, topic: str) -> list[int]:
+    """How many messages each partition has."""
+    partitions = (await q.describe_topic(topic)).partitions
+    return [(one.next_offset or 0) - (one.start_offset or 0) for one in partitions]
+
+
+async def fill(q: AsyncClient, topic: str, *counts: int) -> None:
+    for partition, count in enumerate(counts):
+        for payload in numbers(0, count):
+            await q.publish(topic, payload, partition=partition)
+
+
+@async_test
+async def test_a_limit_of_the_topic_holds_for_all_partitions_together(tmp_path: Path) -> None:
+    clock = node_clock()
+    async with clocked(tmp_path, clock) as q:
+        retention = quiver.Retention(messages=10, scope="topic")
+        await q.create_topic("events", partitions=3, retention=retention)
+        await fill(q, "events", 100, 2, 40)
+        await pass_time(clock, 2)
+        assert await held(q, "events") == [4, 2, 4]
+        await q.alter_topic("events", retention={"scope": "partition"})
+        await fill(q, "events", 20, 20, 20)
+        await pass_time(clock, 2)
+        assert await held(q, "events") == [10, 10, 10]
+
+
+@async_test
+async def test_a_limit_of_the_topic_in_bytes_keeps_about_that_much_of_all_partitions(
+    tmp_path: Path,
+) -> None:
+    clock = node_clock()
+    async with clocked(tmp_path, clock) as q:
+        retention = quiver.Retention(bytes=300_000, scope="topic")
+        await q.create_topic("events", partitions=2, retention=retention)
+        for number in range(60):
+            await q.publish("events", bytes(10_000), partition=number % 2)
+        await pass_time(clock, 2)
+        first, second = await held(q, "events")
+        assert 14 <= first <= 16
+        assert 14 <= second <= 16

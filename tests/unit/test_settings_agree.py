@@ -65,6 +65,7 @@ BOUNDS: dict[str, tuple[float, float, float | None]] = {
 DEFAULTS: dict[str, Any] = {
     "durability": "fsync",
     "retention.acked": False,
+    "retention.scope": "partition",
     "retention.unread": None,
     "retention.unread_overflow": "refuse",
     "compression": "none",

@@ -95,6 +95,7 @@ SURFACE = [
     "ReplicaInfo",
     "RequestTimeout",
     "Retention",
+    "RetentionScope",
     "SequenceGap",
     "SessionNotFound",
     "ShuttingDown",

@@ -37,6 +37,7 @@ from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.lookup import Lookup
 from quiver.broker.subscription.unfinished import Unfinished
+from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
@@ -128,6 +129,7 @@ class Broker:
             self._topic_catalog,
             self._partitions,
             unfinished,
+            TopicLimits(self.topics.describe),
             clock=clock,
             on_unread_lost=one.on_unread_lost,
         )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.unfinished import Unfinished
+from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError
 from quiver.log.retention import RetentionLimits
@@ -33,6 +34,7 @@ class Retainer:
         topics: TopicCatalog,
         partitions: Partitions,
         unfinished: Unfinished,
+        topic_limits: TopicLimits,
         *,
         clock: Clock,
         on_unread_lost: Callable[[int], object],
@@ -40,26 +42,33 @@ class Retainer:
         self._topics = topics
         self._partitions = partitions
         self._unfinished = unfinished
+        self._topic_limits = topic_limits
         self._clock = clock
         self._on_unread_lost = on_unread_lost
 
     async def retain(self) -> None:
         """Exclude what the topics' retention no longer keeps. Its space comes back with its segment."""
         for record in list(self._topics.topics()):
-            for index in self._partitions.led(record):
+            try:
+                limits = await self._topic_limits.divided(
+                    record, _limits(record.settings.retention), self._partitions.led(record)
+                )
+            except QuiverError as error:
+                logger.error("retention failed", topic=record.name, error=str(error))
+                continue
+            for index, own in limits.items():
                 try:
-                    await self._retain(record, index)
+                    await self._retain(record, index, own)
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))
 
-    async def _retain(self, record: TopicRecord, index: int) -> None:
+    async def _retain(self, record: TopicRecord, index: int, limits: RetentionLimits) -> None:
         partition = await self._partitions.get(record, index)
         log = partition.log
         if log.failure is not None:
             return
         before, stored_from = log.start_offset, log.stored_from
-        limits = _limits(record.settings.retention)
         if record.settings.retention.acked:
             passed = await self._unfinished.first_for_good(record, index, log.next_offset)
             limits = replace(limits, before=passed)

@@ -73,10 +73,20 @@ class Overflow(StrEnum):
     """The oldest are deleted."""
 
 
+class RetentionScope(StrEnum):
+    """What the limits in bytes and messages are limits of."""
+
+    PARTITION = "partition"
+    """Each partition."""
+    TOPIC = "topic"
+    """All partitions of the topic together."""
+
+
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long messages are kept. A message is deleted as soon as one of the limits says so.
 
-    ``bytes`` and ``messages`` are limits for each partition. ``acked`` deletes messages that every
+    ``bytes`` and ``messages`` are limits for each partition, or with ``scope="topic"`` for all
+    partitions together. ``acked`` deletes messages that every
     subscription has acknowledged. Where unread messages are kept, these limits delete only messages
     that every subscription has finished, and those whose names begin with ``unread_`` are for the
     others. ``None`` means no limit. Age and bytes may be text, as in
@@ -96,7 +106,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Annotated[
         int | str | None,
         setting(
-            "Keep about this much of each partition and delete the oldest messages.",
+            "Keep this much of each partition, to one batch, and delete the oldest messages.",
             1,
             1 << 60,
             unit=Unit.BYTES,
@@ -106,7 +116,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     messages: Annotated[
         int | None,
         setting(
-            "Keep about this many messages of each partition and delete the oldest.",
+            "Keep this many messages of each partition and delete the oldest.",
             1,
             1 << 60,
             without="no limit",
@@ -115,6 +125,13 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     acked: Annotated[bool, setting("Delete messages that every subscription has acknowledged.")] = (
         False
     )
+    scope: Annotated[
+        RetentionScope,
+        setting(
+            "What bytes and messages are limits of: partition (each of them) or topic (all "
+            "partitions together)."
+        ),
+    ] = RetentionScope.PARTITION
 
     unread: Annotated[
         Unread | None,

@@ -46,3 +46,21 @@ def test_a_follower_that_was_away_learns_where_the_log_begins(three: Cluster) ->
         assert waited(lambda: start_of(client, "caught-up"), "another node leads") == 90
         assert payloads(client, "caught-up") == numbers(90, 100)
         three.heal()
+
+
+def test_a_limit_of_the_topic_holds_for_partitions_of_several_leaders(three: Cluster) -> None:
+    client = three.client()
+    retention = quiver.Retention(messages=10, scope="topic")
+    client.create_topic("shared-limit", partitions=3, retention=retention)
+    for partition, count in enumerate((100, 2, 40)):
+        for payload in numbers(0, count):
+            client.publish("shared-limit", payload, partition=partition)
+
+    def held() -> list[int]:
+        partitions = client.describe_topic("shared-limit").partitions
+        return [(one.next_offset or 0) - (one.start_offset or 0) for one in partitions]
+
+    leaders = {three.leader("shared-limit", index) for index in range(3)}
+    assert len(leaders) > 1
+    waited(lambda: sum(held()) == 10, "the limit holds")
+    assert held()[1] == 2

@@ -21,7 +21,7 @@ from quiver.cli.support.text import (
     shown_size,
     shown_time,
 )
-from quiver.model.topic import Retention, TopicSettings, is_internal
+from quiver.model.topic import Retention, RetentionScope, TopicSettings, is_internal
 from quiver.protocol import TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
@@ -180,12 +180,13 @@ def _shown_durability(settings: TopicSettings) -> str:
 
 def _shown_retention(retention: Retention) -> str:
     limits = []
+    of = " of the topic" if retention.scope is RetentionScope.TOPIC else ""
     if retention.age_s is not None:
         limits.append(shown_duration(retention.age_s))
     if retention.size is not None:
-        limits.append(shown_size(retention.size))
+        limits.append(f"{shown_size(retention.size)}{of}")
     if retention.messages is not None:
-        limits.append(f"{retention.messages:,} messages")
+        limits.append(f"{retention.messages:,} messages{of}")
     if retention.acked:
         limits.append("acked")
     if retention.unread is not None:

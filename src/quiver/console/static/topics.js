@@ -57,7 +57,7 @@ export async function topicPage(content, { subject, signal }) {
   }, signal);
   const history = past("topics", signal, subject);
   const { retention } = info.settings;
-  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.acked && "until acknowledged", retention.unread && `unread: ${retention.unread}`];
+  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.scope === "topic" && "of the topic", retention.acked && "until acknowledged", retention.unread && `unread: ${retention.unread}`];
   const readers = el("dd", {}, "—");
   content.append(...heading(subject),
     el("div", { class: "row" },

@@ -16,6 +16,7 @@ _TOPIC_SETTINGS = {
         "bytes": None,
         "messages": None,
         "acked": False,
+        "scope": "partition",
         "unread": "keep",
         "unread_age": None,
         "unread_bytes": 10000000000,
