@@ -91,6 +91,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.meta.pattern is not None and not re.fullmatch(self.meta.pattern, value):
             raise InvalidSetting(f"{self.name} cannot be {shown(value)}. {self.description}")
+        if isinstance(value, str) and not value.isprintable():
+            raise InvalidSetting(f"{self.name} cannot be {shown(value)}: it has control characters")
         if self.meta.min_length is not None and len(value) < self.meta.min_length:
             raise InvalidSetting(f"{self.name} must not be empty")
         if self.meta.max_length is not None and len(value) > self.meta.max_length:

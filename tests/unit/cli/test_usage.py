@@ -382,7 +382,7 @@ class TestServeSettings:
         path = tmp_path / "quiver.toml"
         path.write_text('name = "a"\n')
         monkeypatch.setenv("QUIVER_LIMITS_REQUESTS_MAX", "5")
-        flags = ["--native", "0.0.0.0:1", "--set", "limits.idle_timeout_s=1m"]
+        flags = ["--native", "0.0.0.0:1", "--insecure", "--set", "limits.idle_timeout_s=1m"]
         assert run(app, ["serve", "--check-config", "--config", str(path), *flags]) == ExitCode.OK
         lines = [line.split() for line in capsys.readouterr().out.splitlines()]
         assert lines[0] == ["ok"]

@@ -150,6 +150,7 @@ def serve(
         settings or [],
     )
     loaded = load_config(path=config, environment=os.environ, flags=flags)
+    _require_startable(loaded.config)
     if check_config:
         _print_settings(loaded)
         return
@@ -168,6 +169,12 @@ def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
         if (text := given.get(setting)) is not None:
             flags.append(Given(setting=setting, value=text, origin=flag))
     return flags
+
+
+def _require_startable(config: NodeConfig) -> None:
+    from quiver.edge.preflight import require_startable  # noqa: PLC0415 - the server is loaded late
+
+    require_startable(config)
 
 
 def _print_settings(loaded: LoadedConfig) -> None:
