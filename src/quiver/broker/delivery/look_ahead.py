@@ -22,7 +22,7 @@ from quiver.broker.delivery.machine.offset_sets import Numbers
 from quiver.log.log import Log
 from quiver.model.batch import StoredBatch
 from quiver.model.delivery_columns import is_targeted
-from quiver.model.filter import parse_filter
+from quiver.model.filter import Filter, parse_filter
 from quiver.model.ids import Offset
 from quiver.model.subscription import Ordering
 
@@ -40,6 +40,9 @@ _SEGMENTS_AT_ONCE = 64
 """Of how many segments' indexes a subscription that is behind learns before it delivers."""
 _BODIES_AT_ONCE = 32 << 20
 """How much it reads before it delivers if it needs the bodies to know which message goes first."""
+
+_FILTER_S_MAX = 0.005
+"""A filter that takes longer than this for a batch is evaluated in a thread."""
 
 
 class LookAhead:
@@ -59,9 +62,8 @@ class LookAhead:
         data = self._data
         while machine.state.observed_to < data.next_offset and _has_room(machine):
             entries = data.read_tail(machine.state.observed_to, _READ_BYTES)
-            if not entries:
+            if not entries or not _observe(machine, entries):
                 break
-            _observe(machine, entries)
 
     def is_behind(self, machine: DeliveryMachine) -> bool:
         """Whether there are messages that a subscription may learn of before it delivers others."""
@@ -99,7 +101,7 @@ class LookAhead:
         if state.observed_to < self._data.start_offset:
             self._pass_over(machine)
         if _needs_bodies(machine):
-            _observe(machine, await self._data.read(state.observed_to, bytes_max))
+            await _observe_in_turns(machine, await self._data.read(state.observed_to, bytes_max))
             return bytes_max / _BODIES_AT_ONCE
         span = await self._data.delivery_span(state.observed_to)
         if span.base_offset <= state.observed_to < span.next_offset:
@@ -154,23 +156,66 @@ def _known_bytes(machine: DeliveryMachine) -> int:
     return machine.view.pending_count // 4 + ranked * _RANKED_BYTES + timed * _TIMED_BYTES
 
 
-def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
+def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> bool:
+    """Let a subscription learn of the entries; ``False`` once its filter takes too long for the loop."""
     for entry in entries:
-        if entry.base_offset <= machine.state.observed_to < entry.next_offset:
-            arrival = arrival_of(
-                entry, with_keys=machine.state.wants_keys, fairness=machine.state.settings.fairness
-            )
-            passed = _passed(machine, entry)
-            if passed is not None:
-                arrival = msgspec.structs.replace(arrival, passed=passed)
-            machine.state.observe(arrival)
+        if _is_next(machine, entry):
+            if is_slow(_filter_of(machine), entry):
+                return False
+            _observe_one(machine, entry, _filtered(machine, entry))
+    return True
 
 
-def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
-    """Which of the messages are for this subscription; ``None``: all."""
-    passed: Numbers | None = None
-    if machine.state.settings.filter is not None:
-        passed = _parsed(machine.state.settings.filter).mask(entry.record_batch())
+async def _observe_in_turns(machine: DeliveryMachine, entries: list[StoredBatch]) -> None:
+    """The same, with a filter that takes long in a thread. If it changes meanwhile, the rest is left."""
+    for entry in entries:
+        if not _is_next(machine, entry):
+            continue
+        condition = _filter_of(machine)
+        if condition is None or not is_slow(condition, entry):
+            _observe_one(machine, entry, _filtered(machine, entry))
+            continue
+        passed = await asyncio.to_thread(condition.mask, entry.record_batch())
+        if _filter_of(machine) != condition:
+            return
+        if _is_next(machine, entry):
+            _observe_one(machine, entry, passed)
+
+
+def _is_next(machine: DeliveryMachine, entry: StoredBatch) -> bool:
+    return entry.base_offset <= machine.state.observed_to < entry.next_offset
+
+
+def _observe_one(machine: DeliveryMachine, entry: StoredBatch, passed: Numbers | None) -> None:
+    """``passed`` says which messages pass the filter; ``None``: all."""
+    arrival = arrival_of(
+        entry, with_keys=machine.state.wants_keys, fairness=machine.state.settings.fairness
+    )
+    passed = _targeted(machine, entry, passed)
+    if passed is not None:
+        arrival = msgspec.structs.replace(arrival, passed=passed)
+    machine.state.observe(arrival)
+
+
+def _filter_of(machine: DeliveryMachine) -> Filter | None:
+    text = machine.state.settings.filter
+    return None if text is None else _parsed(text)
+
+
+def is_slow(condition: Filter | None, entry: StoredBatch) -> bool:
+    """Whether the filter would keep the event loop for too long with these messages."""
+    return condition is not None and condition.seconds(entry.record_batch()) > _FILTER_S_MAX
+
+
+def _filtered(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
+    condition = _filter_of(machine)
+    return None if condition is None else condition.mask(entry.record_batch())
+
+
+def _targeted(
+    machine: DeliveryMachine, entry: StoredBatch, passed: Numbers | None
+) -> Numbers | None:
+    """Which of the messages that pass the filter are meant for this subscription; ``None``: all."""
     if is_targeted(entry.columns):
         target = entry.record_batch().column("origin_subscription")
         mine = pc.equal(target, pa.scalar(machine.state.name, pa.string())).fill_null(True)
@@ -181,7 +226,7 @@ def _passed(machine: DeliveryMachine, entry: StoredBatch) -> Numbers | None:
 
 def passes(machine: DeliveryMachine, entry: StoredBatch) -> bool:
     """Whether the one message of an entry is for this subscription."""
-    passed = _passed(machine, entry)
+    passed = _targeted(machine, entry, _filtered(machine, entry))
     return passed is None or bool(passed.all())
 
 

@@ -16,6 +16,7 @@ import structlog
 from pyroaring import BitMap64
 
 from quiver.broker.delivery.batch_slice import extras_of
+from quiver.broker.delivery.look_ahead import is_slow
 from quiver.broker.delivery.machine.machine import Taken
 from quiver.broker.delivery.machine.offset_sets import lowest, offset_range, offset_set
 from quiver.broker.delivery.machine.outcome import Outcome
@@ -360,8 +361,7 @@ class PartitionDelivery:
                 part = left & offset_range(entry.base_offset, entry.next_offset)
                 left.remove_range(0, entry.next_offset)
                 if part and condition is not None:
-                    rows = np.flatnonzero(condition.mask(entry.record_batch(), extras_of(entry)))
-                    part &= offset_set(rows + entry.base_offset)
+                    part &= await _matching_in(entry, condition)
                 found |= part
             await asyncio.sleep(0)  # others have their turn
         return found if limit is None else lowest(found, limit)
@@ -430,3 +430,11 @@ class PartitionDelivery:
             logger.error("dead letters could not be stored", topic=self.topic, error=str(error))
         finally:
             self._burying = None
+
+
+async def _matching_in(entry: StoredBatch, condition: Filter) -> BitMap64:
+    if is_slow(condition, entry):
+        mask = await asyncio.to_thread(condition.mask, entry.record_batch(), extras_of(entry))
+    else:
+        mask = condition.mask(entry.record_batch(), extras_of(entry))
+    return offset_set(np.flatnonzero(mask) + entry.base_offset)

@@ -26,10 +26,11 @@ from quiver.model.filter.expression import (
     Nullness,
     OneOf,
 )
-from quiver.model.filter.like import Kernel, like_kernel
+from quiver.model.filter.like import Kernel, is_general, like_kernel
 from quiver.model.filter.rows import Mask, Rows, truths_of
 
 Matcher = Callable[[Rows], Mask]
+_GENERAL_COST = 10
 
 _NUMBER_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -47,6 +48,19 @@ _TEXT_OPERATORS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+
+
+def cost_of(expression: Expression) -> int:
+    """What its tests cost together, in tests of equality."""
+    match expression:
+        case Constant():
+            return 0
+        case All(parts) | Either(parts):
+            return sum(map(cost_of, parts))
+        case Likeness(_, pattern, _):
+            return _GENERAL_COST if is_general(pattern) else 1
+        case _:
+            return 1
 
 
 def matcher_of(expression: Expression) -> Matcher:

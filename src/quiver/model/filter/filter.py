@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from quiver.model.filter.column import EXTRA_COLUMNS
-from quiver.model.filter.evaluation import Matcher, matcher_of
+from quiver.model.filter.evaluation import Matcher, cost_of, matcher_of
 from quiver.model.filter.expression import columns_in, text_of
 from quiver.model.filter.lexer import tokens_of
 from quiver.model.filter.mistake import Mistake, invalid_filter
@@ -19,6 +19,8 @@ from quiver.model.filter.rows import Mask, Rows
 from quiver.model.schema import COLUMN_BIT
 from quiver.model.subscription import FILTER_LENGTH_MAX
 
+_ROW_S, _BYTE_S = 20e-9, 1e-9
+"""What a test of equality takes for each message, and for each byte of its text."""
 _NOTHING: Mapping[str, pa.Array] = MappingProxyType({})
 
 
@@ -32,6 +34,8 @@ class Filter:
     """The stored columns it reads, as bits of ``COLUMN_BIT``; 0 if it reads none."""
     extras: frozenset[str] = field(compare=False)
     """The other columns it reads (``offset``, ``timestamp``, …), which its user has to supply."""
+    cost: int = field(compare=False)
+    """What its tests cost together, in tests of equality."""
     _matcher: Matcher = field(compare=False, repr=False)
 
     def mask(self, rows: pa.RecordBatch, extra: Mapping[str, pa.Array] = _NOTHING) -> Mask:
@@ -43,6 +47,15 @@ class Filter:
         if rows.num_rows == 0:
             return Rows(rows, extra).none()
         return self._matcher(Rows(rows, extra))
+
+    def seconds(self, rows: pa.RecordBatch) -> float:
+        """About how long ``mask`` takes at most: long texts and many tests cost most."""
+        if not self.cost:
+            return 0.0
+        names = (name for name, bit in COLUMN_BIT.items() if self.columns & bit)
+        size: int = sum(rows.column(name).nbytes for name in names if name in rows.schema.names)
+        row_count: int = rows.num_rows
+        return self.cost * (row_count * _ROW_S + size * _BYTE_S)
 
     def __str__(self) -> str:
         return self.text
@@ -77,7 +90,7 @@ def _parsed(text: str) -> Filter:
     used = frozenset(column.name for column in columns_in(expression))
     extras = used & EXTRA_COLUMNS
     columns = sum(COLUMN_BIT[name] for name in used - extras)
-    return Filter(canonical, columns, extras, matcher_of(expression))
+    return Filter(canonical, columns, extras, cost_of(expression), matcher_of(expression))
 
 
 def _check_unicode(text: str) -> None:

@@ -25,6 +25,13 @@ ONES_MAX = 10
 Kernel = Callable[[pa.Array], pa.Array]
 
 _ANY, _ONE = "%", "_"
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "%": pc.starts_with,
+    "x%": pc.starts_with,
+    "%x": pc.ends_with,
+    "%x%": pc.match_substring,
+}
+"""By the shape of a pattern, the kernels that do without a regular expression."""
 _PART = re.compile(r"\\(?P<escaped>.)|(?P<any>%+)|(?P<one>_)|(?P<plain>[^\\%_]+)", re.DOTALL)
 _WELL_ESCAPED = re.compile(r"(?:[^\\]|\\.)*+", re.DOTALL)
 
@@ -43,20 +50,24 @@ def check_pattern(pattern: str, position: int) -> None:
 def like_kernel(pattern: str, kind: pa.DataType) -> Kernel:
     """The kernel for a pattern that was checked, on arrays of this type."""
     parts = _parts(pattern)
-    shape = "".join(text if is_wildcard else "x" for text, is_wildcard in parts)
+    shape = _shape(parts)
     words = "".join(text for text, is_wildcard in parts if not is_wildcard)
     if shape in ("", "x"):
         scalar = pa.scalar(words if pa.types.is_string(kind) else words.encode(), kind)
         return lambda values: pc.equal(values, scalar)
-    function = {
-        "%": pc.starts_with,
-        "x%": pc.starts_with,
-        "%x": pc.ends_with,
-        "%x%": pc.match_substring,
-    }
-    return _with_pattern(
-        function.get(shape, pc.match_substring_regex), words if shape in function else _regex(parts)
-    )
+    if shape in _FUNCTIONS:
+        return _with_pattern(_FUNCTIONS[shape], words)
+    return _with_pattern(pc.match_substring_regex, _regex(parts))
+
+
+def is_general(pattern: str) -> bool:
+    """Whether only a regular expression can match it, which costs ten times as much as the others."""
+    shape = _shape(_parts(pattern))
+    return shape not in ("", "x", *_FUNCTIONS)
+
+
+def _shape(parts: list[tuple[str, bool]]) -> str:
+    return "".join(text if is_wildcard else "x" for text, is_wildcard in parts)
 
 
 def _with_pattern(function: Callable[..., Any], pattern: str) -> Kernel:

@@ -26,12 +26,14 @@ from quiver.model.filter.expression import (
     negated,
 )
 from quiver.model.filter.lexer import Token, TokenKind
-from quiver.model.filter.like import check_pattern
+from quiver.model.filter.like import check_pattern, is_general
 from quiver.model.filter.literal import Value, value_of
 from quiver.model.filter.mistake import Mistake
 
 NESTING_MAX = 50
 LITERALS_MAX = 1_000
+PATTERNS_MAX = 50
+"""Patterns that need a regular expression: each costs as much as ten other tests."""
 
 _KEYWORDS = frozenset({"and", "or", "not", "in", "like", "is", "null", "true", "false"})
 
@@ -46,7 +48,7 @@ class _Parser:
         self._tokens = tokens
         self._at = 0
         self._nesting = 0
-        self._literals = 0
+        self._literals = self._patterns = 0
 
     def whole(self) -> Expression:
         if self._peek().kind is TokenKind.END:
@@ -171,6 +173,12 @@ class _Parser:
         pattern = self._peek()
         value = str(self._value(column))
         check_pattern(value, pattern.position)
+        self._patterns += is_general(value)
+        if self._patterns > PATTERNS_MAX:
+            raise Mistake(
+                pattern.position,
+                f"the filter has more than {PATTERNS_MAX} patterns with _ or with % inside",
+            )
         return Likeness(column, value, is_negated)
 
     def _values(self, column: Column) -> tuple[Value, ...]:

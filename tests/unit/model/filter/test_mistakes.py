@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,6 +175,20 @@ def test_literals_are_bounded() -> None:
     error = mistake_in(text)
     assert error.message.startswith("the filter has more than 1,000 values")
     assert error.details == {"position": len(text) - 2}
+
+
+def test_patterns_that_cost_most_have_a_bound() -> None:
+    test = "key like '%a%b%'"
+    parse_filter(" or ".join([test] * 50 + ["key like '%a%'"] * 50))
+    error = mistake_in(" or ".join([test] * 51))
+    assert error.message.startswith("the filter has more than 50 patterns")
+
+
+def test_the_cost_of_a_filter_grows_with_its_tests_and_the_texts() -> None:
+    plain, general = parse_filter("key = 'a'"), parse_filter("key like '%a%b%'")
+    short, long = (pa.record_batch({"key": [b"a" * size] * 1000}) for size in (1, 10_000))
+    assert 0 < plain.seconds(short) < general.seconds(short) < general.seconds(long)
+    assert parse_filter("true").seconds(long) == 0
 
 
 def test_patterns_are_bounded() -> None:
