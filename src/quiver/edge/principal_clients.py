@@ -35,7 +35,9 @@ _UNUSED_S = 300.0
 NO_TOKEN = "none"  # noqa: S105 - what stands for no token at all
 """Passed on for who has none, so that nobody acts with the forwarder's own token or certificate."""
 _WRONG_BURST, _WRONG_PER_SECOND = 5, 0.5
-"""Wrong tokens that a forwarder passes on for one address; to the node they all come from it."""
+"""Wrong tokens of one address before its unknown tokens are passed on one by one."""
+_DOUBTFUL_MAX = 100
+"""Unknown tokens that wait for their turn."""
 
 
 class Shown(Protocol):
@@ -183,6 +185,8 @@ class ForwarderClients:
         self._clients_max = clients_max
         self._held: OrderedDict[bytes, _Forwarded] = OrderedDict()
         self._attempts = attempts or forwarder_attempts()
+        self._doubtful = 0
+        self._turn = asyncio.Lock()
 
     async def of(self, credentials: Shown) -> AsyncClient:
         """The client of a token; ``Unauthenticated`` if the nodes behind do not know it."""
@@ -196,15 +200,29 @@ class ForwarderClients:
         return held.client
 
     async def _opened(self, key: bytes, token: str | None, address: str) -> _Forwarded:
-        self._attempts.require_room(address, self._clock.monotonic())
+        if not self._attempts.is_over(address, self._clock.monotonic()):
+            return await self._asked(key, token, address)
+        # Only the nodes know whether this one is valid: they are asked, but not for many at a time.
+        if self._doubtful >= _DOUBTFUL_MAX:
+            raise Overloaded("too many unknown tokens are being checked; try again")
+        self._doubtful += 1
+        try:
+            async with self._turn:
+                return await self._asked(key, token, address)
+        finally:
+            self._doubtful -= 1
+
+    async def _asked(self, key: bytes, token: str | None, address: str) -> _Forwarded:
         await self._make_room()
         client = AsyncClient(self._upstream, token=token or NO_TOKEN, tls=self._tls)
         try:
             await client.describe_node()
         except BaseException as error:
-            if isinstance(error, Unauthenticated):
-                self._attempts.failed(address, self._clock.monotonic())
             await client.close()
+            if isinstance(error, Unauthenticated):
+                exceeded = self._attempts.failed(address, self._clock.monotonic())
+                if exceeded is not None:
+                    raise exceeded from None
             raise
         # Another request of the same token may have been faster: one client is enough.
         known = self._held.get(key)

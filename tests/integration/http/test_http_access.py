@@ -207,3 +207,27 @@ async def test_a_forwarder_passes_tokens_on_and_adds_none(tmp_path: Path) -> Non
             problem(await node.http.get(url), 401, "unauthenticated")
         finally:
             await forwarder.stop()
+
+
+@edge_test
+async def test_wrong_tokens_through_http_do_not_lock_out_a_valid_one(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=Security(authentication=True)) as node:
+        token = (tmp_path / "data" / "admin.token").read_text().strip()
+        forwarder = Forwarder(
+            NodeConfig(
+                role="forwarder", upstream=f"quiver://{node.node.native_address}", http=LOOPBACK
+            )
+        )
+        address = await forwarder.start()
+        try:
+            for url in (f"http://{node.address}", f"http://{address}"):
+                statuses = set()
+                for number in range(60):
+                    wrong = {"authorization": f"Bearer qv_{number:016x}_{'0' * 64}"}
+                    statuses.add((await node.http.get(f"{url}/topics", headers=wrong)).status_code)
+                assert statuses == {401, 429}
+                right = {"authorization": f"Bearer {token}"}
+                reply = await node.http.get(f"{url}/topics", headers=right)
+                assert reply.status_code == 200, reply.text
+        finally:
+            await forwarder.stop()

@@ -25,7 +25,6 @@ from quiver.errors import (
     InvalidRequest,
     PermissionDenied,
     QuiverError,
-    QuotaExceeded,
     Unauthenticated,
 )
 from quiver.model.clock import Clock
@@ -80,15 +79,14 @@ class Authority:
             return PEER
         if not self._is_required:
             return ANONYMOUS
-        now = self._clock.monotonic()
         try:
-            self._attempts.require_room(credentials.address, now)
             return self._known(credentials)
-        except (AccessRefused, QuotaExceeded) as error:
-            if isinstance(error, AccessRefused):
-                self._attempts.failed(credentials.address, now)
+        except AccessRefused as refusal:
+            now = self._clock.monotonic()
+            # Only failures are limited: a valid token works whoever else is at its address.
+            error = self._attempts.failed(credentials.address, now) or refusal
             self.audit.refusal(NOBODY.name, "authenticate", "", credentials.address, error, now)
-            raise
+            raise error from None
 
     def _is_peer(self, token: str | None) -> bool:
         return (

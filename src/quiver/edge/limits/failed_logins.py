@@ -1,7 +1,7 @@
 """Limits wrong tokens from one address. No clock: time comes in.
 
-After a burst of wrong tokens the address is refused until time has passed, whatever token it shows. The
-number of remembered addresses is bounded: the oldest failure is forgotten first.
+After a burst of wrong tokens, each further one is answered with how long to wait. A valid token is not
+affected. The number of remembered addresses is bounded: the oldest failure is forgotten first.
 """
 
 from __future__ import annotations
@@ -29,20 +29,29 @@ class FailedLogins:
         self._per_second = per_second
         self._wrong: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def require_room(self, address: str, now: float) -> None:
-        bucket = self._wrong.get(address)
-        if bucket is not None and (debt_s := bucket.debt_s(now)):
-            raise QuotaExceeded(
-                "too many wrong tokens came from this address; try again later",
-                quota="wrong_tokens",
-                retry_after_s=round(debt_s, 3),
-            )
-
-    def failed(self, address: str, now: float) -> None:
+    def failed(self, address: str, now: float) -> QuotaExceeded | None:
+        """Count a wrong token; the error to answer with once there were too many."""
+        debt_s = self._debt_s(address, now)
         bucket = self._wrong.pop(address, None) or TokenBucket(
             self._per_second, now, room=self._burst - 1
         )
-        bucket.take(1, now)
+        if not debt_s:
+            bucket.take(1, now)
         self._wrong[address] = bucket
         if len(self._wrong) > self._addresses_max:
             self._wrong.popitem(last=False)
+        if not debt_s:
+            return None
+        return QuotaExceeded(
+            "too many wrong tokens came from this address; try again later",
+            quota="wrong_tokens",
+            retry_after_s=round(debt_s, 3),
+        )
+
+    def is_over(self, address: str, now: float) -> bool:
+        """Whether the next wrong token of the address is one too many."""
+        return self._debt_s(address, now) > 0
+
+    def _debt_s(self, address: str, now: float) -> float:
+        bucket = self._wrong.get(address)
+        return 0.0 if bucket is None else bucket.debt_s(now)

@@ -130,7 +130,6 @@ class RelayServer:
         if len(self._clients) > self._limits.connections_max:
             raise Overloaded("the forwarder has as many connections as it allows; try again later")
         address = client.address
-        self._attempts.require_room(address, self._clock.monotonic())
         if hello.node and hello.node not in self._nodes:
             node, _ = await self._greet_any(address, hello)  # it names the nodes that there are now
             node.close()
@@ -191,7 +190,9 @@ class RelayServer:
         node.close()
         if isinstance(reply, protocol.Failed):
             if reply.code == Unauthenticated.code:
-                self._attempts.failed(client, self._clock.monotonic())
+                exceeded = self._attempts.failed(client, self._clock.monotonic())
+                if exceeded is not None:
+                    raise exceeded
             raise error_from(reply.code, reply.message, reply.details)
         raise ProtocolError(f"{address} answered hello with {type(reply).__name__}")
 
