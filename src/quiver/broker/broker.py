@@ -82,7 +82,7 @@ class Broker:
         )
         self._topic_catalog = TopicCatalog(store, clock, storage.hooks, self._topic_changed)
         self._subscription_catalog = SubscriptionCatalog(store, clock, self._subscription_changed)
-        self._producer_ids = ProducerIds(store)
+        self._producer_ids = ProducerIds(store, clock)
         self._changes = MetadataChanges(self._known_revision, one.remote)
         self._partitions = Partitions(
             storage,
@@ -196,6 +196,7 @@ class Broker:
         """Finish what is under way and leave every log ready for a quick start."""
         await self.maintenance.stop()
         await self._opener.close()
+        await self._producer_ids.close()
         self._splitter.close()
         await self._changes.close()
         await self.dead_letters.close()

@@ -116,5 +116,26 @@ class Quotas(Struct, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    producer_names_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="Most names of producers of a principal. Names that were not used for 30 days "
+            "make room for new ones.",
+        ),
+    ] = 10_000
+
+    @property
+    def counts_nothing(self) -> bool:
+        """Whether nothing that a principal does has to be counted. Names of producers are stored."""
+        return not (
+            self.requests_per_second
+            or self.bytes_per_second
+            or self.connections_max
+            or self.inflight_messages_max
+            or self.topics_max
+        )
+
     def __post_init__(self) -> None:
         check_fields(self)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from quiver.broker.definitions.changes import MetadataChanges
 from quiver.broker.partition.partition import Partition, Placed
 from quiver.broker.partition.partitions import Partitions
-from quiver.broker.partition.producer_ids import ProducerIdentity, ProducerIds
+from quiver.broker.partition.producer_ids import NAMES_MAX, ProducerIdentity, ProducerIds
 from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter
@@ -157,10 +157,16 @@ class Publisher:
     # ------------------------------------------------------------------ producer sessions
 
     async def open_producer(
-        self, name: str | None, topic: str | None, owner: str = ""
+        self,
+        name: str | None,
+        topic: str | None,
+        *,
+        owner: str = "",
+        names_max: int = NAMES_MAX,
     ) -> tuple[ProducerIdentity, dict[int, int]]:
         """A producer's identity and, for a named one, the last own sequence in each partition."""
-        identity = await self._changes.run(self._producer_ids.open(name, owner))
+        opening = self._producer_ids.open(name, owner=owner, names_max=names_max)
+        identity = await self._changes.run(opening)
         sequences: dict[int, int] = {}
         if name is not None and topic is not None:
             record = self._topics.get(topic)

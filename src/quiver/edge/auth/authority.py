@@ -151,5 +151,8 @@ class Authority:
         now = self._clock.monotonic()
         self.audit.refusal(principal.name, call, resource_of(request), address, error, now)
 
+    def quotas(self, principal: Principal) -> Quotas:
+        return self._usages.quotas_of(principal)
+
     def usage(self, principal: Principal) -> Usage | None:
         return self._usages.of(principal, self._clock.monotonic(), self._clock.time_us())

@@ -134,6 +134,11 @@ class Caller:
         """Whose names of producers these are: nobody takes over a name of another's."""
         return "" if self.principal.is_trusted else self.principal.name
 
+    @property
+    def producer_names_max(self) -> int:
+        """How many names of producers the caller may have; 0: any number."""
+        return self._authority.quotas(self.principal).producer_names_max
+
     def did(self, request: protocol.AnyRequest, outcome: protocol.AnyReply | QuiverError) -> None:
         """An administrative call was carried out, or failed: a line of the audit log says so."""
         self._authority.audit.act(self.principal.name, request, self.address, outcome)

@@ -17,7 +17,6 @@ from quiver.errors import QuotaExceeded
 
 PRINCIPALS_MAX = 20_000
 _COUNT_RETRY_S = 1.0
-_UNLIMITED = Quotas()
 
 
 class Usage:
@@ -112,8 +111,8 @@ class Usages:
 
     def of(self, principal: Principal, now: float, now_us: int) -> Usage | None:
         """``None`` for those who have no quota."""
-        quotas = self._special.get(principal.name, self._quotas)
-        if principal is INTERNAL or quotas == _UNLIMITED:
+        quotas = self.quotas_of(principal)
+        if principal is INTERNAL or quotas.counts_nothing:
             return None
         usage = self._by_name.get(principal.name)
         if usage is None:
@@ -121,6 +120,9 @@ class Usages:
             usage = self._by_name[principal.name] = Usage(quotas, now)
         self._by_name.move_to_end(principal.name)
         return usage
+
+    def quotas_of(self, principal: Principal) -> Quotas:
+        return self._special.get(principal.name, self._quotas)
 
     def _make_room(self, now: float, now_us: int) -> None:
         if len(self._by_name) < self._principals_max:

@@ -24,7 +24,10 @@ _TIMEOUT_S_MAX = 300.0
 
 async def open_producer(context: Context, request: protocol.OpenProducer, _: memoryview) -> Answer:
     identity, sequences = await context.services.broker.publisher.open_producer(
-        request.name, request.topic, context.caller.producer_owner
+        request.name,
+        request.topic,
+        owner=context.caller.producer_owner,
+        names_max=context.caller.producer_names_max,
     )
     return protocol.ProducerOpened(
         producer_id=identity.producer_id,
@@ -48,7 +51,7 @@ async def copy(context: Context, request: protocol.Copy, _: memoryview) -> Answe
 
 
 def open_producer_needs(request: protocol.OpenProducer, _: Definitions) -> Needs:
-    """A producer name is stored for ever, so only callers that may publish can set one."""
+    """A producer name is stored, so only callers that may publish can set one."""
     if request.topic is None:
         return () if request.name is None else (topic(PUBLISH, "*"),)
     return (topic(PUBLISH, request.topic),)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from quiver.broker.partition.producer_ids import ProducerIds
+from quiver.broker.partition.producer_ids import PRODUCERS, ProducerIds
 from quiver.cluster.metadata.sqlite import SqliteStore
-from quiver.errors import InvalidSetting, ProducerFenced
+from quiver.cluster.metadata.store import Put
+from quiver.errors import InvalidSetting, ProducerFenced, QuotaExceeded
 from quiver.model.clock import SystemClock
 from quiver.model.envelope import ProducerStamp, seal_batch
-from quiver.model.ids import ProducerEpoch, ProducerId
+from quiver.model.ids import Microseconds, ProducerEpoch, ProducerId
 from quiver.model.schema import PAYLOAD
 from tests.aio import async_test
 
@@ -145,9 +147,9 @@ async def test_producers_of_two_owners_are_never_one(
     store = await _store(tmp_path)
     ids = ProducerIds(store)
     for owner, name in (one, another, one, another):
-        await ids.open(name, owner)
-    first = await ids.open(one[1], one[0])
-    second = await ids.open(another[1], another[0])
+        await ids.open(name, owner=owner)
+    first = await ids.open(one[1], owner=one[0])
+    second = await ids.open(another[1], owner=another[0])
     assert first.producer_id != second.producer_id
     assert first.epoch == second.epoch == 2
     await store.close()
@@ -158,13 +160,13 @@ async def test_a_name_that_an_earlier_version_stored_keeps_its_id(tmp_path: Path
     store = await _store(tmp_path)
     earlier = {name: await ProducerIds(store).open(name) for name in ("shop/x", "team/eu/x")}
     ids = ProducerIds(store)
-    shop = await ids.open("x", "shop")
-    team = await ids.open("x", "team/eu")
+    shop = await ids.open("x", owner="shop")
+    team = await ids.open("x", owner="team/eu")
     assert shop.producer_id == earlier["shop/x"].producer_id
     assert team.producer_id == earlier["team/eu/x"].producer_id
     assert shop.epoch == team.epoch == 1
-    assert (await ids.open("x", "team/eu")).epoch == 2
-    other = await ids.open("eu/x", "team")
+    assert (await ids.open("x", owner="team/eu")).epoch == 2
+    other = await ids.open("eu/x", owner="team")
     assert other.producer_id != team.producer_id, "it was taken over once, by who came first"
     await store.close()
 
@@ -176,5 +178,74 @@ async def test_a_name_cannot_contain_what_separates_it_from_its_owner(
 ) -> None:
     store = await _store(tmp_path)
     with pytest.raises(InvalidSetting, match="not a producer name"):
-        await ProducerIds(store).open(name, "shop")
+        await ProducerIds(store).open(name, owner="shop")
+    await store.close()
+
+
+class _Clock(SystemClock):
+    """The system's, moved on by whole days."""
+
+    days = 0
+
+    def time_us(self) -> Microseconds:
+        return Microseconds(super().time_us() + self.days * 86_400 * 1_000_000)
+
+
+@async_test
+async def test_an_owner_has_a_bounded_number_of_names(tmp_path: Path) -> None:
+    store = await _store(tmp_path)
+    ids = ProducerIds(store)
+    for number in range(3):
+        await ids.open(f"mine-{number}", owner="me", names_max=3)
+    with pytest.raises(QuotaExceeded, match="3 producer names"):
+        await ids.open("mine-3", owner="me", names_max=3)
+    await ids.open("mine-0", owner="me", names_max=3)
+    await ids.open("other", owner="you", names_max=3)
+    restarted = ProducerIds(store)
+    await restarted.load()
+    with pytest.raises(QuotaExceeded):
+        await restarted.open("mine-3", owner="me", names_max=3)
+    await store.close()
+
+
+@async_test
+async def test_names_that_are_not_used_make_room_and_those_that_publish_stay(
+    tmp_path: Path,
+) -> None:
+    store, clock = await _store(tmp_path), _Clock()
+    ids = ProducerIds(store, clock)
+    used = await ids.open("used", owner="me", names_max=2)
+    await ids.open("unused", owner="me", names_max=2)
+    for clock.days in range(0, 40, 10):
+        _require(ids, used.producer_id, used.epoch)
+        await ids.close()
+    await ids.open("new", owner="me", names_max=2)
+    names = {entry.key for entry in (await store.list(PRODUCERS)).entries}
+    assert names == {"producers/me/used", "producers/me/new"}
+    again = await ids.open("used", owner="me", names_max=2)
+    assert (again.producer_id, again.epoch) == (used.producer_id, used.epoch + 1)
+    await store.close()
+
+
+@async_test
+async def test_a_name_that_publishes_again_after_a_long_time_stays(tmp_path: Path) -> None:
+    store, clock = await _store(tmp_path), _Clock()
+    ids = ProducerIds(store, clock)
+    used = await ids.open("used", owner="me", names_max=1)
+    clock.days = 40
+    _require(ids, used.producer_id, used.epoch)
+    await ids.close()
+    with pytest.raises(QuotaExceeded):
+        await ids.open("new", owner="me", names_max=1)
+    await store.close()
+
+
+@async_test
+async def test_a_record_without_an_owner_keeps_its_id(tmp_path: Path) -> None:
+    store = await _store(tmp_path)
+    await store.commit([], [Put("producers/me/old", msgspec.msgpack.encode([7, 3]))])
+    ids = ProducerIds(store)
+    await ids.load()
+    opened = await ids.open("old", owner="me", names_max=1)
+    assert (opened.producer_id, opened.epoch) == (7, 4)
     await store.close()
