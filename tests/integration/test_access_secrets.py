@@ -17,8 +17,8 @@ from quiver.client.transport.access import Access
 from quiver.config import Security
 from quiver.edge.auth.credentials import Credentials
 from quiver.errors import QuiverError
-from tests.integration.access_calls import SAMPLES, in_process, over_native
-from tests.integration.edge_node import edge_test, running
+from tests.integration.access_matrix.native_cases import CASES, Case
+from tests.integration.edge_node import Running, edge_test, running
 
 
 @edge_test
@@ -44,9 +44,8 @@ async def test_a_token_is_in_no_log_line_error_metric_or_file(
             wrong = text[:-1] + ("0" if text[-1] != "0" else "1")
             secrets.append(wrong)
             for shown in (text, wrong, "nonsense-secret"):
-                for sample in SAMPLES.values():
-                    for edge in (over_native, in_process):
-                        said.append(await edge(run, shown, sample()))
+                for case in CASES:
+                    said.append(await _asked(run, shown, case))
                 said += await _errors(str(run.address), shown)
             said.append(run.node.services.metrics.values())
             said += [repr(Credentials(token=text)), repr(Access(token=text))]
@@ -75,6 +74,18 @@ def _keeper(said: list[Any]) -> Any:
         raise structlog.DropEvent
 
     return keep
+
+
+async def _asked(run: Running, token: str, case: Case) -> Any:
+    """The answer to a request on a connection of its own."""
+    peer = await run.peer(greet=False)
+    try:
+        await peer.greet(token)
+        return await peer.answer(peer.request(case.ask("x"), case.body))
+    except QuiverError as error:
+        return error, error.details
+    finally:
+        await peer.close()
 
 
 async def _errors(address: str, token: str) -> list[str]:
