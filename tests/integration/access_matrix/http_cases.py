@@ -110,10 +110,14 @@ OPERATIONS: dict[str, HttpCase] = {
     "describe_cluster": _of(""),
     "read_metrics": _of("", "consume|admin:cluster:*"),
     "list_alerts": _of(""),
+    "console_history": _of(""),
+    "create_token": _of("", "admin:cluster:*"),
+    "list_tokens": _of("", "admin:cluster:*"),
+    "revoke_token": _of("", "admin:cluster:*"),
 }
 OPEN = {"is_alive", "is_ready"}
 """Operations that ask nobody who they are."""
-TELLS_ALL = {"read_metrics"}
+TELLS_ALL = {"read_metrics", "list_tokens"}
 """Who may ask for these sees the names of everything."""
 SOCKETS: dict[str, HttpCase] = {
     "/subscriptions/{name}/stream": _of(SUB, _CONSUMES_SUB),

@@ -180,6 +180,7 @@ CASES = [
     case(protocol.ReadMetrics(), "consume|admin:cluster:*"),
     case(protocol.ListAlerts()),
     case(protocol.DescribeCluster()),
+    case(protocol.Announce(name="edge-1", instance="0"), "consume|admin:cluster:*"),
     case(protocol.MovePartition(topic=TOPIC, partition=0, nodes=["a"]), "admin:cluster:*"),
     case(protocol.TransferLead(topic=TOPIC, partition=0), "admin:cluster:*"),
     case(protocol.Decommission(node="a"), "admin:cluster:*"),
