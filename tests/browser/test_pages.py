@@ -10,7 +10,7 @@ from tests.serving import Served
 LABELS = """
     import("/console/axes.js").then((axes) => [...Array(4000).keys()].flatMap((one) => {
         const greatest = one < 2000 ? one / 40 : 1.006 ** one / 1000;
-        return Object.values(axes).map(({ scale, label }) => {
+        return [axes.counts, axes.ages, axes.latencies].map(({ scale, label }) => {
             const { step, end } = scale(greatest);
             const values = [...Array(Math.round(end / step) + 1).keys()].map((place) => place * step);
             return [greatest, end, values.map((value) => label(value, step))];
@@ -51,14 +51,14 @@ def test_a_queue_that_is_not_there_says_so(page: Page, node: Served) -> None:
 
 def test_dead_letter_queues_are_shown_with_their_queue(page: Page, node: Served) -> None:
     names = page.locator("tbody tr td:first-child")
-    expect(names).to_have_count(4)
-    assert {"audit", "emails", "payments", "billing"} == set(names.all_inner_texts())
+    letters = names.filter(has_text=".dlq")
+    expect(names.filter(has_text="payments")).to_have_text(["payments"])
+    expect(letters).to_have_count(0)
     page.goto(f"{node.http}/console#/queues")
-    expect(names).to_have_text(["audit", "billing", "emails", "payments"])
+    expect(names.filter(has_text="payments")).to_have_text(["payments"])
+    expect(letters).to_have_count(0)
     page.get_by_label("Show dead-letter queues").check()
-    expect(names).to_have_text(
-        ["audit", "billing", "emails", "emails.dlq", "payments", "payments.dlq"]
-    )
+    expect(names.filter(has_text="payments")).to_have_text(["payments", "payments.dlq"])
     page.get_by_label("Show dead-letter queues").uncheck()
     page.get_by_label("Search by name").fill("payments.d")
     expect(names).to_have_text(["payments.dlq"])

@@ -7,6 +7,7 @@ export class Refused extends Error {
     super(told.detail || told.title || `The node answered with status ${status}.`);
     this.status = status;
     this.code = told.code;
+    this.field = told.field;
   }
 }
 

@@ -36,6 +36,15 @@ const axis = (text, label, round, least) => ({
   },
 });
 
+const MOMENTS_MS = [10, 30, 60, 120, 300, 600, 900].map((seconds) => seconds * 1000);
+
+// Round moments for a time axis, so far apart that each has about 80 pixels.
+export function moments(from, to, width) {
+  const step = MOMENTS_MS.find((one) => (to - from) / one <= Math.max(2, width / 80)) ?? 1_800_000;
+  const first = Math.ceil(from / step) * step;
+  return Array.from({ length: Math.floor((to - first) / step) + 1 }, (_, place) => first + place * step);
+}
+
 export const counts = axis(short, short, decimal, 1);
 export const ages = axis(age, inSeconds, duration, 1);
 export const latencies = axis(milliseconds, inMilliseconds, decimal, 0.2);

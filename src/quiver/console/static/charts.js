@@ -1,6 +1,8 @@
 // Line charts over the last minutes, drawn by Chart.js, in the colours of the theme.
 
+import { moments } from "./axes.js";
 import { el } from "./dom.js";
+import { moment } from "./format.js";
 import { latest } from "./live.js";
 import { span } from "./span.js";
 
@@ -19,13 +21,13 @@ export function chart(title, lines, axis, source, signal) {
       animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
       interaction: { mode: "index", intersect: false },
       scales: {
-        x: { type: "time", time: { minUnit: "second", tooltipFormat: "HH:mm:ss", displayFormats: { second: "HH:mm:ss", minute: "HH:mm", hour: "HH:mm" } },
-          ticks: { maxTicksLimit: 6, maxRotation: 0, autoSkipPadding: 24 } },
+        x: { type: "linear", ticks: { autoSkip: false, maxRotation: 0, callback: (value) => moment(value).slice(11, value % 60_000 ? 19 : 16) },
+          afterBuildTicks: (scale) => { scale.ticks = moments(scale.min, scale.max, scale.width).map((value) => ({ value })); } },
         y: { min: 0, max: 1, ticks: { stepSize: 1, autoSkip: false, callback: (value) => axis.label(value, step) } },
       },
       plugins: {
         legend: { display: lines.length > 1, position: "bottom", labels: { boxWidth: 12, boxHeight: 2 } },
-        tooltip: { callbacks: { label: (item) => `${item.dataset.label}: ${axis.text(item.parsed.y)}` } },
+        tooltip: { callbacks: { title: ([item]) => moment(item.parsed.x).slice(11, 19), label: (item) => `${item.dataset.label}: ${axis.text(item.parsed.y)}` } },
       },
     },
   });

@@ -8,18 +8,25 @@ export function el(name, attributes = {}, ...children) {
     else if (key === "value") made.value = value;
     else made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 }
 
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter(Boolean));
+  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
   return element;
 }
 
 export function heading(title, about) {
   return [el("h1", {}, title), el("p", { class: "about", hidden: !about }, about || "")];
 }
+
+// A heading with buttons beside it.
+export function head(title, about, ...actions) {
+  return el("div", { class: "head" }, el("div", {}, heading(title, about)), el("div", { class: "actions" }, actions));
+}
+
+export const button = (title, act, kind) => el("button", { type: "button", class: kind, onclick: act }, title);
 
 export function mark(word) {
   return el("span", { class: `mark ${word.replace(/[^a-z-]/g, "")}` }, word);

@@ -6,6 +6,8 @@ const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 export const count = (value) => (value === null || value === undefined ? "—" : WHOLE.format(value));
 export const short = (value) => (Math.abs(value) < 10_000 ? WHOLE.format(value) : SHORT.format(value));
 
+export const messages = (number) => `${count(number)} ${number === 1 ? "message" : "messages"}`;
+
 export function rate(value) {
   if (!value) return "0/s";
   return `${value < 10 ? value.toFixed(1) : short(value)}/s`;
@@ -28,6 +30,17 @@ export function age(seconds) {
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   if (seconds < 129_600) return `${(seconds / 3600).toFixed(1)} h`;
   return `${(seconds / 86_400).toFixed(1)} d`;
+}
+
+// A duration as it may be typed into a setting: 5400 is 1h30m.
+export function duration(seconds) {
+  let left = Math.round(seconds * 1000), text = "";
+  for (const [unit, length] of [["d", 86_400_000], ["h", 3_600_000], ["m", 60_000], ["s", 1000], ["ms", 1]]) {
+    const whole = Math.floor(left / length);
+    if (whole) text += `${whole}${unit}`;
+    left -= whole * length;
+  }
+  return text || "0s";
 }
 
 // A moment of today without its date.

@@ -10,6 +10,7 @@ import { nodesPage } from "./nodes.js";
 import { overviewPage } from "./overview.js";
 import { publishPage } from "./publish.js";
 import { queuePage, queuesPage } from "./queues.js";
+import { tokensPage } from "./tokens.js";
 import { topicPage, topicsPage } from "./topics.js";
 
 const PAGES = [
@@ -21,6 +22,7 @@ const PAGES = [
   ["publish", "Publish", publishPage, publishPage],
   ["alerts", "Alerts", alertsPage],
   ["nodes", "Nodes", nodesPage],
+  ["tokens", "Tokens", tokensPage],
 ];
 const UNKNOWN = [null, "Page not found", unknownPage];
 const content = document.getElementById("content");

@@ -3,11 +3,13 @@
 import { call, get, part } from "./api.js";
 import { ages, counts } from "./axes.js";
 import { chart } from "./charts.js";
-import { ask, el, facts, heading, notice } from "./dom.js";
+import { ask, button, el, fill, head, notice } from "./dom.js";
 import { age, count, moment, rate } from "./format.js";
 import { onSnapshot } from "./live.js";
 import { isAside } from "./names.js";
 import { past } from "./past.js";
+import { alterQueue, createQueue, createSubscription, deleteQueue } from "./queue_admin.js";
+import { settingsCard } from "./settings.js";
 import { spanChoice } from "./span.js";
 import { table } from "./table.js";
 
@@ -29,7 +31,7 @@ export const queueColumns = [
 export function queuesPage(content, { signal }) {
   const rows = table(queueColumns, { key: (row) => row.name, empty: "No queues or subscriptions yet.", aside: { label: "Show dead-letter queues", has: isAside } });
   const more = el("p", { class: "hint" });
-  content.append(...heading("Queues and subscriptions", "Pending messages by state, and the age of the oldest."), rows.element, more);
+  content.append(head("Queues and subscriptions", "Pending messages by state, and the age of the oldest.", button("New queue", () => createQueue()), button("New subscription", createSubscription, "quiet")), rows.element, more);
   signal.addEventListener("abort", onSnapshot((snapshot) => {
     rows.update(snapshot.subscriptions);
     more.textContent = snapshot.more_subscriptions ? `${count(snapshot.more_subscriptions)} more are not listed. Open any of them at #/queues/NAME.` : "";
@@ -46,22 +48,27 @@ export async function queuePage(content, { subject, signal }) {
   const values = names.map(() => el("dd", {}, "—"));
   const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
   const partitions = table(PARTITIONS, { key: (row) => `${row.topic}/${row.partition}`, search: false, empty: "There are no partitions." });
-  content.append(...heading(subject),
-    el("div", { class: "row" },
+  const settings = el("div");
+  const show = async (values) => fill(settings, await settingsCard("SubscriptionChanges", values, { special: { dead_letter: (name) => lettersOf(subject, name), topics: topicLinks } }));
+  const alter = async () => { const changed = await alterQueue(await get(path)); if (changed) { notice("The settings are saved."); await show(changed.settings); } };
+  const about = `${info.is_queue ? "Queue" : "Subscription"}, created ${moment(info.created).slice(0, 19)}`;
+  content.append(head(subject, about, button("Edit settings…", alter, "quiet"), button("Delete…", () => deleteQueue(subject), "quiet bad")),
+    el("div", { class: "links" },
       el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/dead/${part(subject)}` }, "Dead letters"),
-      info.is_queue && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
+      info.is_queue && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message"),
+      info.is_queue && el("a", { href: `#/topics/${part(subject)}` }, "Topic of the queue")),
     el("dl", { class: "tiles" }, names.map((name, place) => el("div", { class: "tile" }, el("dt", {}, name), values[place]))),
     spanChoice(), el("div", { class: "charts" },
       chart("Depth by state", [["ready", "ready"], ["leased", "leased"], ["delayed", "delayed"], ["dead", "dead"]], counts, history, signal),
       chart("Age of the oldest pending message", [["age", "oldest_s"]], ages, history, signal)),
-    el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), el("div", { class: "card" }, facts(settingsOf(info))),
+    el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), settings,
     el("h2", {}, "Actions"),
-    el("div", { class: "row" },
-      el("button", { type: "button", class: "danger", onclick: () => purge(subject) }, "Purge…"),
-      el("button", { type: "button", class: "danger", onclick: () => replay(subject) }, "Replay from the start…")));
-  const show = (now) => { consumers.update(consumersOf(now)); partitions.update(now.partitions || []); };
-  show(info);
+    el("div", { class: "row" }, button("Purge…", () => purge(subject), "quiet bad"), button("Replay from the start…", () => replay(subject), "quiet bad")));
+  const refresh = (now) => { consumers.update(consumersOf(now)); partitions.update(now.partitions || []); };
+  refresh(info);
+  await show(info.settings);
+  if (signal.aborted) return;
   let looked = 0;
   signal.addEventListener("abort", onSnapshot(async (snapshot) => {
     const now = one(snapshot);
@@ -69,7 +76,7 @@ export async function queuePage(content, { subject, signal }) {
     if (snapshot.time_ms - looked < 2000) return;
     looked = snapshot.time_ms;
     const again = await get(path).catch(() => null);
-    if (again && !signal.aborted) show(again);
+    if (again && !signal.aborted) refresh(again);
   }));
 }
 
@@ -91,12 +98,8 @@ function consumersOf({ members, consumers }) {
   return (consumers || []).map((name) => ({ name, partitions: "any" }));
 }
 
-function settingsOf({ created, settings }) {
-  return [
-    ["Created", moment(created)], ["Topics", settings.topics.join(", ")], ["Filter", settings.filter], ["Ordering", settings.ordering],
-    ["Guarantee", settings.guarantee], ["Visibility timeout", age(settings.visibility)], ["Max deliveries", count(settings.max_deliveries)],
-    ["Dead-letter topic", settings.dead_letter], ["Push URL", settings.push?.url]];
-}
+const lettersOf = (subject, name) => el("a", { href: `#/dead/${part(subject)}` }, name ?? `${subject}.dlq`);
+const topicLinks = (topics) => el("span", { class: "links" }, topics.map((one) => (one.includes("*") ? el("span", { class: "mono" }, one) : el("a", { href: `#/topics/${part(one)}` }, one))));
 
 async function purge(name) {
   if (!await ask(`Purge ${name}?`, "All pending messages are discarded. This cannot be undone.", "Purge")) return;

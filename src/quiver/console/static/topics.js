@@ -4,13 +4,15 @@ import { get, part } from "./api.js";
 import { counts } from "./axes.js";
 import { chart } from "./charts.js";
 import { onCluster } from "./cluster.js";
-import { el, facts, fill, heading } from "./dom.js";
-import { age, count, moment, rate, size } from "./format.js";
+import { button, el, fill, head, notice } from "./dom.js";
+import { count, moment, rate, size } from "./format.js";
 import { onSnapshot } from "./live.js";
-import { isAside } from "./names.js";
+import { isAside, isInternal } from "./names.js";
 import { past } from "./past.js";
+import { settingsCard } from "./settings.js";
 import { spanChoice } from "./span.js";
 import { table } from "./table.js";
+import { alterTopic, createTopic, deleteTopic } from "./topic_admin.js";
 
 const COLUMNS = [
   { title: "Topic", value: (row) => row.name, show: (row) => el("a", { href: `#/topics/${part(row.name)}` }, row.name) },
@@ -24,7 +26,7 @@ const COLUMNS = [
 export function topicsPage(content, { signal }) {
   const rows = table(COLUMNS, { key: (row) => row.name, empty: "No topics yet.", aside: { label: "Show dead-letter and internal topics", has: isAside } });
   const more = el("p", { class: "hint" });
-  content.append(...heading("Topics", "Stored messages and publish rates."), rows.element, more);
+  content.append(head("Topics", "Stored messages and publish rates.", button("New topic", createTopic)), rows.element, more);
   signal.addEventListener("abort", onSnapshot((snapshot) => {
     rows.update(snapshot.topics);
     more.textContent = snapshot.more_topics ? `${count(snapshot.more_topics)} more are not listed. Open any of them at #/topics/NAME.` : "";
@@ -56,30 +58,30 @@ export async function topicPage(content, { subject, signal }) {
     update();
   }, signal);
   const history = past("topics", signal, subject);
-  const { retention } = info.settings;
-  const kept = [retention.age && age(retention.age), retention.bytes && size(retention.bytes), retention.messages && `${count(retention.messages)} messages`, retention.scope === "topic" && "of the topic", retention.acked && "until acknowledged", retention.unread && `unread: ${retention.unread}`];
-  const readers = el("dd", {}, "—");
-  content.append(...heading(subject),
-    el("div", { class: "row" },
+  const readers = el("div", { class: "links" }, "—");
+  const settings = el("div");
+  const show = async (values) => fill(settings, await settingsCard("TopicFields", values, { leave: ["partitions"] }));
+  const alter = async () => { const changed = await alterTopic({ ...info, settings: (await get(path)).settings }); if (changed) { notice("The settings are saved."); await show(changed.settings); } };
+  const remove = () => deleteTopic(subject);
+  content.append(head(subject, `Topic, created ${moment(info.created).slice(0, 19)}`, !isInternal(subject) && [button("Edit settings…", alter, "quiet"), button("Delete…", remove, "quiet bad")]),
+    el("div", { class: "links" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
-      el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
+      !isInternal(subject) && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
     spanChoice(), el("div", { class: "charts" },
       chart("Messages per second", [["published", "rate"]], counts, history, signal),
       chart("Stored messages", [["messages", "messages"]], counts, history, signal)),
     el("h2", {}, "Partitions"), partitions.element,
-    el("h2", {}, "Settings"),
-    el("div", { class: "card" }, facts([
-      ["Created", moment(info.created)], ["Durability", info.settings.durability], ["Acks", info.settings.acks],
-      ["Retention", kept.filter(Boolean).join(", ") || "forever"], ["Compression", info.settings.compression],
-      ["Largest message", size(info.settings.message_bytes_max)]]),
-    el("dl", { class: "facts" }, el("dt", {}, "Subscriptions"), readers)));
+    el("h2", {}, "Subscriptions"), el("div", { class: "card" }, readers),
+    el("h2", {}, "Settings"), settings);
+  await show(info.settings);
+  if (signal.aborted) return;
   let looked = 0;
   signal.addEventListener("abort", onSnapshot(async (snapshot) => {
     const found = snapshot.subscriptions.filter((each) => each.topics.includes(subject));
     const names = found.map((each) => each.name).join();
     if (readers.dataset.names !== names) {
       readers.dataset.names = names;
-      fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name), " "]) : document.createTextNode("none"));
+      fill(readers, found.length ? found.flatMap((each) => [el("a", { href: `#/queues/${part(each.name)}` }, each.name)]) : document.createTextNode("none"));
     }
     if (snapshot.time_ms - looked < 2000) return;
     looked = snapshot.time_ms;
