@@ -41,11 +41,11 @@ async function show(place, name) {
   const again = () => show(place, name).catch((error) => fill(place, problem(error)));
   const groups = groupsOf(messages).map(({ error, messages: of }) => el("tr", {},
     el("td", { class: "wrap" }, error ?? "(no error text)"), el("td", { class: "number" }, count(of.length)),
-    el("td", {}, clock(of[0].timestamp)), el("td", { class: "number" }, buttons(name, error, told, again))));
+    el("td", {}, clock(of[0].timestamp)), el("td", { class: "action" }, el("div", { class: "actions" }, buttons(name, error, told, again)))));
   fill(place,
     el("h2", {}, "By error"),
     groups.length ? el("div", { class: "scroll" }, el("table", { class: "groups" },
-      el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: column % 2 ? "number" : null }, title)))),
+      el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: [null, "number", null, "action"][column] }, title)))),
       el("tbody", {}, groups))) : nothing("No dead letters."),
     messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Only the newest ${count(LOOKED_AT)} are shown.`),
     told, el("div", { class: "row middle" }, el("span", {}, "All dead letters:"), buttons(name, undefined, told, again)),
@@ -82,5 +82,5 @@ function buttons(name, error, told, again) {
       await again();
     } catch (failure) { notice(failure.message, true); }
   };
-  return [el("button", { type: "button", class: "quiet", onclick: dry }, "Dry run"), " ", send];
+  return [el("button", { type: "button", class: "quiet", onclick: dry }, "Dry run"), send];
 }

@@ -12,7 +12,7 @@ export async function settingsForm(schema, { values, first = [], leave = [] }) {
   const fields = new Map(single.map((one) => [one.name, field(one, values)]));
   const above = first.map((name) => fields.get(name)).filter(Boolean);
   const told = el("div");
-  const folded = el("details", {}, el("summary", {}, "All settings"), settings.map((one) => section(one, fields, first)));
+  const folded = el("details", {}, el("summary", {}, "All settings"), el("div", { class: "settings-form" }, settings.map((one) => section(one, fields, first))));
   return {
     element: el("div", { class: "settings-form" }, told, above.map(({ element }) => element), folded),
     values: () => collect(settings, fields, values),

@@ -11,6 +11,7 @@ import { overviewPage } from "./overview.js";
 import { publishPage } from "./publish.js";
 import { queuePage, queuesPage } from "./queues.js";
 import { tokensPage } from "./tokens.js";
+import { themeButton } from "./theme_button.js";
 import { topicPage, topicsPage } from "./topics.js";
 
 const PAGES = [
@@ -58,8 +59,10 @@ function show() {
   const { name, subject, query } = place();
   const [path, title, all, one] = PAGES.find(([known, , , each]) => known === name && (!subject || each)) || UNKNOWN;
   for (const link of document.querySelectorAll("#nav a")) {
-    if (link.dataset.page === path) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.page === path) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ inline: "center", block: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   document.title = `${subject && one ? `${subject} · ` : ""}${title} · Quiver`;
   const make = subject && one ? one : all;
@@ -117,27 +120,9 @@ function signIn() {
   box.focus();
 }
 
-// ---------------------------------------------------------------- theme
-
-function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
-function nameTheme() {
-  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
-}
-
-document.getElementById("theme").addEventListener("click", () => {
-  const next = isDark() ? "light" : "dark";
-  document.documentElement.dataset.theme = next;
-  localStorage.setItem("quiver.theme", next);
-  nameTheme();
-  dispatchEvent(new Event("quiver:theme"));
-});
 document.getElementById("leave").addEventListener("click", () => { token.clear(); signIn(); });
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); content.focus(); });
 addEventListener("hashchange", show);
 addEventListener("quiver:unknown", signIn);
-nameTheme();
+themeButton(document.getElementById("theme"));
 enter();

@@ -4,10 +4,11 @@ import { el, fill, problem } from "./dom.js";
 
 // `save` returns what the sheet resolves to; an error goes to `fail`, or is shown above the buttons.
 // Resolves to null if the reader leaves.
-export function sheet(title, body, act, save, { fail, isDanger = false } = {}) {
+export function sheet(title, body, act, save, { fail, isDanger = false, mayLeave = true } = {}) {
+  const opener = document.activeElement;
   return new Promise((resolve) => {
     const told = el("div"), submit = el("button", { type: "submit", class: isDanger ? "danger" : null }, act);
-    const end = (value) => { dialog.close(); dialog.remove(); resolve(value); };
+    const end = (value) => { dialog.close(); dialog.remove(); if (opener?.isConnected) opener.focus(); resolve(value); };
     const send = async (event) => {
       event.preventDefault();
       submit.disabled = true;
@@ -20,7 +21,7 @@ export function sheet(title, body, act, save, { fail, isDanger = false } = {}) {
     };
     const dialog = el("dialog", { class: "sheet", oncancel: () => end(null), "aria-labelledby": "sheet-title" },
       el("form", { onsubmit: send }, el("h2", { id: "sheet-title" }, title), el("div", { class: "sheet-body" }, body), told,
-        el("div", { class: "row" }, el("button", { class: "quiet", type: "button", onclick: () => end(null) }, "Cancel"), submit)));
+        el("div", { class: "row" }, mayLeave && el("button", { class: "quiet", type: "button", onclick: () => end(null) }, "Cancel"), submit)));
     document.body.append(dialog);
     dialog.showModal();
     dialog.querySelector("input, select, textarea")?.focus();

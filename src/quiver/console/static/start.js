@@ -11,7 +11,8 @@ const step = (title, ...rest) => el("li", {}, el("strong", {}, title), el("div",
 
 export function startCard() {
   return el("section", { class: "card start", hidden: true },
-    el("h2", {}, token.get() ? "Nothing here yet that your token may see" : "This node is empty"),
+    el("h2", {}, token.get() ? "Nothing here yet" : "This node is empty"),
+    token.get() && el("p", { class: "hint" }, "Or nothing that your token may see."),
     el("p", { class: "hint" }, "Three steps to the first message:"),
     el("ol", {},
       step("Create a queue.", "It keeps messages until somebody has handled them. Its settings can be changed later."),

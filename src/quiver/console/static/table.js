@@ -4,12 +4,12 @@ import { el, fill } from "./dom.js";
 
 const ROWS_MAX = 500;
 
-// `columns` are {title, value(row), show?(row), number?, wrap?}; `key(row)` tells rows apart. `aside` is
+// `columns` are {title, value(row), show?(row), number?, wrap?, action?}; `key(row)` tells rows apart. `aside` is
 // {label, has(row)}: such rows are shown when the reader asks for them or searches.
 export function table(columns, { key, sort = 0, descending = false, search = true, empty = "No rows.", caption, aside }) {
   let rows = [], word = "", isAll = false;
   const body = el("tbody"), kept = new Map();
-  const heads = columns.map((column, place) => el("th", { scope: "col", class: column.number ? "number" : null },
+  const heads = columns.map((column, place) => el("th", { scope: "col", class: kindOf(column) }, column.title &&
     el("button", { type: "button", onclick: () => { descending = place === sort ? !descending : Boolean(column.number); sort = place; draw(); } }, column.title)));
   const none = el("div", { class: "empty" }, empty);
   const shown = el("table", {}, caption && el("caption", { hidden: true }, caption), el("thead", {}, el("tr", {}, heads)), body);
@@ -42,7 +42,7 @@ export function table(columns, { key, sort = 0, descending = false, search = tru
     const name = key(row);
     let cells = kept.get(name);
     if (!cells) {
-      cells = columns.map((column) => el("td", { class: column.number ? "number" : column.wrap ? "wrap" : null }));
+      cells = columns.map((column) => el("td", { class: kindOf(column) }));
       kept.set(name, cells);
       cells.line = el("tr", {}, cells);
     }
@@ -57,4 +57,5 @@ export function table(columns, { key, sort = 0, descending = false, search = tru
   return { element: whole, update(next) { rows = next; for (const name of kept.keys()) if (!next.some((row) => key(row) === name)) kept.delete(name); draw(); } };
 }
 
+const kindOf = ({ number, wrap, action }) => (number ? "number" : wrap ? "wrap" : action ? "action" : null);
 const value = (column, row) => column.value(row) ?? "—";

@@ -9,14 +9,12 @@ import { table } from "./table.js";
 const state = (row) => (row.revoked ? "revoked" : row.expires && new Date(row.expires) < Date.now() ? "expired" : "active");
 
 const COLUMNS = (again) => [
-  { title: "Name", value: (row) => row.name },
+  { title: "Name", value: (row) => row.name, show: (row) => el("div", {}, row.name, el("div", { class: "mono soft" }, row.id)) },
   { title: "Grants", value: (row) => row.grants.join(", "), wrap: true },
-  { title: "Kind", value: (row) => (row.certificate ? "certificate" : "token") },
-  { title: "State", value: state, show: (row) => mark(state(row)) },
+  { title: "State", value: state, show: (row) => el("span", {}, mark(state(row)), row.certificate ? " certificate" : "") },
   { title: "Created", value: (row) => row.created, show: (row) => moment(row.created).slice(0, 16) },
   { title: "Expires", value: (row) => row.expires, show: (row) => (row.expires ? moment(row.expires).slice(0, 16) : "never") },
-  { title: "Id", value: (row) => row.id, show: (row) => el("span", { class: "mono" }, row.id) },
-  { title: "", value: state, show: (row) => (state(row) === "active" ? el("button", { type: "button", class: "quiet", onclick: () => revoke(row, again) }, "Revoke…") : el("span")) },
+  { title: "", action: true, value: state, show: (row) => (state(row) === "active" ? el("button", { type: "button", class: "quiet", onclick: () => revoke(row, again) }, "Revoke…") : el("span")) },
 ];
 
 export async function tokensPage(content, { signal }) {
@@ -61,14 +59,14 @@ async function createToken() {
 
 // The node has only a hash of it: whoever closes this without copying needs a new one.
 function showOnce({ name, token }) {
-  const secret = el("input", { class: "mono", readonly: true, value: token, "aria-label": "Token", onfocus: (event) => event.target.select() });
+  const secret = el("textarea", { readonly: true, rows: "3", spellcheck: "false", "aria-label": "Token", onfocus: (event) => event.target.select() }, token);
   const copied = el("span", { role: "status" });
   const copy = async () => {
     secret.select();
     try { await navigator.clipboard.writeText(token); copied.textContent = "Copied."; } catch { copied.textContent = document.execCommand("copy") ? "Copied." : "Press Ctrl+C to copy."; }
   };
   const body = [el("p", {}, `Copy the token of ${name} now. It is not shown again.`), el("div", { class: "secret" }, secret, el("button", { type: "button", class: "quiet", onclick: copy }, "Copy")), copied];
-  return sheet("The new token", body, "Done", async () => true);
+  return sheet("The new token", body, "Done", async () => true, { mayLeave: false });
 }
 
 async function revoke({ id, name }, again) {

@@ -17,10 +17,11 @@ from quiver.aio import first_of
 from quiver.client import AsyncClient
 from quiver.console.history import MetricsHistory
 from quiver.console.live import LiveMetrics
-from quiver.console.pages import POLICY, Pages
+from quiver.console.pages import Pages
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import Edge, encode, send_problem
 from quiver.edge.http.operation import Operation, Reply
+from quiver.edge.http.routes.description import PAGE_HEADERS
 from quiver.errors import MalformedRequest, NotAcceptable, Overloaded, QuiverError, ShuttingDown
 from quiver.model.clock import Clock, SystemClock
 
@@ -42,18 +43,14 @@ class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def console_pages(history: MetricsHistory) -> tuple[Operation, ...]:
     """The operations that serve the console's files and what its charts begin with."""
     pages = Pages()
-    headers = (
-        (b"content-security-policy", POLICY.encode()),
-        (b"referrer-policy", b"no-referrer"),
-    )
 
     async def show_console(call: Call) -> Reply:
         page = pages.get("index.html")
-        return Reply(200, page.content, page.media_type, headers=headers)
+        return Reply(200, page.content, page.media_type, headers=PAGE_HEADERS)
 
     async def console_file(call: Call) -> Reply:
         file = pages.get(call.path["file"])
-        return Reply(200, file.content, file.media_type, headers=headers)
+        return Reply(200, file.content, file.media_type, headers=PAGE_HEADERS)
 
     async def go_to_console(call: Call) -> Reply:
         return Reply(302, headers=((b"location", b"/console"),))

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Sequence
-from importlib import resources
 
+from quiver.console.pages import POLICY, Pages
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.openapi import openapi_document
 from quiver.edge.http.operation import JSON, Operation, Reply
 
-_HTML = "text/html; charset=utf-8"
+PAGE_HEADERS = ((b"content-security-policy", POLICY.encode()), (b"referrer-policy", b"no-referrer"))
+"""Only the node's own files run on its pages."""
 
 
 def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """The operations that describe the others, and themselves."""
     document = b""
-    page = resources.files(__package__).joinpath("docs.html").read_text("utf-8")
-    policy = _policy(page).encode()
+    page = Pages().get("docs.html")
 
     async def describe_api(call: Call) -> Reply:
         return Reply(200, document)
 
     async def show_page(call: Call) -> Reply:
-        return Reply(200, page.encode(), _HTML, headers=((b"content-security-policy", policy),))
+        return Reply(200, page.content, page.media_type, headers=PAGE_HEADERS)
 
     own = (
         Operation(
@@ -54,17 +51,3 @@ def description_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     )
     document = encode(openapi_document((*operations, *own)))
     return own
-
-
-def _policy(page: str) -> str:
-    """Only the page's own script and style run, and they can reach only this node."""
-    sums = {}
-    for kind in ("script", "style"):
-        found = re.search(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
-        assert found is not None, f"the page has one {kind}"
-        digest = hashlib.sha256(found[1].encode()).digest()
-        sums[kind] = f"'sha256-{base64.b64encode(digest).decode()}'"
-    return (
-        f"default-src 'none'; connect-src 'self'; script-src {sums['script']}; "
-        f"style-src {sums['style']}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
