@@ -160,6 +160,13 @@ class Web(Struct, frozen=True, kw_only=True):
             description="Folder with the secrets that sign webhooks, one file for each.",
         ),
     ] = ""
+    webhooks_by: Annotated[
+        Literal["nodes", "forwarders", "either"],
+        Meta(
+            description="Setting of a node: who calls webhooks. `either`: the forwarders, and the nodes "
+            "while there is none. Forwarders with `webhook_targets` can call them."
+        ),
+    ] = "nodes"
 
     def __post_init__(self) -> None:
         check_fields(self)

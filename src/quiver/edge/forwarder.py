@@ -12,6 +12,7 @@ import ssl
 from contextlib import AsyncExitStack
 
 from quiver.aio import cancel_and_wait
+from quiver.client import AsyncClient
 from quiver.client.transport.access import access_from_environment
 from quiver.client.transport.addresses import addresses_in, is_secure
 from quiver.config import Address, NodeConfig
@@ -58,6 +59,8 @@ class Forwarder:
         announcer = Announcer(self._announcement, self._nodes, self._access, self._clock)
         self._stack.push_async_callback(announcer.stop)
         announcer.start()
+        if self.config.web.webhook_targets:
+            self._push(announcer)
 
     async def stop(self) -> None:
         """Drain: what is under way is seen to its end, within the bound. May be called twice."""
@@ -109,4 +112,16 @@ class Forwarder:
             http="" if http is None else str(http),
             zone=config.zone,
             version=__version__,
+            calls_webhooks=bool(config.web.webhook_targets),
         )
+
+    def _push(self, announcer: Announcer) -> None:
+        """Call the webhooks that the nodes leave to this forwarder."""
+        # An HTTP client is loaded only where it is used.
+        from quiver.edge.webhooks.pushers import Pushers  # noqa: PLC0415
+
+        config = self.config
+        client = AsyncClient(config.upstream, clock=self._clock)
+        pushers = Pushers(client, config.web, self._clock, announcer.calls_webhooks_of)
+        self._stack.push_async_callback(pushers.stop)
+        pushers.start()

@@ -173,7 +173,8 @@ class _Starting:
             server = HttpServer(edge, bound)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
             http = await server.start(config.http, context)
-        pushers = self._push(services) if config.web.webhook_targets else None
+        pushes = config.web.webhook_targets and config.web.webhooks_by != "forwarders"
+        pushers = self._push(services) if pushes else None
         await self._observe(services)
         if membership is not None:
             # Others go on with what this node leads while it drains.
@@ -253,6 +254,7 @@ class _Starting:
             peers=None if membership is None else membership.peers,
             cluster=admin,
             forwarders=forwarders,
+            forwarders_call_webhooks=config.web.webhooks_by != "nodes",
         )
         return services, membership
 
@@ -305,7 +307,15 @@ class _Starting:
         from quiver.edge.webhooks.pushers import Pushers  # noqa: PLC0415
 
         client = self._internal_client(services)
-        is_mine = services.broker.leaders.coordinates
+        leaders, forwarders = services.broker.leaders, services.forwarders
+
+        def is_mine(subscription: str) -> bool:
+            if services.forwarders_call_webhooks and forwarders.webhook_callers(
+                self._clock.monotonic()
+            ):
+                return False
+            return leaders.coordinates(subscription)
+
         pushers = Pushers(client, self._config.web, self._clock, is_mine)
         self._stack.push_async_callback(pushers.stop)
         pushers.start()

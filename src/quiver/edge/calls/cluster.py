@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import msgspec
 
 from quiver import protocol
-from quiver.edge.auth.call_permissions import cluster_admin, cluster_watch, nothing
+from quiver.edge.auth.call_permissions import (
+    CLUSTER_WATCH,
+    CONSUME,
+    IsQueue,
+    Needs,
+    cluster_admin,
+    nothing,
+    subscription,
+)
 from quiver.edge.auth.caller import Caller
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
@@ -53,6 +61,13 @@ async def decommission(context: Context, request: protocol.Decommission, _: memo
     return protocol.Done(), ()
 
 
+def to_announce(request: protocol.Announce, _: IsQueue) -> Needs:
+    """Who calls webhooks consumes from every subscription that has one."""
+    if request.calls_webhooks:
+        return CLUSTER_WATCH, subscription(CONSUME, "*")
+    return (CLUSTER_WATCH,)
+
+
 def _admin(context: Context) -> ClusterAdmin:
     if context.services.cluster is None:
         raise NotACluster
@@ -84,7 +99,7 @@ def hide_topics(caller: Caller, reply: protocol.Cluster) -> None:
 
 CALLS = (
     Call(request=protocol.DescribeCluster, handler=describe, needs=nothing, hide=hide_topics),
-    Call(request=protocol.Announce, handler=announce, needs=cluster_watch),
+    Call(request=protocol.Announce, handler=announce, needs=to_announce),
     Call(request=protocol.MovePartition, handler=move, needs=cluster_admin, is_audited=True),
     Call(request=protocol.TransferLead, handler=transfer, needs=cluster_admin, is_audited=True),
     Call(request=protocol.Decommission, handler=decommission, needs=cluster_admin, is_audited=True),
