@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from quiver.cli.support.exit_codes import ExitCode, run
-from tests.serving import Commands, Served, app, served
+from tests.serving import Commands, Served, app, eventually, served
 
 pytestmark = pytest.mark.process
 
@@ -40,6 +43,23 @@ def test_a_node_on_its_own_describes_itself(quiver: Commands) -> None:
     ]
     assert quiver("cluster", "partitions", "nothing", "--json").json == []
     assert quiver("cluster", "leaders", "--json").json == {"node-1": ["orders/0", "orders/1"]}
+
+
+def test_a_forwarder_is_listed_while_it_lives(
+    quiver: Commands, node: Served, tmp_path: Path
+) -> None:
+    flags = ("--role", "forwarder", "--name", "edge-1", "--upstream", node.url)
+    with served(tmp_path, *flags) as forwarder:
+        through = f"quiver://{forwarder.ready['native']}"
+        eventually(lambda: "edge-1" in quiver("cluster", "nodes", url=through).out, "it is listed")
+        _, listed = quiver("cluster", "nodes", "--json").json
+        assert (listed["role"], listed["address"]) == ("forwarder", forwarder.ready["native"])
+        assert "1 alive; 1 forwarder" in quiver("cluster", "status").out
+        assert set(quiver("cluster", "leaders", "--json").json) == {"node-1"}
+        cluster = httpx.get(f"{forwarder.http}/cluster", trust_env=False).json()
+        assert [one["role"] for one in cluster["nodes"]] == ["full", "forwarder"]
+        forwarder.stop(signal.SIGKILL)
+        eventually(lambda: len(quiver("cluster", "nodes", "--json").json) == 1, "it is gone")
 
 
 @pytest.mark.parametrize("what", ["status", "nodes", "partitions", "leaders"])

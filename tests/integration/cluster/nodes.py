@@ -6,6 +6,7 @@ Killing one is a real end of a real process; starting one costs next to nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -186,6 +187,11 @@ class Cluster:
         )
 
 
+def _serve_forwarder(config: NodeConfig, ready: str, log: str, variables: dict[str, str]) -> None:
+    os.environ.update(variables)
+    _serve(config, ready, log)
+
+
 class ForwarderProcess:
     """A forwarder of a cluster in a process of its own. Use it with ``with``."""
 
@@ -200,11 +206,13 @@ class ForwarderProcess:
             http=Address("127.0.0.1", free_port()),
             **settings,
         )
+        self.variables: dict[str, str] = {}
+        """Of its environment."""
         self._process = self._new()
 
     def _new(self) -> BaseProcess:
-        arguments = self.config, str(self._ready), str(self._log)
-        return processes.Process(target=_serve, args=arguments, daemon=True)
+        arguments = self.config, str(self._ready), str(self._log), self.variables
+        return processes.Process(target=_serve_forwarder, args=arguments, daemon=True)
 
     @property
     def address(self) -> str:

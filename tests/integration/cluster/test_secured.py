@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ import quiver
 from quiver.config import Security
 from quiver.errors import PermissionDenied, QuiverError, Unauthenticated
 from tests.integration.certificates import Authority
-from tests.integration.cluster.nodes import Cluster, waited
+from tests.integration.cluster.nodes import Cluster, ForwarderProcess, waited
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,43 @@ def test_tokens_and_permissions_hold_on_every_node(
     for node in range(2):
         with pytest.raises(QuiverError), _client(secured, node, "quiver_wrong") as stranger:
             stranger.list_topics()
+
+
+def test_tokens_and_tls_hold_through_a_forwarder(
+    secured: tuple[Cluster, Authority, str], tmp_path: Path
+) -> None:
+    cluster, authority, admin = secured
+    with _client(secured, 0, admin) as client:
+        client.create_queue("forwarded", partitions=4, replicas=1)
+        _, token = client.create_token("outside", ["publish:forwarded", "consume:queue:forwarded"])
+        _, own = client.create_token("edge", ["consume:cluster:*"])
+    assert token is not None
+    assert own is not None
+    certificate, key = authority.issue("forwarder", "127.0.0.1")
+    security = Security(authentication=True, tls_certificate=certificate, tls_key=key)
+    forwarder = ForwarderProcess(tmp_path, f"quivers://{cluster.address(0)}", security=security)
+    forwarder.variables = {"QUIVER_CA_FILE": authority.file, "QUIVER_TOKEN": own}
+    with forwarder:
+        url = f"quivers://{forwarder.address}"
+        with quiver.Client(url, token=token, tls=authority.trusting()) as outside:
+            for partition in range(4):  # which both nodes lead
+                waited(lambda: outside.publish("forwarded", b"x", partition=partition), "known")  # noqa: B023
+            for _, message in zip(range(4), outside.consume("forwarded"), strict=False):
+                message.ack()
+            with pytest.raises(PermissionDenied, match="outside has no grant"):
+                outside.delete_topic("forwarded")
+            roles = waited(lambda: _roles(outside), "it is listed")
+            assert sorted(roles) == ["forwarder", "full", "full"]
+        with (
+            pytest.raises(Unauthenticated),
+            quiver.Client(url, token="qv_x", tls=authority.trusting()) as no,
+        ):
+            no.list_topics()
+
+
+def _roles(client: quiver.Client) -> list[str] | None:
+    roles = [one.role for one in client.describe_cluster().nodes]
+    return roles if "forwarder" in roles else None
 
 
 def _published(client: quiver.Client) -> list[object] | None:

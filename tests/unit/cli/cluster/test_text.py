@@ -49,6 +49,15 @@ def test_health_is_the_worst_of_what_is_wrong(told: ClusterInfo, health: str) ->
     assert summary_of(told).health == health
 
 
+def test_forwarders_are_counted_and_shown_apart_from_nodes() -> None:
+    told = cluster(partition())
+    told.nodes.append(NodeInfo(id="edge-1", role="forwarder"))
+    nodes = summary_of(told).nodes
+    assert (nodes.alive, nodes.forwarders) == (3, 1)
+    _, rows = shown_nodes(told)
+    assert [row[6] for row in rows] == ["full", "full", "full", "forwarder"]
+
+
 def test_the_summary_counts() -> None:
     told = summary_of(
         cluster(
