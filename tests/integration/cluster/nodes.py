@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -240,6 +241,11 @@ class ForwarderProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.join(SECONDS_MAX)
+
+    def pause(self) -> None:
+        """Let it hang, connected as it is."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def stop(self) -> int | None:
         """End it as an operator would; its exit code."""

@@ -196,6 +196,14 @@ def test_a_node_that_comes_back_lists_the_forwarders_again(
     waited(lambda: not _listed(three, 1), "it is gone")
 
 
+def test_a_forwarder_that_hangs_is_listed_no_more(
+    three: Cluster, forwarder: ForwarderProcess
+) -> None:
+    waited(lambda: _listed(three, 0), "it is listed")
+    forwarder.pause()
+    waited(lambda: not _listed(three, 0), "it is gone")
+
+
 def test_a_forwarder_serves_its_own_metrics(forwarder: ForwarderProcess, topic: str) -> None:
     with quiver.Client(forwarder.url) as client:
         client.create_queue(topic)

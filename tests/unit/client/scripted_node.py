@@ -297,6 +297,7 @@ class ScriptedChannel:
     def __init__(self, node: ScriptedNode) -> None:
         self.is_open = True
         self.is_congested = False
+        self.is_forwarded = False
         self._node = node
         self._queue: deque[tuple[protocol.AnyRequest, bytes, asyncio.Future[Answer]]] = deque()
         self._unanswered: list[asyncio.Future[Answer]] = []

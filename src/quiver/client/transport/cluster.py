@@ -184,6 +184,7 @@ class Cluster:
         """
         layout = self._layouts.get(topic)
         if layout is not None:
+            self.pool.replace(layout.asked)
             self.pool.doubt(layout.asked)
 
     def keep(self, info: TopicInfo, asked: str) -> None:

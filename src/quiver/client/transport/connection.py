@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.is_forwarded = False
         self._loop = asyncio.get_running_loop()
         self._assembler = FrameAssembler(FRAME_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES)
         self._transport: asyncio.Transport | None = None
@@ -199,6 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         welcome, _ = await answer
         if not isinstance(welcome, Welcome):
             raise ProtocolError(f"{self.address} answered hello with {type(welcome).__name__}")
+        self.is_forwarded = welcome.forwards
         self._requests_max = max(1, welcome.requests_max)
         self._frame_bytes_max = welcome.frame_bytes_max
         self._send_waiting()

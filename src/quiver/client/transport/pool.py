@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from quiver.aio import SingleFlight
+from quiver.aio import SingleFlight, TaskSet
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Channel, Dialer
 from quiver.errors import AccessRefused, ConnectionLost, QuiverError
@@ -29,6 +29,9 @@ class _Node:
         self.channel: Channel | None = None
         self.failures = 0
         self.not_before = 0.0
+        self.retired: Channel | None = None
+        """The channel before, which others may still use."""
+        self.replaced = float("-inf")
 
 
 class Pool:
@@ -53,6 +56,7 @@ class Pool:
         self._dialing: SingleFlight[str, Channel] = SingleFlight()
         self._closed = False
         self._doubts: dict[str, float] = {}
+        self._closing = TaskSet()
         self.has_connected = False
         """Whether any node ever answered: if not, the address is more likely wrong than down."""
 
@@ -104,6 +108,19 @@ class Pool:
             self._ask_last(address)
             self._doubts[address] = self._clock.monotonic() + _DOUBT_S
 
+    def replace(self, address: str) -> None:
+        """What this node said of others did not hold: through a forwarder, ask another one next.
+
+        At most one channel at a time is kept for those who still use it.
+        """
+        node, now = self._nodes.get(address), self._clock.monotonic()
+        if node is None or node.channel is None or not node.channel.is_forwarded:
+            return
+        if node.channel.is_open and now - node.replaced >= _DOUBT_S:
+            if node.retired is not None:
+                self._closing.start(node.retired.close())
+            node.retired, node.channel, node.replaced = node.channel, None, now
+
     def _is_doubted(self, address: str) -> bool:
         return self._doubts.get(address, 0.0) > self._clock.monotonic()
 
@@ -125,8 +142,10 @@ class Pool:
         nodes, self._nodes = list(self._nodes.values()), {}
         await self._dialing.cancel()
         for node in nodes:
-            if node.channel is not None:
-                await node.channel.close()
+            for channel in (node.channel, node.retired):
+                if channel is not None:
+                    await channel.close()
+        await self._closing.wait()
 
     async def _dial(self, address: str, node: _Node) -> Channel:
         try:

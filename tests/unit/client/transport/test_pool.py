@@ -47,6 +47,50 @@ def pool_of(network: Network) -> Pool:
     return Pool(network, list(network.nodes), clock=HastyClock(), chance=random.Random(1))
 
 
+class TestReplacement:
+    """A forwarder connects with any node: if that one is wrong about others, another is asked."""
+
+    @async_test
+    async def test_through_a_forwarder_another_node_is_asked_next(self) -> None:
+        pool = pool_of(network := Network("forwarder:1"))
+        first = await pool.channel("forwarder:1")
+        first.is_forwarded = True  # type: ignore[misc]
+        pool.replace("forwarder:1")
+        pool.doubt("forwarder:1")
+        address, second = await pool.any_channel()
+        assert (address, network.dialled) == ("forwarder:1", ["forwarder:1"] * 2)
+        assert second is not first
+        assert first.is_open  # for those who still use it
+        await pool.close()
+        assert not first.is_open
+
+    @async_test
+    async def test_one_channel_at_a_time_is_kept_and_none_is_replaced_too_often(self) -> None:
+        clock = HastyClock()
+        pool = Pool(Network("forwarder:1"), ["forwarder:1"], clock=clock)
+        channels = []
+        for _ in range(3):
+            channels.append(channel := await pool.channel("forwarder:1"))
+            channel.is_forwarded = True  # type: ignore[misc]
+            pool.replace("forwarder:1")
+            again = await pool.channel("forwarder:1")
+            again.is_forwarded = True  # type: ignore[misc]
+            pool.replace("forwarder:1")
+            assert await pool.channel("forwarder:1") is again
+            clock.now += 20
+        await asyncio.sleep(0)
+        assert [one.is_open for one in channels] == [False, False, True]
+        await pool.close()
+
+    @async_test
+    async def test_a_channel_to_a_node_itself_stays(self) -> None:
+        pool = pool_of(Network("a:1"))
+        first = await pool.channel("a:1")
+        pool.replace("a:1")
+        assert await pool.channel("a:1") is first
+        await pool.close()
+
+
 class TestPool:
     @async_test
     async def test_a_node_is_dialled_once_for_all_who_ask(self) -> None:
