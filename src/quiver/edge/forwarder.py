@@ -22,7 +22,8 @@ from quiver.edge.announcer import Announcer
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
-from quiver.edge.principal_clients import ForwarderClients, forwarder_attempts
+from quiver.edge.limits.forwarded_logins import ForwardedLogins
+from quiver.edge.principal_clients import ForwarderClients
 from quiver.edge.relay.relay_server import RelayServer
 from quiver.edge.relay.upstream_nodes import UpstreamNodes
 from quiver.errors import InvalidSetting
@@ -44,7 +45,7 @@ class Forwarder:
         self.http_address: Address | None = None
         self._nodes = UpstreamNodes(addresses_in(config.upstream))
         self._clock = SystemClock()
-        self._attempts = forwarder_attempts()
+        self._logins = ForwardedLogins(self._clock)
         self.metrics = NodeMetrics(config.metrics.names_max)
         self._stack = AsyncExitStack()
         self._instance = secrets.token_hex(8)
@@ -85,14 +86,14 @@ class Forwarder:
             config.limits,
             self.metrics,
             self._clock,
-            attempts=self._attempts,
+            logins=self._logins,
             tls=None if tls is None else tls.context(),
         )
         self._stack.push_async_callback(relay.drain, config.limits.drain_timeout_s)
         return Address(*await relay.start(config.native.host, config.native.port, context))
 
     async def _serve_http(self, address: Address, context: ssl.SSLContext | None) -> Address:
-        clients = ForwarderClients(self.config.upstream, self._clock, attempts=self._attempts)
+        clients = ForwarderClients(self.config.upstream, self._clock, logins=self._logins)
         edge = edge_of(
             self.config,
             clients,

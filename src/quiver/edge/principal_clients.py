@@ -22,7 +22,7 @@ from quiver.client import AsyncClient, Tls
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.auth.principal import Principal
 from quiver.edge.in_process import InProcessDialer
-from quiver.edge.limits.failed_logins import FailedLogins
+from quiver.edge.limits.forwarded_logins import ForwardedLogins
 from quiver.edge.lone_publisher import NodeClient
 from quiver.edge.services import NodeServices
 from quiver.errors import Overloaded, QuiverError, Unauthenticated
@@ -34,10 +34,6 @@ _UNUSED_S = 300.0
 """A forwarder closes a client that was not asked for in this time, if it needs the room."""
 NO_TOKEN = "none"  # noqa: S105 - what stands for no token at all
 """Passed on for who has none, so that nobody acts with the forwarder's own token or certificate."""
-_WRONG_BURST, _WRONG_PER_SECOND = 5, 0.5
-"""Wrong tokens of one address before its unknown tokens are passed on one by one."""
-_DOUBTFUL_MAX = 100
-"""Unknown tokens that wait for their turn."""
 
 
 class Shown(Protocol):
@@ -162,11 +158,6 @@ class _Forwarded(msgspec.Struct):
     used: float
 
 
-def forwarder_attempts() -> FailedLogins:
-    """The wrong tokens that a forwarder passes on for each address."""
-    return FailedLogins(burst=_WRONG_BURST, per_second=_WRONG_PER_SECOND)
-
-
 class ForwarderClients:
     """The same for a forwarder: the nodes behind it decide who may do what."""
 
@@ -177,16 +168,14 @@ class ForwarderClients:
         *,
         tls: Tls | None = None,
         clients_max: int = CLIENTS_MAX,
-        attempts: FailedLogins | None = None,
+        logins: ForwardedLogins | None = None,
     ) -> None:
         self._upstream = upstream
         self._clock = clock
         self._tls = tls
         self._clients_max = clients_max
         self._held: OrderedDict[bytes, _Forwarded] = OrderedDict()
-        self._attempts = attempts or forwarder_attempts()
-        self._doubtful = 0
-        self._turn = asyncio.Lock()
+        self._logins = logins or ForwardedLogins(clock)
 
     async def of(self, credentials: Shown) -> AsyncClient:
         """The client of a token; ``Unauthenticated`` if the nodes behind do not know it."""
@@ -200,29 +189,16 @@ class ForwarderClients:
         return held.client
 
     async def _opened(self, key: bytes, token: str | None, address: str) -> _Forwarded:
-        if not self._attempts.is_over(address, self._clock.monotonic()):
-            return await self._asked(key, token, address)
-        # Only the nodes know whether this one is valid: they are asked, but not for many at a time.
-        if self._doubtful >= _DOUBTFUL_MAX:
-            raise Overloaded("too many unknown tokens are being checked; try again")
-        self._doubtful += 1
-        try:
-            async with self._turn:
-                return await self._asked(key, token, address)
-        finally:
-            self._doubtful -= 1
+        async with self._logins.asking(address):
+            return await self._asked(key, token)
 
-    async def _asked(self, key: bytes, token: str | None, address: str) -> _Forwarded:
+    async def _asked(self, key: bytes, token: str | None) -> _Forwarded:
         await self._make_room()
         client = AsyncClient(self._upstream, token=token or NO_TOKEN, tls=self._tls)
         try:
             await client.describe_node()
-        except BaseException as error:
+        except BaseException:
             await client.close()
-            if isinstance(error, Unauthenticated):
-                exceeded = self._attempts.failed(address, self._clock.monotonic())
-                if exceeded is not None:
-                    raise exceeded from None
             raise
         # Another request of the same token may have been faster: one client is enough.
         known = self._held.get(key)

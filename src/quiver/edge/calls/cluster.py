@@ -13,7 +13,7 @@ from quiver import protocol
 from quiver.edge.auth.call_permissions import (
     CLUSTER_WATCH,
     CONSUME,
-    IsQueue,
+    Definitions,
     Needs,
     cluster_admin,
     nothing,
@@ -61,7 +61,7 @@ async def decommission(context: Context, request: protocol.Decommission, _: memo
     return protocol.Done(), ()
 
 
-def to_announce(request: protocol.Announce, _: IsQueue) -> Needs:
+def to_announce(request: protocol.Announce, _: Definitions) -> Needs:
     """Who calls webhooks consumes from every subscription that has one."""
     if request.calls_webhooks:
         return CLUSTER_WATCH, subscription(CONSUME, "*")

@@ -18,7 +18,7 @@ from quiver import protocol
 from quiver.aio import Signal, TaskSet, cancel_and_wait
 from quiver.client.transport.dialer import connect
 from quiver.config import Limits
-from quiver.edge.limits.failed_logins import FailedLogins
+from quiver.edge.limits.forwarded_logins import ForwardedLogins
 from quiver.edge.listener import Listener, listen
 from quiver.edge.principal_clients import NO_TOKEN
 from quiver.edge.relay.relay_end import RelayEnd
@@ -28,7 +28,6 @@ from quiver.errors import (
     Overloaded,
     ProtocolError,
     QuiverError,
-    Unauthenticated,
     Unavailable,
     error_from,
 )
@@ -46,7 +45,7 @@ logger = structlog.get_logger()
 
 
 class RelayServer:
-    """``tls`` is what the nodes are reached with. ``attempts`` bounds wrong tokens by address."""
+    """``tls`` is what the nodes are reached with. ``logins`` bounds wrong tokens by address."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class RelayServer:
         metrics: NodeMetrics,
         clock: Clock,
         *,
-        attempts: FailedLogins,
+        logins: ForwardedLogins,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._name = name
@@ -64,7 +63,7 @@ class RelayServer:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._attempts = attempts
+        self._logins = logins
         self._tls = tls
         self._from_clients = metrics.forwarded_bytes.labels("to_nodes").inc
         self._from_nodes = metrics.forwarded_bytes.labels("to_clients").inc
@@ -129,16 +128,8 @@ class RelayServer:
     async def _connect(self, client: RelayEnd, hello: protocol.Hello) -> None:
         if len(self._clients) > self._limits.connections_max:
             raise Overloaded("the forwarder has as many connections as it allows; try again later")
-        address = client.address
-        if hello.node and hello.node not in self._nodes:
-            node, _ = await self._greet_any(address, hello)  # it names the nodes that there are now
-            node.close()
-            if hello.node not in self._nodes:
-                raise NodeGone(f"{hello.node[:200]} is not the address of a node of this cluster")
-        if hello.node:
-            node, welcome = await self._greet(hello.node, address, hello)
-        else:
-            node, welcome = await self._greet_any(address, hello)
+        async with self._logins.asking(client.address):
+            node, welcome = await self._reach(hello)
         if client not in self._clients:  # it has left meanwhile
             node.close(is_cut=True)
             return
@@ -148,15 +139,24 @@ class RelayServer:
         node.join(client)
         client.join(node)
 
-    async def _greet_any(
-        self, client: str, hello: protocol.Hello
-    ) -> tuple[RelayEnd, protocol.Welcome]:
+    async def _reach(self, hello: protocol.Hello) -> tuple[RelayEnd, protocol.Welcome]:
+        """The node that the client asks for, or any."""
+        if not hello.node:
+            return await self._greet_any(hello)
+        if hello.node not in self._nodes:
+            node, _ = await self._greet_any(hello)  # it names the nodes that there are now
+            node.close()
+            if hello.node not in self._nodes:
+                raise NodeGone(f"{hello.node[:200]} is not the address of a node of this cluster")
+        return await self._greet(hello.node, hello)
+
+    async def _greet_any(self, hello: protocol.Hello) -> tuple[RelayEnd, protocol.Welcome]:
         """The first node that answers."""
         failure: QuiverError = NodeGone("there is no node to connect with")
         for address in self._nodes.in_turn():
             try:
                 async with asyncio.timeout(_SOON_S):
-                    return await self._greet(address, client, hello)
+                    return await self._greet(address, hello)
             except TimeoutError:
                 failure = NodeGone(f"{address} did not answer within {_SOON_S:g} s")
             except QuiverError as error:
@@ -166,7 +166,7 @@ class RelayServer:
         raise failure
 
     async def _greet(
-        self, address: str, client: str, hello: protocol.Hello
+        self, address: str, hello: protocol.Hello
     ) -> tuple[RelayEnd, protocol.Welcome]:
         """Connect to a node as the client. ``NodeGone`` if it cannot be reached."""
         try:
@@ -189,10 +189,6 @@ class RelayServer:
             return node, reply
         node.close()
         if isinstance(reply, protocol.Failed):
-            if reply.code == Unauthenticated.code:
-                exceeded = self._attempts.failed(client, self._clock.monotonic())
-                if exceeded is not None:
-                    raise exceeded
             raise error_from(reply.code, reply.message, reply.details)
         raise ProtocolError(f"{address} answered hello with {type(reply).__name__}")
 
