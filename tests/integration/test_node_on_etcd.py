@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from msgspec import structs
 
 import quiver
 from quiver.config import Address, Metadata, NodeConfig
+from quiver.edge.membership import ClusterMembership
 from quiver.edge.node import Node
 from quiver.errors import InvalidSetting
 from tests.aio import async_test
 from tests.etcd_server import EtcdServer
+from tests.ports import free_port
 from tests.serving import Served, eventually
 
 pytestmark = pytest.mark.process
@@ -87,6 +93,35 @@ async def test_another_node_of_the_same_name_does_not_start(
                 pass
         async with serving(config(etcd, tmp_path / "there", "one", "other/")) as other:
             assert await other.list_topics() == []
+
+
+@async_test
+async def test_a_node_is_not_ready_until_it_has_joined_its_cluster(
+    etcd: EtcdServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_join, joins, join = asyncio.Event(), asyncio.Event(), ClusterMembership.join
+
+    async def join_later(membership: ClusterMembership, *addresses: Any) -> None:
+        joins.set()
+        await may_join.wait()
+        await join(membership, *addresses)
+
+    monkeypatch.setattr(ClusterMembership, "join", join_later)
+    http = Address("127.0.0.1", free_port())
+    settings = structs.replace(config(etcd, tmp_path, "one", "joining/"), http=http)
+    starting = asyncio.create_task(Node.start(settings))
+    async with httpx.AsyncClient(base_url=f"http://{http}") as asked:
+        await joins.wait()
+        early = await asked.get("/readyz")
+        alive = await asked.get("/healthz")
+        may_join.set()
+        node = await starting
+        try:
+            ready = await asked.get("/readyz")
+        finally:
+            await node.stop()
+    assert (early.status_code, early.json()["code"]) == (503, "unavailable")
+    assert (alive.status_code, ready.status_code) == (200, 200)
 
 
 def test_a_node_waits_for_an_etcd_that_comes_later(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
 from quiver.edge.http.app import edge_of
+from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
@@ -156,6 +157,7 @@ class _Starting:
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         address = Address(*await native.start(config.native.host, config.native.port, context))
         http: Address | None = None
+        edge: Edge | None = None
         if config.http is not None:
             requests, space = Requests(), services.broker.maintenance
             clients, history = NodeClients(services, is_alone=requests.has_one), MetricsHistory()
@@ -170,6 +172,7 @@ class _Starting:
                 is_single=services.peers is None,
                 history=history,
             )
+            edge.is_joining = membership is not None
             server = HttpServer(edge, bound)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
             http = await server.start(config.http, context)
@@ -180,6 +183,8 @@ class _Starting:
             # Others go on with what this node leads while it drains.
             self._stack.push_async_callback(membership.node.hand_over)
             await membership.join(address, http)
+        if edge is not None:
+            edge.is_joining = False
         return Node(
             services,
             self._stack,

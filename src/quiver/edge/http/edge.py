@@ -69,6 +69,8 @@ class Edge:
         self.metrics = metrics
         self.cors_origins = frozenset(cors_origins)
         self.draining = asyncio.Event()
+        self.is_joining = False
+        """Whether the node listens, but its cluster does not know of it yet."""
         by_path: dict[str, dict[str, Operation]] = {}
         for operation in operations:
             by_path.setdefault(operation.path, {})[operation.method] = operation

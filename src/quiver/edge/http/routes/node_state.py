@@ -6,7 +6,7 @@ from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.schemas.node import ClusterView, Health
-from quiver.errors import DiskFull, PermissionDenied, ShuttingDown
+from quiver.errors import DiskFull, PermissionDenied, ShuttingDown, Unavailable
 
 _OK = encode(Health())
 
@@ -18,6 +18,8 @@ async def is_alive(call: Call) -> Reply:
 async def is_ready(call: Call) -> Reply:
     if call.edge.draining.is_set():
         raise ShuttingDown
+    if call.edge.is_joining:
+        raise Unavailable("the node is joining its cluster; try again later, or on another node")
     try:
         call.edge.require_space()
     except DiskFull as full:
@@ -58,11 +60,12 @@ OPERATIONS = (
         path="/readyz",
         id="is_ready",
         handler=is_ready,
-        summary="Readiness: the node accepts requests. It fails while the node is stopping. "
+        summary="Readiness: the node accepts requests. It fails while the node is joining its cluster or "
+        "stopping. "
         "While the disk is full the node still serves reads: the status is `disk_full`.",
         tag="node",
         replies={200: ("The node is ready.", {JSON: Health})},
-        errors=(ShuttingDown,),
+        errors=(ShuttingDown, Unavailable),
         is_open=True,
     ),
     Operation(
