@@ -8,7 +8,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run pages demo check test lint bench deploy bench-tools java sim chaos browser-tools database-tools \
-	pictures clean
+	chart-tools pictures clean
 
 setup: $(READY)
 
@@ -108,6 +108,15 @@ database-tools:
 	@{ command -v redis-server && { command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; }; } \
 		>/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& benchmarks/install-servers.sh postgresql redis-server >/dev/null 2>&1; } || true
+
+# Helm, for the tests of the chart, built from its Go module; Debian's Go 1.24 or newer will do. Where it
+# cannot be built, these tests are skipped.
+HELM := helm.sh/helm/v3/cmd/helm@v3.19.0
+chart-tools: $(NODE)
+	@command -v helm >/dev/null || test -x .venv/tools/helm || { { command -v go >/dev/null \
+		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && benchmarks/install-servers.sh golang-go \
+		>/dev/null 2>&1; }; } && GOBIN=$(CURDIR)/.venv/tools GOPATH=$(CURDIR)/.venv/go GOFLAGS=-modcacherw \
+		timeout 1800 go install $(HELM); } || echo "helm cannot be built: the chart's tests are skipped"
 
 # The console's pages, as the documentation shows them.
 pictures: setup browser-tools

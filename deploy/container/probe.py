@@ -1,7 +1,8 @@
 """Asks the node in this container whether it is ready: exit code 0 if it is, 1 if not.
 
-``probe.py healthz`` asks whether it is alive instead. The address and the certificate come from the
-node's own variables. It imports only the standard library, so that it costs little.
+``probe.py healthz`` asks whether it is alive instead: a node that answers is, whatever it answers. One
+that refuses more connections must not be restarted for it. The address and the certificate come from
+the node's own variables. It imports only the standard library, so that it costs little.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> int:
     except (OSError, http.client.HTTPException) as error:
         print(f"the node does not answer: {error}")
         return 1
-    return 0 if reply.status == 200 else 1
+    return 0 if reply.status == 200 or path == "healthz" else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from quiver.config import NodeConfig
 from tests.integration.deploy.box import USER, require_boxes
 from tests.integration.deploy.image import BUILD, CONTAINER, FINAL, Container, Image, container
 from tests.paths import REPOSITORY
+from tests.serving import environment, served
 
 pytestmark = pytest.mark.long
 
@@ -173,6 +176,38 @@ def test_a_full_disk_takes_no_container_down(image: Image, tmp_path: Path) -> No
         assert running.probe("healthz").returncode == 0
         running.send(signal.SIGTERM)
         assert running.wait(GRACE_S) == 0
+
+
+@pytest.mark.process
+def test_a_node_with_all_its_connections_is_alive_but_not_ready(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, "--set", "limits.connections_max=1") as node,
+        quiver.Client(node.url) as only,
+    ):
+        only.list_topics()
+        variables = environment(QUIVER_HTTP=node.ready["http"])
+        codes = {
+            path: subprocess.run(
+                [sys.executable, "-I", "-S", str(CONTAINER / "probe.py"), path],
+                env=variables,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            ).returncode
+            for path in ("healthz", "readyz")
+        }
+    assert codes == {"healthz": 0, "readyz": 1}
+
+
+@pytest.mark.process
+def test_a_volume_of_kubernetes_belongs_to_root_and_the_group_alone(
+    image: Image, tmp_path: Path
+) -> None:
+    """As fsGroup leaves it, with a folder that nobody else may read: the node makes one of its own."""
+    data = {"/data": f"mode=2775,uid=0,gid={USER}", "/data/lost+found": "mode=0700,uid=0,gid=0"}
+    with container(image, tmp_path, tmpfs=data, QUIVER_DATA="/data/quiver") as running:
+        running.wait_ready()
+        assert running.probe().returncode == 0
 
 
 @pytest.mark.process
