@@ -71,17 +71,21 @@ class LogHistory:
         self._start_offset = start_offset
 
     def _read_all(self, log: SegmentedLog) -> Iterator[tuple[int, str]]:
-        """Offset and sum of every entry, which must follow one another and be whole batches."""
+        """Offset and sum of every entry, which must follow one another and be whole batches.
+
+        The first may begin before the log does.
+        """
         numbers: dict[str, int] = {}
         offset = log.start_offset
         while offset < log.next_offset:
             for entry in log.read_disk(offset, 1 << 20):
-                assert entry.base_offset == offset, f"a gap or an overlap at offset {offset}"
+                follows = entry.base_offset == offset or not numbers
+                assert follows, f"a gap or an overlap at offset {offset}"
                 writer, number = _check_whole(entry)
                 previous = numbers.setdefault(writer, number - 1)
                 assert number == previous + 1, f"{writer} has batch {number} after {previous}"
                 numbers[writer] = number
-                yield int(offset), stored_sum(entry)
+                yield int(entry.base_offset), stored_sum(entry)
                 offset = Offset(entry.next_offset)
 
 
