@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quiver.aio import cancel_and_wait
 from quiver.cluster.metadata.store import Put
@@ -18,8 +19,10 @@ from quiver.cluster.replica.messages import Entries, NotLeading
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import LeaderChanged
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.envelope import entries_in
+from quiver.model.ids import Offset
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from quiver.testing.memory_store import MemoryStore
@@ -196,4 +199,48 @@ async def test_a_follower_that_does_not_ask_again_leaves_the_in_sync_set() -> No
         await clock.advance(ReplicaSettings().leader.lag_seconds_max + 2 * TICK_S)
         await turns()
         assert driver.machine.record.in_sync == (A, C)
+        await cancel_and_wait(*waiting)
+
+
+async def says_start(driver: LeaderDriver, node: Any, start: int) -> asyncio.Task[Any]:
+    """A follower that has everything says where its log begins, and waits for more."""
+    question = replace(fetch(node, 4, last=3, watermark=4, wait_s=5.0), start=Offset(start))
+    task = asyncio.create_task(driver.on_fetch(question))
+    await turns()
+    return task
+
+
+@async_test
+async def test_the_start_moves_once_the_logs_of_all_in_sync_followers_begin_there() -> None:
+    clock = ManualClock()
+    async with leader(clock) as (driver, _):
+        log = driver._logs[0].log
+        published = driver.publish(batch_of(b"one", b"two", b"three", b"four"))
+        waiting = [await says_start(driver, node, 0) for node in (B, C)]
+        await published.committed
+        retention = asyncio.create_task(driver.retain(RetentionLimits(messages=1)))
+        await clock.advance(ReplicaSettings().watermark_delay_s)
+        assert [task.result().start for task in waiting] == [3, 3], "they are told"
+        waiting = [await says_start(driver, B, 3)]
+        assert (log.start_offset, retention.done()) == (0, False)
+        waiting.append(await says_start(driver, C, 3))
+        assert await retention == log.start_offset == 3
+        assert log.stored_from == 0
+        await cancel_and_wait(*waiting)
+
+
+@async_test
+async def test_the_start_stays_if_a_follower_does_not_say_in_time_that_its_log_begins_there() -> (
+    None
+):
+    clock = ManualClock()
+    async with leader(clock) as (driver, _):
+        published = driver.publish(batch_of(b"one", b"two", b"three", b"four"))
+        waiting = [await says_start(driver, node, 0) for node in (B, C)]
+        await published.committed
+        retention = asyncio.create_task(driver.retain(RetentionLimits(messages=1)))
+        await turns()
+        waiting.append(await says_start(driver, B, 3))
+        await clock.advance(2.5)
+        assert await retention == driver._logs[0].log.start_offset == 0
         await cancel_and_wait(*waiting)
