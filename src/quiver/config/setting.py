@@ -70,7 +70,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         """The value that a variable or a flag holds."""
         if self.type is bool and text in ("true", "false"):
             return text == "true"
-        if self.type is int and not self.is_size:
+        if self.type is int and not self.is_size and not self.is_time:
             try:
                 return self.from_toml(int(text))
             except ValueError:
@@ -80,11 +80,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def from_toml(self, value: Any) -> Any:
         """The value as a file gives it, where numbers are numbers."""
         checked = self._typed(value)
-        self.check(checked)
+        self.check(checked, value)
         return checked
 
-    def check(self, value: Any) -> None:
-        """Refuse a value that is outside the bounds."""
+    def check(self, value: Any, given: Any = None) -> None:
+        """Refuse a value that is outside the bounds. ``given`` is how somebody wrote it."""
         if self.choices and value not in self.choices:
             raise InvalidSetting(
                 f"{self.name} must be one of {', '.join(self.choices)}, not {shown(value)}"
@@ -103,7 +103,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         if least is not None and most is not None and not least <= value <= most:
             raise InvalidSetting(
                 f"{self.name} must be between {self.shown(least)} and {self.shown(most)}, "
-                f"not {self.shown(value)}"
+                f"not {shown(given) if isinstance(given, str) else self.shown(value)}"
             )
 
     def shown(self, value: Any) -> str:
@@ -119,7 +119,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             if self.is_size:
                 return self._said(size_bytes, value)
             if self.is_time:
-                return self._said(seconds, value)
+                return self._time(value)
             if self.is_address:
                 return (
                     None if value == OFF and self.may_be_off else self._said(parse_address, value)
@@ -131,6 +131,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         if type(value) is not self.type:
             raise self._wrong(value)
         return value
+
+    def _time(self, text: str) -> float:
+        duration_s: float = self._said(seconds, text)
+        if self.type is not int:
+            return duration_s
+        if not duration_s.is_integer():
+            raise InvalidSetting(f"{self.name} must be whole seconds, not {shown(text)}")
+        return int(duration_s)
 
     def _said(self, parse: Any, text: str) -> Any:
         try:

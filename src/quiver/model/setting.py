@@ -171,9 +171,9 @@ class Setting(Struct, frozen=True, kw_only=True):
         if self.choices is not None:
             return self._choice(self.choices, value, name)
         if self.is_number:
-            value = self._number(value, name)
-            self.check_range(value, most=self.most, name=name)
-            return value
+            number = self._number(value, name)
+            self.check_range(number, most=self.most, name=name, given=value)
+            return number
         if not isinstance(value, self.stored_as):
             kind = _KINDS[self.stored_as]
             raise InvalidSetting(f"{name} must be {kind}, not {_short(value)}", setting=self.name)
@@ -184,12 +184,18 @@ class Setting(Struct, frozen=True, kw_only=True):
             )
         return value
 
-    def check_range(self, value: float, *, most: float | None, name: str | None = None) -> None:
-        """Refuse a number outside its bounds; another setting may give the greatest value."""
+    def check_range(
+        self, value: float, *, most: float | None, name: str | None = None, given: Any = None
+    ) -> None:
+        """Refuse a number outside its bounds; another setting may give the greatest value.
+
+        ``given`` is the value as somebody wrote it, for the error.
+        """
         if self.least is not None and most is not None and not self.least <= value <= most:
             raise InvalidSetting(
                 f"{name or self.name} must be between {self.shown(self.least)} and "
-                f"{self.shown(most)}, not {self.shown(value)}",
+                f"{self.shown(most)}, not "
+                f"{_short(given) if isinstance(given, str) else self.shown(value)}",
                 setting=self.name,
             )
 

@@ -212,7 +212,7 @@ def _queries() -> Iterator[Bad]:
         ("wait=nan", "wait"),
         ("wait=inf", "wait"),
         ("wait=1e400", "wait"),
-        ("wait=20s", "wait"),
+        ("wait=20x", "wait"),
         ("visibility=-1", "visibility"),
         ("visibility=43201", "visibility"),
         ("visibility=null", "visibility"),

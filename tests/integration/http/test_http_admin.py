@@ -209,4 +209,4 @@ async def test_a_time_outside_its_bounds_is_refused_as_text_too(tmp_path: Path) 
             refused = await node.http.patch(path, json={"session_timeout": "1s"})
             told = problem(refused, 422, "invalid_setting")
             assert told["field"] == "session_timeout"
-            assert told["detail"] == "session_timeout must be between 3s and 5m, not 1s"
+            assert told["detail"] == "session_timeout must be between 3s and 5m, not '1s'"

@@ -212,7 +212,7 @@ class TestUsage:
             ),
             (
                 ["queue", "create", "a", "--dedup-window", "2d"],
-                "--dedup-window must be between 0s and 1d, not 2d",
+                "--dedup-window must be between 0s and 1d, not '2d'",
             ),
             (
                 ["queue", "create", "a", "--segment-age", "x"],

@@ -228,8 +228,8 @@ class TestMistakes:
         ("variable", "value", "expected"),
         [
             ("LIMITS_CONNECTIONS_MAX", "0", "between 1 and 1,000,000, not 0"),
-            ("LIMITS_REQUEST_BYTES_MAX", "1KiB", "between 1 MiB and 1 GiB, not 1 KiB"),
-            ("LIMITS_IDLE_TIMEOUT_S", "-1m", "between 1 s and 86,400 s, not -60 s"),
+            ("LIMITS_REQUEST_BYTES_MAX", "1KiB", "between 1 MiB and 1 GiB, not '1KiB'"),
+            ("LIMITS_IDLE_TIMEOUT_S", "-1m", "between 1 s and 86,400 s, not '-1m'"),
             ("LIMITS_IDLE_TIMEOUT_S", "nan", "'nan' is not a duration"),
             ("LOGGING_FORMAT", "xml", "one of auto, pretty, json, not 'xml'"),
             ("NAME", "a b", "name cannot be 'a b'"),

@@ -39,13 +39,35 @@ IntoFlag = Annotated[str, typer.Option("--into", metavar="TOPIC", help="Topic to
 FormatFlag = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help="Table format: delta, iceberg or parquet.")
 ]
+
+
+def spark_interval(text: str) -> str:
+    """A time as Spark reads it, from ``1h30m`` or from Spark's own form, ``90 minutes``."""
+    if _SPARK_INTERVAL.fullmatch(text):
+        return text
+    duration_ms = round(seconds(text) * 1000)
+    if duration_ms < 0:
+        raise InvalidSetting(f"{text!r} is not a duration: it is below 0")
+    return f"{duration_ms} milliseconds"
+
+
+_SPARK_INTERVAL = re.compile(r"\d+ (milli|micro)?(second|minute|hour|day|week)s?")
 WindowFlag = Annotated[
-    str, typer.Option("--window", metavar="TIME", help="Length of a time window, as in '1 minute'.")
+    str,
+    typer.Option(
+        "--window",
+        metavar="TIME",
+        help="Length of a time window, as in 1m.",
+        callback=spark_interval,
+    ),
 ]
 WatermarkFlag = Annotated[
     str,
     typer.Option(
-        "--watermark", metavar="TIME", help="How late a message may arrive, as in '1 minute'."
+        "--watermark",
+        metavar="TIME",
+        help="How late a message may arrive, as in 1m.",
+        callback=spark_interval,
     ),
 ]
 
@@ -68,7 +90,13 @@ class StreamFlags:
         bool, typer.Option("--once", help="Process the messages that exist now, then exit.")
     ] = False
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="Time between batches, as in '1 second'.")
+        str,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="Time between batches, as in 1s.",
+            callback=spark_interval,
+        ),
     ] = "1 second"
     subscription: Annotated[
         str | None,
@@ -248,7 +276,8 @@ def dedupe(
         typer.Option(
             "--within",
             metavar="TIME",
-            help="Longest time between duplicates, as in '10 minutes'.",
+            help="Longest time between duplicates, as in 10m.",
+            callback=spark_interval,
         ),
     ] = "10 minutes",
 ) -> None:

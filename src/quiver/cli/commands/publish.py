@@ -130,7 +130,8 @@ def _options(
     if priority is not None:
         options["priority"] = priority
     if delay is not None:
-        options["delay"] = seconds(delay)
+        seconds(delay)  # a mistake is told before connecting
+        options["delay"] = delay
     if deliver_at is not None:
         moment = parse_moment(deliver_at)
         if moment is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quiver.client.api.settings import duration_s
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.model.units import Duration, seconds
+from quiver.model.units import Duration
 from quiver.protocol import (
     Alerts,
     ClusterInfo,
@@ -27,6 +28,8 @@ from quiver.protocol import (
     TransferLead,
 )
 from quiver.protocol import Cluster as ClusterDescribed
+
+_EXPIRES_S_MAX = 100 * 365 * 86_400
 
 
 class ClusterAdminApi:
@@ -50,7 +53,9 @@ class ClusterAdminApi:
         request = CreateToken(
             name=name,
             grants=list(grants),
-            expires_s=None if expires is None else seconds(expires),
+            expires_s=None
+            if expires is None
+            else duration_s("expires", expires, 1, _EXPIRES_S_MAX),
             is_certificate=certificate,
         )
         _, (reply, _) = await self._cluster.call(request, repeatable=False)

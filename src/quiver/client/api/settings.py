@@ -39,7 +39,11 @@ def choice(kind: type[E], name: str, value: str | None) -> E | None:
 
 
 def duration_s(name: str, duration: Duration, least_s: float, most_s: float) -> float:
-    value = seconds(duration)
+    """Seconds. An error names the argument and its value as it was given."""
+    try:
+        value = seconds(duration)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{name}: {error.message}", setting=name) from None
     if not least_s <= value <= most_s:
         raise InvalidSetting(
             f"{name} must be {least_s:g} s to {most_s:g} s, not {duration!r}", setting=name
@@ -48,7 +52,10 @@ def duration_s(name: str, duration: Duration, least_s: float, most_s: float) -> 
 
 
 def bounded_size(name: str, size: Size, least: int, most: int) -> int:
-    value = size_bytes(size)
+    try:
+        value = size_bytes(size)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{name}: {error.message}", setting=name) from None
     if not least <= value <= most:
         raise InvalidSetting(f"{name} must be {least:,} to {most:,}, not {size!r}", setting=name)
     return value

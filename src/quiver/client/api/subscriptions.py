@@ -8,8 +8,14 @@ from typing import Any, get_args
 import msgspec
 import pyarrow as pa
 
-from quiver.client.api.settings import setting_values, subscription_settings, topic_settings
+from quiver.client.api.settings import (
+    duration_s,
+    setting_values,
+    subscription_settings,
+    topic_settings,
+)
 from quiver.client.consumer.consumer import AsyncConsumer
+from quiver.client.consumer.lease_times import lease_ms
 from quiver.client.consumer.received import (
     ReceivedMessage,
     batch_in,
@@ -31,7 +37,7 @@ from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.model.clock import Clock
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
-from quiver.model.units import Duration, seconds
+from quiver.model.units import Duration
 from quiver.protocol import (
     Ack,
     AlterSubscription,
@@ -56,6 +62,8 @@ from quiver.protocol import (
 )
 
 _WAIT_S = 20.0
+_WAIT_S_MAX = 1e9
+"""More is no time that somebody waits."""
 _BYTES_MAX = 16 << 20
 PREFETCH_MAX = 10_000
 
@@ -245,7 +253,7 @@ class SubscriptionsApi:
             subscription=subscription,
             consumer=consumer or f"{self._name}-{next(self._consumer_numbers)}",
             prefetch=prefetch,
-            visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
+            visibility_ms=None if visibility is None else lease_ms("visibility", visibility),
             on_stale=on_stale,
             ack=ack,
         )
@@ -275,13 +283,13 @@ class SubscriptionsApi:
         consumer: str,
         max_bytes: int,
     ) -> tuple[Received, memoryview]:
-        wait_s = min(seconds(wait), _WAIT_S)
+        wait_s = min(duration_s("wait", wait, 0, _WAIT_S_MAX), _WAIT_S)
         request = Receive(
             subscription=subscription,
             messages_max=max_messages,
             bytes_max=max_bytes,
             wait_ms=round(wait_s * 1000),
-            visibility_ms=None if visibility is None else round(seconds(visibility) * 1000),
+            visibility_ms=None if visibility is None else lease_ms("visibility", visibility),
             consumer=consumer or self._name,
         )
         _, (reply, body) = await self._read_cluster.call(
@@ -308,7 +316,7 @@ class SubscriptionsApi:
             Nack(
                 subscription=subscription,
                 settlements=settlements(messages),
-                delay_ms=None if delay is None else round(seconds(delay) * 1000),
+                delay_ms=None if delay is None else lease_ms("delay", delay),
                 error=error,
             )
         )
@@ -329,7 +337,7 @@ class SubscriptionsApi:
             Extend(
                 subscription=subscription,
                 settlements=settlements(messages),
-                visibility_ms=round(seconds(visibility) * 1000),
+                visibility_ms=lease_ms("visibility", visibility),
             )
         )
 

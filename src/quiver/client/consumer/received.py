@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from quiver.client.consumer.lease_times import lease_ms
 from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.client.reader.columns import SCHEMA, columns_of, times_of
 from quiver.client.reader.message_rows import made, other_columns
@@ -27,7 +28,7 @@ from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.receipt import leases_in, receipt, receipts
-from quiver.model.units import Duration, seconds
+from quiver.model.units import Duration
 from quiver.protocol import PortionInfo, Received, Settlement
 
 RECEIVED_SCHEMA = pa.schema(
@@ -81,7 +82,7 @@ class ReceivedMessage(Message, frozen=True, gc=False):
         wait: bool | None = None,
     ) -> Any:
         """Report the message as failed, to be delivered again after ``delay`` or the back-off."""
-        delay_ms = None if delay is None else round(seconds(delay) * 1000)
+        delay_ms = None if delay is None else lease_ms("delay", delay)
         kind = Kind("nack", delay_ms=delay_ms, error=error)
         return self.settler._settle_received(self, kind, wait)
 
@@ -91,7 +92,7 @@ class ReceivedMessage(Message, frozen=True, gc=False):
 
     def extend(self, visibility: Duration, *, wait: bool | None = None) -> Any:
         """Extend the lease to ``visibility`` from now."""
-        kind = Kind("extend", visibility_ms=round(seconds(visibility) * 1000))
+        kind = Kind("extend", visibility_ms=lease_ms("visibility", visibility))
         return self.settler._settle_received(self, kind, wait)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, InvalidSetting
 from quiver.model.builder import encode_payload
 from quiver.model.guard import DEDUP_ID_MAX, PRIORITY_MAX, PRIORITY_MIN, TIME_MAX, TIME_MIN
 from quiver.model.message import time_us_of
@@ -203,7 +203,10 @@ def _checked_sequence(sequence: Any) -> int:
 
 
 def _checked_duration(option: str, duration: Duration) -> int:
-    duration_us = microseconds(duration)
+    try:
+        duration_us = microseconds(duration)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{option}: {error.message}", setting=option) from None
     if not 0 <= duration_us <= _DURATION_US_MAX[option]:
         days = _DURATION_US_MAX[option] // _DAY_US
         raise InvalidRequest(f"{option} must be 0 s to {days:,} days, not {duration!r}")

@@ -105,7 +105,7 @@ class Call:
         try:
             return msgspec.convert(given, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise invalid(error) from None
+            raise invalid(error, document=given) from None
 
     # ------------------------------------------------------------------ body
 

@@ -29,11 +29,19 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, document=_document(text)) from None
     except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise too_deep() from None
+
+
+def _document(text: bytes) -> object:
+    """The whole body, for the value that was not valid. It is JSON as far as it was read."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def check_utf8(text: bytes) -> None:

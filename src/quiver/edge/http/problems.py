@@ -58,6 +58,7 @@ STATUSES = {
 }
 _ASKS_TO_RETRY = {429, 503, 504}
 _AT = re.compile(r"(.*?) - at `\$(.*?)`$", re.DOTALL)
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 _NAMED = re.compile(r"(?:unknown|missing required) field `(.*?)`")
 
 
@@ -110,12 +111,27 @@ def _retry_after(error: QuiverError) -> int:
     return max(RETRY_AFTER_S, round(wait_s)) if isinstance(wait_s, int | float) else RETRY_AFTER_S
 
 
-def invalid(error: msgspec.ValidationError, within: str = "") -> InvalidRequest:
-    """A validation error of msgspec, with the name of the field."""
+def _value_at(document: Any, path: str) -> Any:
+    """The value at a path of msgspec, such as ``[1].retention.age``; ``None`` if it is not known."""
+    for name, index in _STEP.findall(path):
+        try:
+            document = document[int(index)] if index else document[name]
+        except (LookupError, TypeError, ValueError):
+            return None
+    return document
+
+
+def invalid(
+    error: msgspec.ValidationError, within: str = "", *, document: Any = None
+) -> InvalidRequest:
+    """A validation error of msgspec, with the name of the field.
+
+    ``document`` is what was not valid, for the value as it was given.
+    """
     text = str(error)
     at = _AT.fullmatch(text)
     reason, path = (at[1], at[2].lstrip(".")) if at else (text, "")
-    reason = text_forms.explained(reason)
+    reason = text_forms.explained(reason, _value_at(document, path))
     named = _NAMED.search(reason)
     if named:
         path = f"{path}.{named[1]}" if path else named[1]

@@ -50,7 +50,7 @@ def test_a_title_is_one_sentence(kind: type[QuiverError]) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("delay", "soon", "not a duration: write seconds, or text such as '30s', '5m' or '1h'"),
+        ("delay", "soon", "not a duration: write seconds, or text such as '30s', '1h30m'"),
         ("dead_letter", "a b", "not a name: use 1 to 200 letters"),
         ("topics", ["a b"], "not a topic or pattern: use 1 to 200 letters"),
         ("retention", {"bytes": "much"}, "not a size: write bytes, or text such as '10MB'"),

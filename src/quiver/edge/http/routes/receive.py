@@ -23,7 +23,12 @@ from quiver.edge.http.json_text import as_json
 from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.schemas.browse import SeenMessage
-from quiver.edge.http.schemas.deliveries import Delivered, DeliveredMessage, ReceiveQuery
+from quiver.edge.http.schemas.deliveries import (
+    WAIT_S_MAX,
+    Delivered,
+    DeliveredMessage,
+    ReceiveQuery,
+)
 from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
 from quiver.errors import (
     InvalidRequest,
@@ -37,6 +42,7 @@ from quiver.errors import (
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
 from quiver.model.message_ids import message_ids
 from quiver.model.receipt import receipt
+from quiver.model.units import seconds
 
 _acks = msgspec.json.Decoder(Ack)
 _nacks = msgspec.json.Decoder(Nack)
@@ -57,16 +63,26 @@ async def receive(call: Call, name: str) -> Reply:
     call.require_no_body()
     kind = call.accepts(JSON, ARROW)
     visibility = None if query.visibility is UNSET else query.visibility
+    wait_s = _wait_s(query)
     receiving: Any = (call.client.receive_batch if kind == ARROW else call.client.receive)(
-        name, query.batch_size, wait=query.wait, visibility=visibility, consumer=query.consumer
+        name, query.batch_size, wait=wait_s, visibility=visibility, consumer=query.consumer
     )
-    got = await (call.while_connected(receiving) if query.wait else receiving)
+    got = await (call.while_connected(receiving) if wait_s else receiving)
     if call.is_gone:
         await release(call.client, name, got)
         raise ClientGone
     if kind == ARROW:
         return Reply(200, stream_of(got), ARROW)
     return Reply(200, await off_loop(payload_bytes(got), _delivered_text, got))
+
+
+def _wait_s(query: ReceiveQuery) -> float:
+    wait_s = seconds(query.wait)
+    if wait_s > WAIT_S_MAX:
+        raise InvalidRequest(
+            f"wait: it must be 0 to {WAIT_S_MAX} seconds, not {query.wait!r}", field="wait"
+        )
+    return wait_s
 
 
 async def release(client: AsyncClient, name: str, messages: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from quiver.edge.http.schemas.values import Consumer
+from quiver.edge.http.schemas.values import Consumer, DurationText, Rest
 from quiver.model.dead_letter import DeadLetter
-from quiver.model.subscription import RECEIVE_MAX, VISIBILITY_S_MAX
+from quiver.model.subscription import RECEIVE_MAX
 
 WAIT_S_MAX = 20
 
@@ -19,16 +19,15 @@ class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, le=RECEIVE_MAX, description="Most messages to return.")
     ] = 10
     wait: Annotated[
-        float,
-        Meta(ge=0, le=WAIT_S_MAX, description="Seconds to wait for a message if there is none."),
+        Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] | DurationText,
+        Meta(description="Time to wait for a message if there is none: seconds, or as in '5s'."),
     ] = 0.0
     visibility: (
         Annotated[
-            float,
+            Rest,
             Meta(
-                ge=0,
-                le=VISIBILITY_S_MAX,
-                description="Seconds that a received message is hidden from other consumers.",
+                description="Time that a received message is hidden from other consumers: seconds, "
+                "or as in '5m'."
             ),
         ]
         | UnsetType
@@ -38,7 +37,7 @@ class ReceiveQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class StreamQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     consumer: Consumer = ""
-    visibility: Annotated[float, Meta(ge=0, le=VISIBILITY_S_MAX)] | UnsetType = UNSET
+    visibility: Rest | UnsetType = UNSET
 
 
 class DeliveredMessage(Struct, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ import uuid
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
+from quiver.client.consumer.lease_times import lease_ms
 from quiver.client.consumer.session.terms import SessionTerms
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import Edge, send_problem
@@ -56,7 +57,7 @@ class StreamEndpoint:
 
 
 def _terms(subscription: str, query: StreamQuery) -> SessionTerms:
-    visibility_ms = None if query.visibility is UNSET else round(query.visibility * 1000)
+    visibility_ms = None if query.visibility is UNSET else lease_ms("visibility", query.visibility)
     return SessionTerms(
         subscription=subscription,
         consumer=query.consumer or f"stream-{uuid.uuid4()}",

@@ -17,6 +17,7 @@ import structlog
 
 from quiver.aio import TaskSet, first_of, retrieve_exception
 from quiver.client import AsyncClient
+from quiver.client.consumer.lease_times import lease_ms
 from quiver.client.consumer.received import leases_of
 from quiver.client.consumer.relay.relay import Relay, RelayEnd, open_relay
 from quiver.client.consumer.relay.watched_settlements import Watched
@@ -58,7 +59,6 @@ from quiver.errors import (
 from quiver.model.clock import Clock
 from quiver.model.receipt import leases_in
 from quiver.model.subscription import OnDisconnect, SubscriptionSettings
-from quiver.model.units import seconds
 
 _SETTLING_MAX = 1000
 """How many frames may wait for their answer."""
@@ -298,12 +298,12 @@ def _ignore_gone(task: asyncio.Task[None]) -> None:
 def _kind(frame: SettleFrame) -> Kind:
     """What a frame does with its messages."""
     if isinstance(frame, NackFrame):
-        delay_ms = None if frame.delay is None else round(seconds(frame.delay) * 1000)
+        delay_ms = None if frame.delay is None else lease_ms("delay", frame.delay)
         return Kind("nack", delay_ms=delay_ms, error=frame.error)
     if isinstance(frame, RejectFrame):
         return Kind("reject", error=frame.error)
     if isinstance(frame, ExtendFrame):
-        return Kind("extend", visibility_ms=round(seconds(frame.visibility) * 1000))
+        return Kind("extend", visibility_ms=lease_ms("visibility", frame.visibility))
     return ACK
 
 
