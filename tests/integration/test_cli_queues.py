@@ -151,6 +151,15 @@ class TestQueue:
         ]
         assert "a, x.*" in quiver("subscription", "list").out
 
+    def test_flags_may_have_the_names_that_a_description_prints(self, quiver: Commands) -> None:
+        named = ("--sync-interval-ms", "20", "--segment-age-s", "3600", "--retention-age", "1d")
+        assert quiver("queue", "create", "emails", *named).code == 0
+        settings = quiver("queue", "describe", "emails", "--json").json["topic"]["settings"]
+        assert (settings["sync_interval_ms"], settings["segment_age_s"]) == (20, 3600)
+        assert quiver("queue", "alter", "emails", "--segment-age-s", "2h").code == 0
+        settings = quiver("queue", "describe", "emails", "--json").json["topic"]["settings"]
+        assert settings["segment_age_s"] == 7200
+
     def test_a_secret_that_is_not_there_is_refused(self, quiver: Commands) -> None:
         push = ("--push-url", "http://127.0.0.1:9/hook", "--push-secret", "hoks")
         refused = quiver("queue", "create", "emails", *push)

@@ -227,6 +227,7 @@ _HELP = {
     (command.path, option): param.get_help_record(command.context)[1]
     for command in commands()
     for param in command.command.params
+    if not param.hidden
     for option in param.opts
 }
 _FLAGS = {

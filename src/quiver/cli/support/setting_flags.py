@@ -39,6 +39,22 @@ class SettingFlag(msgspec.Struct, frozen=True):
     def flag(self) -> str:
         return "--" + self.parameter.replace("_", "-")
 
+    @property
+    def printed(self) -> str:
+        """The parameter by the name that descriptions print, which has the unit of a time."""
+        return self.setting.name.replace(".", "_")
+
+    def declared_as_printed(self) -> Parameter:
+        """The same flag by that name; help does not show it."""
+        names = "--" + self.printed.replace("_", "-")
+        option = typer.Option(names, metavar=self.metavar, hidden=True)
+        return Parameter(
+            self.printed,
+            Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_annotated(str | None, option),
+        )
+
     def declared(self, *, is_new: bool) -> Parameter:
         """The parameter of a command that has the flag; its help has the default if ``is_new``."""
         names = f"{self.flag}/--no-{self.flag[2:]}" if self._type is bool else self.flag
@@ -105,7 +121,11 @@ def _metavar(one: Setting) -> str | None:
 
 def declared(flags: Iterable[SettingFlag], *, is_new: bool) -> list[Parameter]:
     """Parameters for ``with_flags``: those of a command that creates something if ``is_new``."""
-    return [flag.declared(is_new=is_new) for flag in flags]
+    flags = list(flags)
+    return [
+        *(flag.declared(is_new=is_new) for flag in flags),
+        *(flag.declared_as_printed() for flag in flags if flag.printed != flag.parameter),
+    ]
 
 
 def given(flags: Iterable[SettingFlag], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,11 +133,18 @@ def given(flags: Iterable[SettingFlag], values: Mapping[str, Any]) -> dict[str, 
     found: dict[str, Any] = {}
     for flag in flags:
         value = values.get(flag.parameter)
+        if value is None and flag.printed != flag.parameter:
+            value = _in_own_unit(values.get(flag.printed))
         if value is not None:
             group, _, field = flag.setting.name.rpartition(".")
             place = found.setdefault(group, {}) if group else found
             place[field] = flag.read(value)
     return found
+
+
+def _in_own_unit(text: str | None) -> Any:
+    """A number without a unit is in the unit that the name of its flag has."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
 def _annotated(of_type: Any, option: Any) -> Any:

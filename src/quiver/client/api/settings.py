@@ -14,6 +14,7 @@ from quiver.client.producer.accumulator import BatchLimits
 from quiver.client.producer.producer import ProducerSettings
 from quiver.errors import InvalidSetting
 from quiver.model.setting import Setting, fields_of, require_known
+from quiver.model.setting_names import own_names
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import Acks, Compression, TopicSettings
 from quiver.model.units import Duration, Size, seconds, size_bytes
@@ -111,6 +112,7 @@ def setting_values(
     kind: type[msgspec.Struct], given: dict[str, Any], group: str = ""
 ) -> dict[str, Any]:
     """Some settings in the form that the protocol takes, each checked; a group may be partial."""
+    given = own_names((kind,), given)
     require_known(kind, given, group)
     return {
         one.field: _value(one, given[one.field])

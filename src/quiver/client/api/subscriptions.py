@@ -35,6 +35,7 @@ from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.model.clock import Clock
+from quiver.model.setting_names import own_names
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from quiver.model.units import Duration
@@ -117,6 +118,7 @@ class SubscriptionsApi:
 
         ``settings`` are those of ``TopicSettings`` and of ``SubscriptionSettings``.
         """
+        settings = own_names((TopicSettings, SubscriptionSettings), settings)
         of_topic = {k: v for k, v in settings.items() if k in TopicSettings.__struct_fields__}
         rest = {k: v for k, v in settings.items() if k not in of_topic}
         checked = msgspec.to_builtins(subscription_settings([name], rest))

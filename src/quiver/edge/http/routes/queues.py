@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import msgspec
-
 from quiver.client.api.settings import setting_values
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
@@ -22,6 +20,7 @@ from quiver.edge.http.routes.topics import (
     PUBLISH_HEADERS,
     PUBLISH_REPLIES,
     given,
+    settings_in,
 )
 from quiver.edge.http.schemas.deliveries import ReceiveQuery
 from quiver.edge.http.schemas.messages import RawQuery
@@ -42,11 +41,10 @@ from quiver.errors import (
     TopicExists,
     TopicNotFound,
 )
+from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings, topic_name
 from quiver.protocol import SubscriptionInfo
 
-_fields = msgspec.json.Decoder(QueueFields)
-_changes = msgspec.json.Decoder(QueueChanges)
 _TOPIC_SETTINGS = frozenset(TopicSettings.__struct_fields__)
 
 
@@ -71,7 +69,11 @@ async def list_queues(call: Call) -> Reply:
 
 
 async def create_queue(call: Call) -> Reply:
-    settings = given(await call.json(_fields)) if call.has_body else {}
+    settings = (
+        given(await settings_in(call, QueueFields, TopicSettings, SubscriptionSettings))
+        if call.has_body
+        else {}
+    )
     name = topic_name(call.path["queue"])
     return await made(partial(call.client.create_queue, name, **settings), f"/queues/{name}")
 
@@ -81,7 +83,7 @@ async def describe_queue(call: Call) -> Reply:
 
 
 async def alter_queue(call: Call) -> Reply:
-    changes = given(await call.json(_changes))
+    changes = given(await settings_in(call, QueueChanges, TopicSettings, SubscriptionSettings))
     of_topic = {name: changes.pop(name) for name in _TOPIC_SETTINGS & changes.keys()}
     setting_values(TopicSettings, of_topic)  # both are right, or nothing changes
     queue = await _queue(call)

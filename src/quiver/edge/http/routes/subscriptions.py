@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import msgspec
-
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
 from quiver.edge.http.routes import receive
-from quiver.edge.http.routes.topics import BODY_ERRORS, given
+from quiver.edge.http.routes.topics import BODY_ERRORS, given, settings_in
 from quiver.edge.http.schemas.deliveries import ReceiveQuery
 from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
 from quiver.edge.http.schemas.subscriptions import (
@@ -33,11 +31,9 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.message import datetime_of
+from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import checked_name
 from quiver.protocol import SubscriptionInfo
-
-_fields = msgspec.json.Decoder(SubscriptionFields)
-_changes = msgspec.json.Decoder(SubscriptionChanges)
 
 
 def view(info: SubscriptionInfo) -> SubscriptionView:
@@ -63,7 +59,7 @@ async def list_subscriptions(call: Call) -> Reply:
 
 
 async def create_subscription(call: Call) -> Reply:
-    body = await call.json(_fields)
+    body = await settings_in(call, SubscriptionFields, SubscriptionSettings)
     settings = given(body)
     name = checked_name(call.path["name"], "subscription")
     if "topics" not in settings:
@@ -88,7 +84,7 @@ async def describe_subscription(call: Call) -> Reply:
 
 
 async def alter_subscription(call: Call) -> Reply:
-    changes = given(await call.json(_changes))
+    changes = given(await settings_in(call, SubscriptionChanges, SubscriptionSettings))
     info = await call.client.alter_subscription(call.path["name"], **changes)
     return Reply(200, encode(view(info)))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from quiver.edge.http.call import Call
 from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ANYTHING, ARROW, JSON, Operation, Reply
+from quiver.edge.http.problems import invalid
 from quiver.edge.http.routes.publish import publish
 from quiver.edge.http.schemas.messages import (
     ArrowResult,
@@ -35,9 +36,11 @@ from quiver.errors import (
     UnsupportedMediaType,
 )
 from quiver.model.message import datetime_of
-from quiver.model.topic import topic_name
+from quiver.model.setting_names import own_names
+from quiver.model.topic import TopicSettings, topic_name
 from quiver.protocol import TopicInfo
 
+S = TypeVar("S")
 BODY_ERRORS = (MalformedBody, BodyTooLarge, BodyTimeout, UnsupportedMediaType)
 PUBLISH_ERRORS = (
     *BODY_ERRORS,
@@ -57,7 +60,17 @@ PUBLISH_HEADERS = {
     "Idempotency-Key": "Dedup id of the message. In a list, each message's position is appended.",
     "traceparent": "W3C trace context, added to the headers of each message that has none.",
 }
-fields = msgspec.json.Decoder(TopicFields)
+_documents = msgspec.json.Decoder(dict[str, Any])
+
+
+async def settings_in(call: Call, kind: type[S], *structs: type[msgspec.Struct]) -> S:
+    """The settings in a body, under any name that they have. ``structs`` define them."""
+    body: dict[str, Any] = await call.json(_documents)
+    document = own_names(structs, body)
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise invalid(error, document=document) from None
 
 
 def given(body: msgspec.Struct) -> dict[str, Any]:
@@ -71,7 +84,7 @@ async def list_topics(call: Call) -> Reply:
 
 
 async def create_topic(call: Call) -> Reply:
-    settings = given(await call.json(fields)) if call.has_body else {}
+    settings = given(await settings_in(call, TopicFields, TopicSettings)) if call.has_body else {}
     name = topic_name(call.path["topic"])
     try:
         made = await call.client.create_topic(name, **settings)
@@ -86,7 +99,7 @@ async def describe_topic(call: Call) -> Reply:
 
 
 async def alter_topic(call: Call) -> Reply:
-    changes = given(await call.json(fields))
+    changes = given(await settings_in(call, TopicFields, TopicSettings))
     return Reply(200, encode(_view(await call.client.alter_topic(call.path["topic"], **changes))))
 
 

@@ -16,9 +16,13 @@ from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType
 from quiver.edge.http.schemas.values import DurationText, SizeText
 from quiver.model.setting import Setting, Unit, fields_of
 
-_TEXTS = {Unit.SECONDS: DurationText, Unit.BYTES: SizeText}
+_TEXTS = {Unit.SECONDS: DurationText, Unit.MILLISECONDS: DurationText, Unit.BYTES: SizeText}
 _UNITS = {Unit.SECONDS: "Seconds", Unit.MILLISECONDS: "Milliseconds", Unit.BYTES: "Bytes"}
-_EXAMPLES = {Unit.SECONDS: "'30s' or '1h30m'", Unit.BYTES: "'10GB' or '256MiB'"}
+_EXAMPLES = {
+    Unit.SECONDS: "'30s' or '1h30m'",
+    Unit.MILLISECONDS: "'20ms' or '1s'",
+    Unit.BYTES: "'10GB' or '256MiB'",
+}
 _LEFT_OUT = "A setting that is left out keeps its value; in a new group it has its default."
 _Field = tuple[str, Any, Any]
 
@@ -81,7 +85,7 @@ def _value_type(one: Setting) -> Any:
     if one.is_number:
         bounds = Meta(ge=one.least, le=one.most)
         number = _annotated(int if one.is_whole else float, bounds)
-        return number | _TEXTS[one.unit] if one.takes_text else number
+        return number | _TEXTS[one.unit] if one.unit in _TEXTS else number
     if one.entries_max is not None:
         (entry,) = get_args(one.type)
         entries = Meta(min_length=1, max_length=one.entries_max)
@@ -109,9 +113,7 @@ def _description(one: Setting, *, is_new: bool) -> str:
     parts = [one.description]
     if one.unit is not Unit.NONE:
         unit = _UNITS[one.unit]
-        parts.append(
-            f"{unit}, or text such as {_EXAMPLES[one.unit]}." if one.takes_text else f"{unit}."
-        )
+        parts.append(f"{unit}, or text such as {_EXAMPLES[one.unit]}.")
     if one.is_optional and one.without:
         parts.append(f"Null: {one.without}.")
     if is_new and one.group is None and not one.is_required:
