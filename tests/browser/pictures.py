@@ -23,7 +23,7 @@ PAGES = {
     "alerts": "#/alerts",
     "nodes": "#/nodes",
 }
-_MOVED_MS = 12_000
+_MOVED_MS = 60_000
 _RULE = """
 [alerts.rules.audit-behind]
 watch = "depth"
@@ -52,7 +52,17 @@ def take(node: Served, folder: Path, names: list[str]) -> None:
             page.evaluate("place => { location.hash = place }", PAGES[name])
             page.wait_for_timeout(1500)
             page.screenshot(path=folder / f"console-{name}.png")
-        page.evaluate("location.hash = '#/'")
+        page.evaluate("location.hash = '#/queues'")
+        page.get_by_role("button", name="New queue").click()
+        page.get_by_text("All settings").click()
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / "console-new-queue.png")
+        page.get_by_role("button", name="Cancel").click()
+        page.goto(f"{node.http}/docs")
+        page.locator("#paths details").first.wait_for()
+        page.screenshot(path=folder / "docs.png")
+        page.goto(f"{node.http}/console")
+        page.wait_for_timeout(1500)
         page.get_by_role("button", name="Dark").click()
         page.wait_for_timeout(1500)
         page.screenshot(path=folder / "console-dark.png")

@@ -48,6 +48,7 @@ def test_a_queue_is_created_altered_and_deleted(
     assert (made.visibility, made.ordering) == (90, "key")
     assert client.describe_topic("invoices").settings.retention.age == 3 * 86_400
     assert setting(page, "visibility") == "1m30s"
+    assert setting(page, "retention.age") == "3d"
 
     page.get_by_role("button", name="Edit settings…").click()
     expect(sheet.get_by_label("Visibility timeout")).to_have_value("1m30s")
@@ -131,7 +132,7 @@ def test_a_token_is_shown_once_and_revoked(browser: Browser, guarded: Served) ->
     expect(sheet.get_by_role("alert").filter(has_text="fly:orders")).to_be_visible()
     sheet.get_by_label("Grants").fill("consume:orders")
     sheet.get_by_role("button", name="Create token").click()
-    token = sheet.get_by_label("Token")
+    token = sheet.get_by_label("Token", exact=True)
     expect(token).to_be_visible()
     secret = token.input_value()
     sheet.get_by_role("button", name="Copy").click()
@@ -166,6 +167,10 @@ def test_an_empty_node_says_what_to_do_first(browser: Browser, tmp_path: Path) -
         page = browser.new_page()
         page.goto(f"{empty.http}/console")
         expect(page.get_by_role("heading", name="This node is empty")).to_be_visible()
+        page.get_by_role("navigation").get_by_role("link", name="Publish").click()
+        expect(page.get_by_text("There is no topic to publish to yet.")).to_be_visible()
+        expect(page.get_by_role("button", name="Create a queue")).to_be_visible()
+        page.get_by_role("navigation").get_by_role("link", name="Overview").click()
         page.get_by_role("button", name="Create a queue").click()
         sheet = page.get_by_role("dialog")
         sheet.get_by_label("Name").fill("first")

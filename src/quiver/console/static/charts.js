@@ -7,7 +7,7 @@ import { latest } from "./live.js";
 import { span } from "./span.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const SPAN_MIN_MS = 120_000;
+const SPAN_MIN_MS = 60_000;
 
 // `lines` are [name, field], `axis` is one of `axes.js`, `source` a `past`; the chart ends with `signal`.
 export function chart(title, lines, axis, source, signal) {
@@ -16,7 +16,7 @@ export function chart(title, lines, axis, source, signal) {
   const card = el("section", { class: "card chart" }, el("h2", {}, title), el("div", { class: "plot" }, canvas));
   const drawn = new window.Chart(canvas, {
     type: "line",
-    data: { datasets: lines.map(([label]) => ({ label, data: [], borderWidth: 2, pointRadius: 0, tension: 0.2, fill: false })) },
+    data: { datasets: lines.map(([label]) => ({ label, data: [], borderWidth: 2, pointRadius: 0, cubicInterpolationMode: "monotone", fill: false })) },
     options: {
       animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
       interaction: { mode: "index", intersect: false },

@@ -40,12 +40,12 @@ async function show(place, name) {
   const told = el("p", { class: "hint", role: "status" });
   const again = () => show(place, name).catch((error) => fill(place, problem(error)));
   const groups = groupsOf(messages).map(({ error, messages: of }) => el("tr", {},
-    el("td", { class: "wrap" }, error ?? "(no error text)"), el("td", { class: "number" }, count(of.length)),
+    el("td", { class: "number" }, count(of.length)), el("td", { class: "wrap" }, error ?? "(no error text)"),
     el("td", {}, clock(of[0].timestamp)), el("td", { class: "action" }, el("div", { class: "actions" }, buttons(name, error, told, again)))));
   fill(place,
     el("h2", {}, "By error"),
     groups.length ? el("div", { class: "scroll" }, el("table", { class: "groups" },
-      el("thead", {}, el("tr", {}, ["Error", "Messages", "Newest", ""].map((title, column) => el("th", { scope: "col", class: [null, "number", null, "action"][column] }, title)))),
+      el("thead", {}, el("tr", {}, ["Messages", "Error", "Newest", ""].map((title, column) => el("th", { scope: "col", class: ["number", null, null, "action"][column] }, title)))),
       el("tbody", {}, groups))) : nothing("No dead letters."),
     messages.length >= LOOKED_AT && el("p", { class: "hint" }, `Only the newest ${count(LOOKED_AT)} are shown.`),
     told, el("div", { class: "row middle" }, el("span", {}, "All dead letters:"), buttons(name, undefined, told, again)),

@@ -71,7 +71,7 @@ async function list() {
   fill(at("paths"), [...tags].map(([tag, found]) => el("section", { class: "tag", id: tag }, el("h2", {}, title(tag)), found)));
   fill(at("nav"), el("a", { href: "#try" }, "Try a queue"), [...tags].map(([tag, found]) => el("a", { href: `#${tag}` }, title(tag), el("span", { class: "soft" }, String(found.length)))));
   mark();
-  at(location.hash.slice(1) || "content")?.scrollIntoView();
+  at(location.hash.slice(1))?.scrollIntoView();
 }
 
 themeButton(at("theme"));

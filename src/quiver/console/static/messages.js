@@ -117,8 +117,11 @@ function showMessage(place, message) {
 
 function showFate(place, message, { subscriptions }) {
   if (!subscriptions.length) return fill(place, el("p", { class: "hint" }, "This topic has no subscriptions."));
-  const rows = subscriptions.map((one) => el("tr", {}, el("td", {}, one.subscription), el("td", {}, mark(one.state)),
-    el("td", { class: "number" }, one.deliveries ? `${one.deliveries} deliveries` : ""), el("td", {}, [one.consumer && `${one.at ? "by" : "held by"} ${one.consumer}`, one.until && `until ${moment(one.until)}`, one.at && `at ${moment(one.at)}`].filter(Boolean).join(" "))));
+  const rows = subscriptions.map((one) => {
+    const told = [one.deliveries && `${count(one.deliveries)} ${one.deliveries === 1 ? "delivery" : "deliveries"}`, one.consumer && `${one.at ? "by" : "held by"} ${one.consumer}`,
+      one.until && `until ${moment(one.until)}`, one.at && `at ${moment(one.at)}`].filter(Boolean).join(", ");
+    return el("tr", {}, el("td", { class: "wrap" }, el("a", { href: `#/queues/${part(one.subscription)}` }, one.subscription), el("div", { class: "hint" }, told)), el("td", { class: "number" }, mark(one.state)));
+  });
   const isScheduled = subscriptions.some((one) => one.state === "delayed");
   const cancel = async () => {
     if (!await ask("Cancel this message?", "The message will not be delivered. This cannot be undone.", "Cancel the message")) return;

@@ -7,7 +7,7 @@ const EXAMPLES = { queue: "emails", topic: "orders", name: "emails" };
 export function operation(method, path, told, schemas) {
   const inside = el("div", { class: "inside" });
   const whole = el("details", { class: "operation", id: told.operationId }, el("summary", {},
-    el("span", { class: `method ${method}` }, method.toUpperCase()), el("code", {}, path), el("span", {}, told.summary)), inside);
+    el("span", { class: `method ${method}` }, method.toUpperCase()), el("code", {}, path), el("span", {}, told.summary.replaceAll("`", ""))), inside);
   // What is closed is made when it is opened.
   whole.addEventListener("toggle", () => { if (!inside.childElementCount) inside.append(...parts(method, path, told, schemas)); });
   return whole;

@@ -1,9 +1,10 @@
 // Publish a test message.
 
 import { call, part } from "./api.js";
-import { choice, el, field, fill, heading, nothing, problem } from "./dom.js";
+import { button, choice, el, field, fill, heading, nothing, problem } from "./dom.js";
 import { current } from "./live.js";
 import { isOwn } from "./names.js";
+import { createQueue } from "./queue_admin.js";
 
 export async function publishPage(content, { subject, signal }) {
   const topics = (await current()).topics.filter(isOwn).map(({ name }) => name);
@@ -38,7 +39,7 @@ export async function publishPage(content, { subject, signal }) {
       el("div", { class: "row" }, field("Topic", topic), field("Format", kind)), body,
       el("div", { class: "row" }, field("Key", key), field("Priority", priority), field("Delay", delay), field("Headers", headers)),
       el("div", {}, el("button", { type: "submit" }, "Publish")), out)
-      : nothing("No topics yet."));
+      : nothing(el("p", {}, "There is no topic to publish to yet."), button("Create a queue", () => createQueue({ then: "publish" }))));
 }
 
 function parsed(text) {

@@ -25,7 +25,7 @@ const pathOf = ({ name, is_queue: isQueue }) => `/${isQueue ? "queues" : "subscr
 export async function alterQueue(info) {
   const stored = info.is_queue ? (await get(`/topics/${part(info.name)}`)).settings : {};
   const schema = info.is_queue ? "QueueChanges" : "SubscriptionChanges";
-  const form = await settingsForm(schema, { values: { ...stored, ...info.settings }, first: info.is_queue ? OF_QUEUE : OF_SUBSCRIPTION, leave: ["partitions", "replicas"] });
+  const form = await settingsForm(schema, { values: { ...stored, ...info.settings }, first: info.is_queue ? OF_QUEUE : OF_SUBSCRIPTION, leave: ["partitions"] });
   return sheet(`Settings of ${info.name}`, form.element, "Save", () => call("PATCH", pathOf(info), form.values()), { fail: form.fail });
 }
 

@@ -49,10 +49,11 @@ export async function queuePage(content, { subject, signal }) {
   const consumers = table(CONSUMERS, { key: (row) => row.name, search: false, empty: "There are no consumers." });
   const partitions = table(PARTITIONS, { key: (row) => `${row.topic}/${row.partition}`, search: false, empty: "There are no partitions." });
   const settings = el("div");
-  const show = async (values) => fill(settings, await settingsCard("SubscriptionChanges", values, { special: { dead_letter: (name) => lettersOf(subject, name), topics: topicLinks } }));
-  const alter = async () => { const changed = await alterQueue(await get(path)); if (changed) { notice("The settings are saved."); await show(changed.settings); } };
+  const show = async () => fill(settings, await settingsOf(await get(path)));
+  const alter = async () => { if (await alterQueue(await get(path))) { notice("The settings are saved."); await show(); } };
   const about = `${info.is_queue ? "Queue" : "Subscription"}, created ${moment(info.created).slice(0, 19)}`;
-  content.append(head(subject, about, button("Edit settings…", alter, "quiet"), button("Delete…", () => deleteQueue(subject), "quiet bad")),
+  content.append(head(subject, about, button("Edit settings…", alter, "quiet"), button("Purge…", () => purge(subject), "quiet bad"),
+    button("Replay…", () => replay(subject), "quiet bad"), button("Delete…", () => deleteQueue(subject), "quiet bad")),
     el("div", { class: "links" },
       el("a", { href: `#/messages/?queue=${part(subject)}` }, "Browse messages"),
       el("a", { href: `#/dead/${part(subject)}` }, "Dead letters"),
@@ -62,12 +63,10 @@ export async function queuePage(content, { subject, signal }) {
     spanChoice(), el("div", { class: "charts" },
       chart("Depth by state", [["ready", "ready"], ["leased", "leased"], ["delayed", "delayed"], ["dead", "dead"]], counts, history, signal),
       chart("Age of the oldest pending message", [["age", "oldest_s"]], ages, history, signal)),
-    el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Settings"), settings,
-    el("h2", {}, "Actions"),
-    el("div", { class: "row" }, button("Purge…", () => purge(subject), "quiet bad"), button("Replay from the start…", () => replay(subject), "quiet bad")));
+    el("h2", {}, "Partitions"), partitions.element, el("h2", {}, "Consumers"), consumers.element, settings);
   const refresh = (now) => { consumers.update(consumersOf(now)); partitions.update(now.partitions || []); };
   refresh(info);
-  await show(info.settings);
+  await show();
   if (signal.aborted) return;
   let looked = 0;
   signal.addEventListener("abort", onSnapshot(async (snapshot) => {
@@ -96,6 +95,14 @@ const CONSUMERS = [
 function consumersOf({ members, consumers }) {
   if (members) return Object.entries(members).map(([name, read]) => ({ name, partitions: read.join(", ") || "none" }));
   return (consumers || []).map((name) => ({ name, partitions: "any" }));
+}
+
+// How it delivers, and of a queue how its topic stores messages, for who may see that.
+async function settingsOf({ name, is_queue: isQueue, settings }) {
+  const special = { dead_letter: (topic) => lettersOf(name, topic), topics: topicLinks };
+  const stored = isQueue && await get(`/topics/${part(name)}`).catch(() => null);
+  return [el("h2", {}, "Delivery"), await settingsCard("SubscriptionChanges", settings, { special, leave: isQueue ? ["topics"] : [] }),
+    stored && [el("h2", {}, "Storage"), await settingsCard("TopicFields", stored.settings)]];
 }
 
 const lettersOf = (subject, name) => el("a", { href: `#/dead/${part(subject)}` }, name ?? `${subject}.dlq`);

@@ -22,7 +22,7 @@ export async function createTopic() {
 }
 
 export async function alterTopic(info) {
-  const form = await settingsForm("TopicFields", { values: info.settings, first: FIRST, leave: ["partitions", "replicas"] });
+  const form = await settingsForm("TopicFields", { values: info.settings, first: FIRST, leave: ["partitions"] });
   return sheet(`Settings of ${info.name}`, form.element, "Save", () => call("PATCH", `/topics/${part(info.name)}`, form.values()), { fail: form.fail });
 }
 
