@@ -100,6 +100,37 @@ def test_a_topic_and_a_subscription_are_created_and_deleted(
     eventually(lambda: "clicks" not in [one.name for one in client.list_topics()], "it is deleted")
 
 
+def test_what_is_emptied_is_taken_away_and_a_name_is_taken_once(
+    page: Page, node: Served, client: quiver.Client
+) -> None:
+    client.create_subscription("picky", topics=["orders"], filter="priority >= 5")
+    page.goto(f"{node.http}/console#/queues/picky")
+    sheet = page.get_by_role("dialog")
+    page.get_by_role("button", name="Edit settings…").click()
+    sheet.get_by_label("Filter").fill("priority >=")
+    sheet.get_by_role("button", name="Save").click()
+    expect(sheet.get_by_label("Filter")).to_have_attribute("aria-invalid", "true")
+    sheet.get_by_label("Filter").fill("")
+    sheet.get_by_text("All settings").click()
+    push = sheet.get_by_role("group", name="Push")
+    push.get_by_label("Url").fill("http://127.0.0.1:9/hook")
+    sheet.get_by_role("button", name="Save").click()
+    expect(sheet.get_by_role("alert").filter(has_text="webhook_targets")).to_be_visible()
+    push.get_by_label("Url").fill("")
+    sheet.get_by_role("button", name="Save").click()
+    expect(page.locator("[data-setting='filter']")).to_contain_text("all messages")
+    assert client.describe_subscription("picky").settings.filter is None
+
+    page.goto(f"{node.http}/console#/queues")
+    page.get_by_role("button", name="New subscription").click()
+    sheet.get_by_label("Name").fill("picky")
+    sheet.get_by_label("Topics").fill("orders")
+    sheet.get_by_role("button", name="Create subscription").click()
+    expect(sheet.get_by_role("alert").first).to_contain_text("already a subscription named picky")
+    sheet.get_by_role("button", name="Cancel").click()
+    client.delete_subscription("picky")
+
+
 def test_a_queue_shows_its_back_off_dead_letters_filter_and_push(page: Page, node: Served) -> None:
     page.goto(f"{node.http}/console#/queues/billing")
     expect(page.locator("[data-setting='backoff']")).to_contain_text(

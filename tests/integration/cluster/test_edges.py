@@ -44,6 +44,19 @@ def test_a_queue_over_http(three: Cluster, entry: str) -> None:
     assert b"Quiver" in call(f"{three.http(node)}/console")
 
 
+def test_every_node_keeps_the_history_of_the_cluster(three: Cluster) -> None:
+    name = "history"
+    three.client().create_queue(name)
+    three.client().publish_many(name, numbered(7))
+    for node in (three.leader(name), three.follower(name)):
+        path = f"{three.http(node)}/console/history?subscription={name}"
+
+        def is_kept(path: str = path) -> bool:
+            return bool(call(path)["subscriptions"].get("ready", [])[-1:] == [7])
+
+        waited(is_kept, f"{node} has a point with all messages")
+
+
 @pytest.mark.parametrize("entry", ["leader", "follower"])
 def test_deliveries_over_a_websocket(three: Cluster, entry: str) -> None:
     name = f"ws-{entry}"

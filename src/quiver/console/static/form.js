@@ -4,6 +4,8 @@ import { choice, el, fill, problem } from "./dom.js";
 import { text } from "./settings.js";
 import { settingsIn } from "./schema.js";
 
+const BY_CODE = { invalid_filter: "filter" };
+
 // `first` names the settings that are shown at once; the others are folded away. Without `values` it is
 // for something new: what stays empty has its default.
 export async function settingsForm(schema, { values, first = [], leave = [] }) {
@@ -18,7 +20,7 @@ export async function settingsForm(schema, { values, first = [], leave = [] }) {
     values: () => collect(settings, fields, values),
     fail(error) {
       for (const one of fields.values()) one.clear();
-      const at = fields.get(error.field);
+      const at = fields.get(error.field ?? BY_CODE[error.code]);
       if (!at) return fill(told, problem(error));
       fill(told);
       if (folded.contains(at.element)) folded.open = true;
@@ -79,7 +81,7 @@ function collect(settings, fields, values) {
     if (!one.settings) given[one.name] = fields.get(one.name).value();
     else if (one.isOptional && inner.filter(({ isRequired }) => isRequired).every(({ name }) => fields.get(name).isEmpty())) given[one.name] = null;
     else {
-      const wanted = one.isOptional ? inner.filter(({ name }) => !fields.get(name).isEmpty()) : changed;
+      const wanted = one.isOptional ? inner.filter((each) => changed.includes(each) || !fields.get(each.name).isEmpty()) : changed;
       given[one.name] = Object.fromEntries(wanted.map(({ name }) => [name.slice(one.name.length + 1), fields.get(name).value()]));
     }
   }

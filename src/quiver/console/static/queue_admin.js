@@ -12,7 +12,7 @@ const OF_SUBSCRIPTION = ["topics", "start", "filter", "ordering", "visibility", 
 
 async function create(kind, schema, first, example, { leave, then = "queues" } = {}) {
   const name = nameField(kind, example), form = await settingsForm(schema, { first, leave });
-  const save = async () => (await call("PUT", `/${kind}s/${part(name.input.value.trim())}`, form.values())).name;
+  const save = async () => (await call("PUT", await name.path(), form.values())).name;
   const made = await sheet(`New ${kind}`, [name.element, form.element], `Create ${kind}`, save, { fail: form.fail });
   if (made) { notice(`The ${kind} ${made} is created.`); location.hash = `#/${then}/${part(made)}`; }
 }

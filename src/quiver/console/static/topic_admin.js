@@ -10,13 +10,20 @@ const FIRST = ["partitions", "replicas", "retention.age", "durability"];
 
 export const nameField = (what, example) => {
   const input = el("input", { id: "new-name", required: true, autocomplete: "off", spellcheck: "false", placeholder: example, maxlength: "200", pattern: "[A-Za-z0-9_.\\-]+" });
-  return { input, element: el("div", { class: "field" }, el("label", { for: "new-name" }, "Name"), input,
+  // The node takes a repeated creation for the same one: here it is a mistake.
+  const path = async () => {
+    const typed = input.value.trim(), wanted = `/${what}s/${part(typed)}`;
+    const isThere = await get(wanted).then(() => true, () => false);
+    if (isThere) throw new Error(`There is already a ${what} named ${typed}.`);
+    return wanted;
+  };
+  return { path, element: el("div", { class: "field" }, el("label", { for: "new-name" }, "Name"), input,
     el("div", { class: "hint" }, `The ${what}'s name: letters, digits, '.', '_' and '-'.`)) };
 };
 
 export async function createTopic() {
   const name = nameField("topic", "orders"), form = await settingsForm("TopicFields", { first: FIRST });
-  const save = async () => (await call("PUT", `/topics/${part(name.input.value.trim())}`, form.values())).name;
+  const save = async () => (await call("PUT", await name.path(), form.values())).name;
   const made = await sheet("New topic", [name.element, form.element], "Create topic", save, { fail: form.fail });
   if (made) { notice(`The topic ${made} is created.`); location.hash = `#/topics/${part(made)}`; }
 }
