@@ -15,6 +15,7 @@ from quiver.edge.forwarder import Forwarder
 from quiver.errors import (
     ConnectionLost,
     NodeGone,
+    Overloaded,
     PermissionDenied,
     QuotaExceeded,
     Unauthenticated,
@@ -246,6 +247,27 @@ async def test_bytes_that_are_no_greeting_are_refused(tmp_path: Path) -> None:
             assert isinstance(reply, Failed)
             assert refusal in reply.message
             await peer.hangup()
+            await peer.reset()
+
+
+@edge_test
+async def test_a_forwarder_has_as_many_connections_as_it_allows(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path) as run,
+        forwarder_of(f"quiver://{run.address}", limits=Limits(connections_max=2)) as forwarder,
+    ):
+        assert forwarder.native_address is not None
+        peers = [await Peer.connect(forwarder.native_address) for _ in range(2)]
+        one_more = await Peer.connect(forwarder.native_address, greet=False)
+        one_more.write(PREFACE)
+        refusal = await one_more.refusal(one_more.request(Hello(versions=[1])))
+        assert isinstance(refusal, Overloaded)
+        await peers[0].close()
+        await until(
+            lambda: len(run.connections) == 2
+        )  # the other client's, and the forwarder's own
+        peers.append(await Peer.connect(forwarder.native_address))
+        for peer in (*peers, one_more):
             await peer.reset()
 
 

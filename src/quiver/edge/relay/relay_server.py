@@ -9,7 +9,9 @@ notices at once that a client has ended, and a client that its node has.
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
+import sys
 
 import msgspec
 import structlog
@@ -65,6 +67,7 @@ class RelayServer:
         self._clock = clock
         self._logins = logins
         self._tls = tls
+        self._connections_max = min(limits.connections_max, _most_connections())
         self._from_clients = metrics.forwarded_bytes.labels("to_nodes").inc
         self._from_nodes = metrics.forwarded_bytes.labels("to_clients").inc
         self._clients: dict[RelayEnd, RelayEnd | None] = {}
@@ -82,7 +85,7 @@ class RelayServer:
             port,
             tls=tls,
             handshake_timeout_s=limits.handshake_timeout_s,
-            room=lambda: limits.connections_max - len(self._clients),
+            room=lambda: self._connections_max - len(self._clients),
         )
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
@@ -126,7 +129,7 @@ class RelayServer:
             self._refuse(client, request_id, Unavailable("the forwarder failed; see its log"))
 
     async def _connect(self, client: RelayEnd, hello: protocol.Hello) -> None:
-        if len(self._clients) > self._limits.connections_max:
+        if len(self._clients) > self._connections_max:
             raise Overloaded("the forwarder has as many connections as it allows; try again later")
         async with self._logins.asking(client.address):
             node, welcome = await self._reach(hello)
@@ -222,6 +225,12 @@ class RelayServer:
         while self._clients and not timer.done():
             await self._ended.wait_or(timer)
         timer.cancel()
+
+
+def _most_connections() -> int:
+    """Each has two sockets, and half of the files are left to HTTP."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if files == resource.RLIM_INFINITY else max(1, files // 4)
 
 
 def _hello_in(header: memoryview) -> protocol.Hello:
