@@ -28,12 +28,12 @@ def executable() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*flags: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=executable(),
             # As root, as in a container, Chromium has no sandbox of its own.
-            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+            args=[*(["--no-sandbox"] if os.geteuid() == 0 else []), *flags],
         )
         try:
             yield browser

@@ -145,6 +145,15 @@ class Web(Struct, frozen=True, kw_only=True):
             description="Origins whose pages may call the node, separated by commas, or `*`. Empty: none.",
         ),
     ] = ""
+    hosts: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.*, -]{0,4096}$",
+            description="Names under which HTTP is reached, such as the name of a proxy, separated by "
+            "commas, or `*`. Without authentication, requests for other names than these, `localhost` "
+            "and IP addresses are refused.",
+        ),
+    ] = ""
     webhook_targets: Annotated[
         str,
         Meta(

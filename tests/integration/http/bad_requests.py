@@ -31,7 +31,7 @@ class Bad(NamedTuple):
 
 def raw(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
     """A request that is well-formed as far as its parts are."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: node", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body or method in ("POST", "PUT", "PATCH"):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
@@ -322,7 +322,10 @@ def _bodies() -> Iterator[Bad]:
         "body_too_large",
     )
     chunks = b"".join(b"1000\r\n" + b"x" * 4096 + b"\r\n" for _ in range(20)) + b"0\r\n\r\n"
-    chunked = f"POST {QUEUE} HTTP/1.1\r\nHost: n\r\nContent-Type: a/b\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = (
+        f"POST {QUEUE} HTTP/1.1\r\nHost: localhost\r\nContent-Type: a/b\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
     yield Bad("body: too large in chunks", chunked.encode() + chunks, 413, "body_too_large")
     bomb = gzip.compress(bytes(1 << 20))
     packed = "Content-Type: text/plain"
@@ -480,18 +483,18 @@ def _arrow() -> Iterator[Bad]:
 
 
 def _http() -> Iterator[Bad]:
-    length = b"POST /queues/emails/messages HTTP/1.1\r\nHost: n\r\n"
+    length = b"POST /queues/emails/messages HTTP/1.1\r\nHost: localhost\r\n"
     for name, data in {
         "nothing like HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n",
         "no version": b"GET /healthz\r\n\r\n",
         "version 3": b"GET /healthz HTTP/3.0\r\n\r\n",
-        "unknown method": b"BREW /pot HTTP/1.1\r\nHost: n\r\n\r\n",
-        "lower-case method": b"get /healthz HTTP/1.1\r\nHost: n\r\n\r\n",
-        "space in the path": b"GET /a b HTTP/1.1\r\nHost: n\r\n\r\n",
-        "non-ASCII path": b"GET /\xc3\xa9 HTTP/1.1\r\nHost: n\r\n\r\n",
+        "unknown method": b"BREW /pot HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "lower-case method": b"get /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "space in the path": b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "non-ASCII path": b"GET /\xc3\xa9 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : n\r\n\r\n",
         "header without colon": b"GET /healthz HTTP/1.1\r\nHost\r\n\r\n",
-        "nul in a header": b"GET /healthz HTTP/1.1\r\nHost: n\r\nX: a\x00b\r\n\r\n",
+        "nul in a header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
         "two lengths": length + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "length and chunks": length
         + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -503,7 +506,7 @@ def _http() -> Iterator[Bad]:
         "length in words": length + b"Content-Length: one\r\n\r\n",
         "length over 64 bits": length + b"Content-Length: 99999999999999999999999\r\n\r\n",
         "bad chunk size": length + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
-        "CONNECT": b"CONNECT example.org:443 HTTP/1.1\r\nHost: n\r\n\r\n",
+        "CONNECT": b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     }.items():
         yield Bad(f"http: {name}", data, 400, "malformed_request")

@@ -55,7 +55,7 @@ async def test_a_message_is_alone_beside_a_receive_that_waits(tmp_path: Path) ->
 async def test_messages_that_come_together_share_a_batch(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
         await node.queue()
-        head = b"POST %b HTTP/1.1\r\nHost: node\r\nContent-Length: 14\r\n\r\n" % PATH.encode()
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n" % PATH.encode()
         sockets = [
             await asyncio.open_connection(node.address.host, node.address.port) for _ in range(20)
         ]

@@ -388,7 +388,7 @@ async def test_a_reader_that_stops_reading_is_not_buffered_for(tmp_path: Path) -
         socket = await asyncio.open_connection(node.address.host, node.address.port, limit=1024)
         reader, writer = socket
         writer.write(
-            b"GET /subscriptions/emails/stream HTTP/1.1\r\nHost: n\r\nUpgrade: websocket\r\n"
+            b"GET /subscriptions/emails/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
             b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         )

@@ -23,6 +23,7 @@ from quiver.edge.http.routes import (
 from quiver.edge.http.routes.console import LiveEndpoint, console_pages
 from quiver.edge.http.routes.description import description_of
 from quiver.edge.http.stream.endpoint import StreamEndpoint
+from quiver.edge.http.web_access import access_of
 from quiver.metrics.forwarder_metrics import ForwarderMetrics
 
 OPERATIONS = (
@@ -51,14 +52,13 @@ def edge_of(
     """``require_space`` raises ``DiskFull`` while the node stores no messages. ``is_single``: no other
     node could store them. ``history`` is what the console's charts begin with. A forwarder has
     ``metrics`` of its own."""
-    origins = [origin.strip() for origin in config.web.cors_origins.split(",")]
     edge = Edge(
         clients,
         config.limits,
         (*OPERATIONS, *description_of(OPERATIONS), *console_pages(history or MetricsHistory())),
         require_space=require_space,
         is_single=is_single,
-        cors_origins=[origin for origin in origins if origin],
+        access=access_of(config),
         requests=requests,
         metrics=metrics,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +18,6 @@ from quiver.edge.http.json_text import decode
 from quiver.edge.http.operation import JSON, Operation
 from quiver.edge.http.problems import invalid
 from quiver.errors import (
-    AccessRefused,
     BodyTooLarge,
     InvalidRequest,
     MalformedBody,
@@ -76,7 +75,7 @@ class Call:
         return self._client
 
     async def authenticate(self) -> None:
-        require_known_origin(self.fields, self.scope["scheme"], self.edge.cors_origins)
+        self.edge.access.check(self.fields, self.scope["scheme"])
         self._client = await self.edge.clients.of(credentials_of(self.scope, self.fields))
         admit = (self.scope.get("state") or {}).get("admit")
         if admit is not None:
@@ -221,18 +220,6 @@ def fields_of(scope: Scope) -> dict[bytes, bytes]:
             if names.count(name) > 1:
                 fields[name] = b", ".join(value for each, value in pairs if each == name)
     return fields
-
-
-def require_known_origin(fields: dict[bytes, bytes], scheme: str, allowed: Collection[str]) -> None:
-    """Refuse requests from pages of other sites: a local browser can reach a local node."""
-    origin = fields.get(b"origin")
-    if origin is None or "*" in allowed:
-        return
-    own = {"ws": "http", "wss": "https"}.get(scheme, scheme).encode() + b"://"
-    if origin != own + fields.get(b"host", b"") and origin.decode("latin-1") not in allowed:
-        raise AccessRefused(
-            "pages of this origin may not call the node; allow it with the setting web.cors_origins"
-        )
 
 
 def credentials_of(scope: Scope, fields: dict[bytes, bytes]) -> Credentials:

@@ -23,6 +23,7 @@ from quiver.edge.http.compression import WORTH_PACKING_BYTES, codec_for, packed
 from quiver.edge.http.operation import Operation, Reply
 from quiver.edge.http.problems import PROBLEM, problem_of
 from quiver.edge.http.requests import Requests
+from quiver.edge.http.web_access import WebAccess
 from quiver.errors import (
     BodyTooLarge,
     MalformedRequest,
@@ -55,7 +56,7 @@ class Edge:
         *,
         require_space: Callable[[], None] = lambda: None,
         is_single: bool = False,
-        cors_origins: Sequence[str] = (),
+        access: WebAccess | None = None,
         requests: Requests | None = None,
         metrics: ForwarderMetrics | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class Edge:
         self.require_space = require_space
         self.is_single = is_single
         self.metrics = metrics
-        self.cors_origins = frozenset(cors_origins)
+        self.access = access or WebAccess()
         self.draining = asyncio.Event()
         self.is_joining = False
         """Whether the node listens, but its cluster does not know of it yet."""
@@ -79,10 +80,10 @@ class Edge:
         ]
         self._routes = Router(routes, redirect_slashes=False, default=self._nothing_there)
         self._app: ASGIApp = self._routes
-        if cors_origins:
+        if self.access.origins:
             self._app = CORSMiddleware(
                 self._routes,
-                allow_origins=list(cors_origins),
+                allow_origins=list(self.access.origins),
                 allow_methods=["GET", "PUT", "POST", "PATCH", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["Retry-After", "ETag"],

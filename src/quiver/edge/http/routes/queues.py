@@ -55,7 +55,7 @@ async def publish_to_queue(call: Call) -> Reply:
 
 async def receive_from_queue(call: Call) -> Reply:
     with _asked_for_queue(call) as name:
-        return await receive.receive(call, name)
+        return await receive.receive_by_get(call, name)
 
 
 async def delete_message(call: Call) -> Reply:

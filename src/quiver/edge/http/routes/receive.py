@@ -57,6 +57,12 @@ REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
 ERRORS = (InvalidRequest, MalformedBody, NotAcceptable, SubscriptionNotFound, Overloaded)
 
 
+async def receive_by_get(call: Call, name: str) -> Reply:
+    """The same as ``receive``. Any page can have a browser send a GET, so not every GET counts."""
+    call.edge.access.check_receive(call.fields)
+    return await receive(call, name)
+
+
 async def receive(call: Call, name: str) -> Reply:
     """Receive messages. A wait ends with the connection; messages that arrive after it go back."""
     query = call.query(ReceiveQuery)

@@ -99,6 +99,10 @@ async def delete_subscription(call: Call) -> Reply:
 
 
 async def receive_messages(call: Call) -> Reply:
+    return await receive.receive_by_get(call, call.path["name"])
+
+
+async def receive_by_post(call: Call) -> Reply:
     return await receive.receive(call, call.path["name"])
 
 
@@ -135,6 +139,17 @@ OPERATIONS = (
         id="receive_messages",
         handler=receive_messages,
         summary="Receive messages.",
+        tag="subscriptions",
+        query=ReceiveQuery,
+        replies=receive.REPLIES,
+        errors=receive.ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/receive",
+        id="receive",
+        handler=receive_by_post,
+        summary="Receive messages, like the GET, which browsers may not use.",
         tag="subscriptions",
         query=ReceiveQuery,
         replies=receive.REPLIES,
