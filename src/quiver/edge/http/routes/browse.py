@@ -25,7 +25,16 @@ from quiver.edge.http.json_text import as_json
 from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import JSON, Operation, Reply
 from quiver.edge.http.schemas.browse import Browsed, BrowsedMessage, BrowseQuery
-from quiver.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from quiver.errors import (
+    InvalidRequest,
+    LogError,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    PartitionUnavailable,
+    QuiverError,
+    TopicNotFound,
+    Unavailable,
+)
 from quiver.model.dead_letter import DeadLetter
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.message import PRIORITY_DEFAULT, time_us_of
@@ -89,8 +98,16 @@ class _Look:
 
     async def run(self) -> None:
         share = max(1, EXAMINED_MAX // len(self._partitions))
+        unread: QuiverError | None = None
         for partition in self._partitions:
-            await self._read(partition, share)
+            try:
+                await self._read(partition, share)
+            except OffsetOutOfRange:
+                raise
+            except (LogError, Unavailable) as error:
+                self.is_cut, unread = True, error
+        if unread is not None and not self._found:
+            raise unread
 
     def newest(self) -> list[BrowsedMessage]:
         """The newest first."""
@@ -101,7 +118,11 @@ class _Look:
         return sorted(self._found, key=_place)[: self._limit]
 
     async def _read(self, partition: PartitionInfo, share: int) -> None:
-        first, end = partition.start_offset or 0, partition.next_offset or 0
+        if partition.start_offset is None or partition.next_offset is None:
+            raise PartitionUnavailable(
+                f"partition {partition.index} of {self._info.name!r} cannot be read now; see the node's log"
+            )
+        first, end = partition.start_offset, partition.next_offset
         span = self._limit if self._key is None else share
         start: Position = max(first, end - span) if self._start is None else self._start
         if isinstance(start, int):
@@ -204,6 +225,12 @@ OPERATIONS = (
         tag="topics",
         query=BrowseQuery,
         replies={200: ("The messages.", {JSON: Browsed})},
-        errors=(InvalidRequest, TopicNotFound, PartitionNotFound, OffsetOutOfRange),
+        errors=(
+            InvalidRequest,
+            TopicNotFound,
+            PartitionNotFound,
+            OffsetOutOfRange,
+            PartitionUnavailable,
+        ),
     ),
 )
