@@ -42,6 +42,7 @@ CALLS = {
     "quiver cluster move": "none/0 node-1",
     "quiver cluster nodes": "",
     "quiver cluster partitions": "",
+    "quiver cluster rotate-secret": "",
     "quiver cluster split": "none/0",
     "quiver cluster status": "",
     "quiver consume": "none --wait 0s",

@@ -72,6 +72,11 @@ class Security(Struct, frozen=True, kw_only=True):
             raise InvalidSetting("security.tls_client_required needs security.tls_client_ca")
 
     @property
+    def node_ca(self) -> str:
+        """What signs the certificates that nodes show each other; empty if nobody was named for that."""
+        return self.tls_ca or self.tls_client_ca
+
+    @property
     def admin_names(self) -> list[str]:
         return [name.strip() for name in self.admins.split(",") if name.strip()]
 

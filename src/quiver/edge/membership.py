@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,10 @@ from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.config import Address, NodeConfig
 from quiver.config.address import advertised
+from quiver.edge.auth.credentials import names_host
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
+from quiver.edge.peers.secrets import PeerSecrets
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.settings import LogSettings
@@ -34,7 +37,7 @@ class ClusterMembership:
         self,
         config: NodeConfig,
         store: MetadataStore,
-        secret: str,
+        peer_secrets: PeerSecrets,
         broker: Callable[[], Broker],
         *,
         disk: Disk,
@@ -45,7 +48,7 @@ class ClusterMembership:
         self._broker = broker
         name = NodeId(config.name)
         self._leadership = Leadership(name, clock, self._leads)
-        self.peers = Peers(name, secret, config.security, clock, self._nodes)
+        self.peers = Peers(name, peer_secrets, config.security, clock, self._nodes)
         self.node = ClusterNode(
             NodeRecord(id=name, zone=config.zone, version=__version__),
             config.data,
@@ -82,6 +85,11 @@ class ClusterMembership:
         await self.node.start()
         # Whoever connects from now on finds a node that knows of itself.
         await self.node.view.wait_for(session.revision, _JOIN_TIMEOUT_S)
+
+    def is_node(self, certificate: dict[str, Any]) -> bool:
+        """Whether it is the certificate of a node of this cluster: it names where one can be reached."""
+        hosts = {one.address.rpartition(":")[0].strip("[]") for one in self._nodes().values()}
+        return names_host(certificate, hosts)
 
     # ------------------------------------------------------------------ what others ask and tell
 

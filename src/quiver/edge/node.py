@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.membership import ClusterMembership
 from quiver.edge.native.server import NativeServer
 from quiver.edge.observability import Observability
-from quiver.edge.peers.peers import peer_secret
+from quiver.edge.peers.secrets import PeerSecrets
 from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.secrets import WebhookSecrets
@@ -155,7 +156,10 @@ class _Starting:
         bound = bound_of(config.limits.connections_max)
         native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
-        address = Address(*await native.start(config.native.host, config.native.port, context))
+        native_context = self._native_context(tls, membership)
+        address = Address(
+            *await native.start(config.native.host, config.native.port, native_context)
+        )
         http: Address | None = None
         edge: Edge | None = None
         if config.http is not None:
@@ -206,13 +210,15 @@ class _Starting:
         stack.push_async_callback(tokens.close)
         metrics = NodeMetrics(config.metrics.names_max)
         membership: ClusterMembership | None = None
-        secret: str | None = None
+        peer_secrets: PeerSecrets | None = None
         if config.metadata.store == "etcd":
-            secret = await peer_secret(store)
+            peer_secrets = await PeerSecrets.open(store, clock)
+            stack.push_async_callback(peer_secrets.close)
+            peer_secrets.start()
             membership = ClusterMembership(
                 config,
                 store,
-                secret,
+                peer_secrets,
                 lambda: broker,
                 disk=self._disk,
                 clock=clock,
@@ -243,7 +249,10 @@ class _Starting:
                     is_queue=broker.subscriptions.is_queue,
                     shared_dead_letters=broker.dead_letters.shared_queue_of,
                 ),
-                peer_secret=secret,
+                accepts_peer=None if peer_secrets is None else peer_secrets.accepts,
+                is_node=None
+                if membership is None or not config.security.node_ca
+                else membership.is_node,
             ),
             observability=Observability(
                 config,
@@ -257,6 +266,7 @@ class _Starting:
             require_push=self._require_push,
             member=None if membership is None else membership.node,
             peers=None if membership is None else membership.peers,
+            peer_secrets=peer_secrets,
             cluster=admin,
             forwarders=forwarders,
             forwarders_call_webhooks=config.web.webhooks_by != "nodes",
@@ -293,14 +303,31 @@ class _Starting:
         elif exposed(self._config) and not security.tls_certificate:
             logger.warning("there is no TLS: tokens and messages can be read on their way")
         if security.tls_certificate:
-            tls = ServerTls(security)
-            self._stack.push_async_callback(
-                cancel_and_wait, asyncio.create_task(tls.watch(self._clock))
-            )
+            tls = self._watched(ServerTls(security))
         if security.authentication and not security.admin_names:
             path = await make_bootstrap_token(services.authority.tokens, self._config.data)
             if path is not None:
                 logger.info("the first token was made; it may do everything", file=path)
+        return tls
+
+    def _native_context(
+        self, tls: ServerTls | None, membership: ClusterMembership | None
+    ) -> ssl.SSLContext | None:
+        """In a cluster the native port asks for certificates too: nodes show theirs.
+
+        Not so the HTTP port: browsers would ask people for one.
+        """
+        if tls is None or membership is None:
+            return None if tls is None else tls.context
+        if not self._config.security.node_ca:
+            logger.warning("nodes are known by their secret alone: set security.tls_ca")
+            return tls.context
+        return self._watched(ServerTls(self._config.security, asks_nodes=True)).context
+
+    def _watched(self, tls: ServerTls) -> ServerTls:
+        """The same, which follows its files from now on."""
+        watching = asyncio.create_task(tls.watch(self._clock))
+        self._stack.push_async_callback(cancel_and_wait, watching)
         return tls
 
     async def _observe(self, services: NodeServices) -> None:

@@ -24,6 +24,7 @@ from quiver.edge.auth.principal import Principal
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.limits.forwarded_logins import ForwardedLogins
 from quiver.edge.lone_publisher import NodeClient
+from quiver.edge.peers.secrets import PREFIX as PEER_PREFIX
 from quiver.edge.services import NodeServices
 from quiver.errors import Overloaded, QuiverError, Unauthenticated
 from quiver.model.clock import Clock
@@ -56,6 +57,9 @@ def bearer_token(authorization: str | None) -> str | None:
         raise Unauthenticated(
             "the Authorization header is not valid; write it as 'Authorization: Bearer qv_…'"
         )
+    if token.strip().startswith(PEER_PREFIX):
+        # A forwarder would pass it on to the native port.
+        raise Unauthenticated("nodes of a cluster use the native protocol")
     return token.strip()
 
 

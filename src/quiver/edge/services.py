@@ -15,6 +15,7 @@ from quiver.edge.auth.authority import Authority
 from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
+from quiver.edge.peers.secrets import PeerSecrets
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
 from quiver.protocol import ClusterInfo
@@ -52,6 +53,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     member: ClusterNode | None = None
     """This node as a member of a cluster, if it is one."""
     peers: Peers | None = None
+    peer_secrets: PeerSecrets | None = None
+    """What the nodes of the cluster know each other by."""
     require_push: Callable[[str | None, str | None], Awaitable[None]] = push_anywhere
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
     cluster: ClusterAdmin | None = None

@@ -32,6 +32,7 @@ from quiver.protocol.cluster import (
     NodeInfo,
     PartitionPlacement,
     PeerAnswer,
+    RotatePeerSecret,
     TransferLead,
 )
 from quiver.protocol.codec import (
@@ -213,6 +214,7 @@ __all__ = [
     "Request",
     "Return",
     "RevokeToken",
+    "RotatePeerSecret",
     "Seek",
     "Settled",
     "Settlement",

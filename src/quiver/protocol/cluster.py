@@ -114,6 +114,10 @@ class TransferLead(Request, tag="transfer_lead"):
     """The best of the others if not given."""
 
 
+class RotatePeerSecret(Request, tag="rotate_peer_secret"):
+    """Replace the secret that nodes know each other by; the old one counts for ten more minutes."""
+
+
 class Decommission(Request, tag="decommission"):
     """Empty a node: what it leads and holds goes to others."""
 

@@ -20,6 +20,7 @@ from quiver.protocol.cluster import (
     DescribeCluster,
     MovePartition,
     PeerAnswer,
+    RotatePeerSecret,
     TransferLead,
 )
 from quiver.protocol.connection import Abandon, Hello, Ping, Welcome
@@ -128,6 +129,7 @@ AnyRequest = (
     | MovePartition
     | TransferLead
     | Decommission
+    | RotatePeerSecret
 )
 AnyReply = (
     Welcome

@@ -184,6 +184,7 @@ CASES = [
     case(protocol.MovePartition(topic=TOPIC, partition=0, nodes=["a"]), "admin:cluster:*"),
     case(protocol.TransferLead(topic=TOPIC, partition=0), "admin:cluster:*"),
     case(protocol.Decommission(node="a"), "admin:cluster:*"),
+    case(protocol.RotatePeerSecret(), "admin:cluster:*"),
     case(protocol.AskPeer(question=b""), NEVER),
 ]
 TELLS_ALL = (protocol.ReadMetrics, protocol.ListTokens)

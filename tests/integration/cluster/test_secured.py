@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import quiver
-from quiver.config import Security
+from quiver.cluster.metadata.open import open_store
+from quiver.config import Metadata, Security
+from quiver.edge.peers.secrets import PeerSecrets
 from quiver.errors import PermissionDenied, QuiverError, Unauthenticated
+from quiver.model.clock import SystemClock
 from tests.integration.certificates import Authority
 from tests.integration.cluster.nodes import Cluster, ForwarderProcess, waited
 
@@ -116,3 +121,59 @@ def _published(client: quiver.Client) -> list[object] | None:
         return list(client.publish_many("orders", [b"x"] * 10))
     except Unauthenticated:
         return None
+
+
+def secret_in(cluster: Cluster) -> str:
+    """The secret of the nodes, as somebody reads it who has access to etcd."""
+
+    async def read() -> str:
+        metadata = Metadata(store="etcd", endpoints=cluster.etcd.endpoint)
+        store = await open_store(metadata, "", SystemClock())
+        try:
+            return (await PeerSecrets.open(store, SystemClock())).current
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def test_the_secret_of_the_nodes_lets_nobody_in_without_the_certificate_of_a_node(
+    secured: tuple[Cluster, Authority, str],
+) -> None:
+    cluster, authority, _ = secured
+    secret = secret_in(cluster)
+    url = f"quivers://{cluster.address(0)}"
+    for tls in (authority.trusting(), authority.trusting("shop", "shop.example")):
+        with (
+            pytest.raises(Unauthenticated),
+            quiver.Client(url, token=secret, tls=tls, timeout="10s") as thief,
+        ):
+            thief.list_topics()
+    with httpx.Client(verify=authority.context(), trust_env=False) as http:
+        reply = http.get(
+            cluster.http(0).replace("http:", "https:") + "/topics",
+            headers={"Authorization": f"Bearer {secret}"},
+        )
+        assert reply.status_code == 401
+    node = authority.trusting("node", "127.0.0.1")
+    with quiver.Client(url, token=secret, tls=node, timeout="10s") as known:
+        known.list_topics()
+        with pytest.raises(PermissionDenied):
+            known.create_token("me", ["admin:*"])
+
+
+def test_the_secret_of_the_nodes_is_replaced_while_they_run(
+    secured: tuple[Cluster, Authority, str],
+) -> None:
+    cluster, _, admin = secured
+    before = secret_in(cluster)
+    with _client(secured, 0, admin) as client:
+        client.create_topic("rotated", partitions=4, replicas=2)
+        client.publish_many("rotated", [b"x"] * 20)
+        client.rotate_peer_secret()
+        assert secret_in(cluster) != before
+        client.create_topic("later", partitions=4, replicas=2)
+    for node in range(2):
+        with _client(secured, node, admin) as client:
+            for topic in ("rotated", "later"):
+                assert len(client.publish_many(topic, [b"x"] * 20)) == 20

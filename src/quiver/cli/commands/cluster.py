@@ -228,6 +228,20 @@ def decommission(
         tell(f"{node} has no replicas left: it can be stopped")
 
 
+@app.command("rotate-secret")
+def rotate_secret(context: typer.Context, json: Json = False, url: UrlFlag = None) -> None:
+    """Replace the secret that the nodes know each other by.
+
+    The nodes use the new one at once. The old one is accepted for ten more minutes.
+    """
+    with connected(context, url) as client:
+        client.rotate_peer_secret()
+    if json:
+        print_json({"rotated": True})
+    else:
+        tell("the nodes use a new secret; the old one is accepted for ten more minutes")
+
+
 def _wait(
     client: Client, left: Callable[[ClusterInfo], int], wait_s: float, otherwise: str
 ) -> None:

@@ -20,6 +20,7 @@ from quiver.protocol import (
     PartitionInfo,
     ReadMetrics,
     RevokeToken,
+    RotatePeerSecret,
     SplitPartition,
     TokenCreated,
     TokenInfo,
@@ -99,6 +100,13 @@ class ClusterAdminApi:
         """Move the leader of a partition to ``node``, by default to the best other in-sync replica."""
         request = TransferLead(topic=topic, partition=partition, node=node)
         await self._cluster.call(request, repeatable=node is not None)
+
+    async def rotate_peer_secret(self) -> None:
+        """Replace the secret that the cluster's nodes know each other by. Needs ``admin:cluster:*``.
+
+        The nodes use the new one at once. The old one is accepted for ten more minutes.
+        """
+        await self._cluster.call(RotatePeerSecret(), repeatable=False)
 
     async def split_partition(self, topic: str, partition: int) -> PartitionInfo:
         """Split a partition and return the new one, which gets half of its keys. Needs ``admin:TOPIC``.

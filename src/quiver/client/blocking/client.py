@@ -128,6 +128,7 @@ class Client(Wrapper[AsyncClient]):
     move_partition = blocking(AsyncClient.move_partition)
     split_partition = blocking(AsyncClient.split_partition)
     transfer_lead = blocking(AsyncClient.transfer_lead)
+    rotate_peer_secret = blocking(AsyncClient.rotate_peer_secret)
     decommission = blocking(AsyncClient.decommission)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)

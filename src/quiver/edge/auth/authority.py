@@ -6,8 +6,8 @@ authentication everybody is the anonymous principal, which may do everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from hmac import compare_digest
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from quiver import protocol
 from quiver.config import Quotas, Security
@@ -42,9 +42,13 @@ class Authority:
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
         principal_quotas: Mapping[str, Quotas] | None = None,
         definitions: Definitions = Definitions(),  # noqa: B008 - frozen
-        peer_secret: str | None = None,
+        accepts_peer: Callable[[str], bool] | None = None,
+        is_node: Callable[[dict[str, Any]], bool] | None = None,
     ) -> None:
-        """``peer_secret`` is what other nodes of the cluster show, if there is a cluster."""
+        """In a cluster ``accepts_peer`` says whether a token is the secret of the nodes.
+
+        ``is_node`` says whether a certificate is a node's; without it nodes need none.
+        """
         assert tokens is not None or not security.authentication
         self._clock = clock
         self._tokens = tokens
@@ -54,7 +58,9 @@ class Authority:
         self._usages = Usages(quotas, principal_quotas)
         self._admins = {name: Principal(name, EVERYTHING) for name in security.admin_names}
         self.audit = Audit()
-        self._peer_secret = peer_secret
+        self._accepts_peer = accepts_peer
+        self._is_node = is_node
+        self._takes_certificates = bool(security.tls_client_ca)
 
     @property
     def tokens(self) -> TokenStore:
@@ -75,7 +81,7 @@ class Authority:
 
     def authenticate(self, credentials: Credentials) -> Principal:
         """Whom the credentials stand for; ``Unauthenticated`` if for nobody."""
-        if self._is_peer(credentials.token):
+        if self._is_peer(credentials):
             return PEER
         if not self._is_required:
             return ANONYMOUS
@@ -88,12 +94,17 @@ class Authority:
             self.audit.refusal(NOBODY.name, "authenticate", "", credentials.address, error, now)
             raise error from None
 
-    def _is_peer(self, token: str | None) -> bool:
-        return (
-            token is not None
-            and self._peer_secret is not None
-            and compare_digest(token.encode(), self._peer_secret.encode())
-        )
+    def is_peer_secret(self, token: str) -> bool:
+        """Whether nodes are known by this now."""
+        return self._accepts_peer is not None and self._accepts_peer(token)
+
+    def _is_peer(self, credentials: Credentials) -> bool:
+        """Nodes use the native protocol, and where there is TLS they have a certificate."""
+        if not credentials.is_native or credentials.token is None:
+            return False
+        if self._is_node is not None and not self._is_node(credentials.certificate or {}):
+            return False
+        return self.is_peer_secret(credentials.token)
 
     def _known(self, credentials: Credentials) -> Principal:
         assert self._tokens is not None
@@ -102,7 +113,7 @@ class Authority:
             if principal is None:
                 raise Unauthenticated("the token is wrong, expired or revoked")
             return principal
-        if credentials.certificate:
+        if credentials.certificate and self._takes_certificates:
             names = certificate_names(credentials.certificate)
             for name in names:
                 if name in self._admins:

@@ -51,6 +51,10 @@ class Rule(Protocol):
     def is_metered(self) -> bool:
         """Whether the call counts towards the caller's rates."""
 
+    @property
+    def is_for_peers(self) -> bool:
+        """Whether another node may send it, for itself or for one of its clients."""
+
 
 def topic(permissions: tuple[Permission, ...], name: str) -> Need:
     return Need(permissions, ResourceKind.TOPIC, name)

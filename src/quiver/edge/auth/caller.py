@@ -21,9 +21,9 @@ from quiver.edge.auth.call_permissions import (
     subscription,
     topic,
 )
-from quiver.edge.auth.principal import Principal
+from quiver.edge.auth.principal import PEER, Principal
 from quiver.edge.auth.quotas import Usage
-from quiver.errors import QuiverError, QuotaExceeded
+from quiver.errors import PermissionDenied, QuiverError, QuotaExceeded, Unauthenticated
 from quiver.model.clock import Clock
 
 
@@ -38,7 +38,9 @@ class Caller:
         *,
         address: str = "",
         patience_s: float = 0.0,
+        peer_secret: str | None = None,
     ) -> None:
+        """``peer_secret`` is what another node has shown, if this is one."""
         self.principal = principal
         self.address = address
         self.node: NodeId | None = None
@@ -48,6 +50,7 @@ class Caller:
         self._authority = authority
         self._clock = clock
         self._patience_s = patience_s
+        self._peer_secret = peer_secret
         self._usage: Usage | None = authority.usage(principal)
 
     # ------------------------------------------------------------------ before a request
@@ -56,6 +59,10 @@ class Caller:
         """Let a request pass; for how long its carrier should then take no other."""
         if not self.principal.is_trusted:
             self._authority.check(self.principal, request, rule, self.address)
+        elif self.principal is PEER and not rule.is_for_peers:
+            error = PermissionDenied("nodes of the cluster do not send this request")
+            self._authority.refused(self.principal, request, self.address, error)
+            raise error
         if self._usage is None or not rule.is_metered:
             return 0.0
         try:
@@ -66,9 +73,13 @@ class Caller:
         return min(rest_s, self._patience_s)
 
     def require_standing(self) -> None:
-        """``Unauthenticated`` if the caller's token was revoked or has expired."""
+        """``Unauthenticated`` if what the caller has shown does not count any more."""
         if not self.principal.is_trusted:
             self._authority.require_standing(self.principal)
+        elif self._peer_secret is not None and not self._authority.is_peer_secret(
+            self._peer_secret
+        ):
+            raise Unauthenticated("the secret of the nodes was replaced")
 
     def require_room_for_topic(self, name: str, topics: Collection[str]) -> None:
         """``QuotaExceeded`` if the names that the caller is admin of hold as many as they may."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -11,11 +13,30 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     certificate: dict[str, Any] | None = None
     """A client certificate that TLS has verified, as ``SSLSocket.getpeercert`` describes it."""
+    is_native: bool = False
+    """Whether they came over the native protocol."""
     address: str = ""
     """From where, for the audit log and the bound on wrong tokens."""
 
     def __repr__(self) -> str:
         return f"Credentials(address={self.address!r})"
+
+
+def names_host(certificate: dict[str, Any], hosts: Collection[str]) -> bool:
+    """Whether a certificate is for one of these hosts, as a client would judge its server by it."""
+    names = certificate.get("subjectAltName", ())
+    return any(_is_for(kind, name, host.lower()) for kind, name in names for host in hosts)
+
+
+def _is_for(kind: str, name: str, host: str) -> bool:
+    if kind == "IP Address":
+        try:
+            return ip_address(name) == ip_address(host)
+        except ValueError:
+            return False
+    first, _, rest = host.partition(".")
+    name = name.lower()
+    return kind == "DNS" and (name == host or (bool(first and rest) and name == f"*.{rest}"))
 
 
 def certificate_names(certificate: dict[str, Any]) -> list[str]:

@@ -24,11 +24,16 @@ logger = structlog.get_logger()
 
 
 class ServerTls:
-    """Give ``context`` to listeners; ``watch`` follows the files until it is cancelled."""
+    """Give ``context`` to listeners; ``watch`` follows the files until it is cancelled.
 
-    def __init__(self, security: Security) -> None:
+    ``asks_nodes``: also nodes are asked for their certificates. Whoever has none is let in without.
+    """
+
+    def __init__(self, security: Security, *, asks_nodes: bool = False) -> None:
         assert security.tls_certificate
         self._security = security
+        authorities = (security.tls_client_ca, security.node_ca if asks_nodes else "")
+        self._authorities = list(dict.fromkeys(filter(None, authorities)))
         self._stamp = self._stamps()
         self._current = self._made()
         self.context = self._made()
@@ -66,8 +71,9 @@ class ServerTls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.load_cert_chain(security.tls_certificate, security.tls_key, _no_password)
-            if security.tls_client_ca:
-                context.load_verify_locations(security.tls_client_ca)
+            for authority in self._authorities:
+                context.load_verify_locations(authority)
+            if self._authorities:
                 context.verify_mode = (
                     ssl.CERT_REQUIRED if security.tls_client_required else ssl.CERT_OPTIONAL
                 )
@@ -75,7 +81,7 @@ class ServerTls:
                 context.num_tickets = 0
                 context.options |= ssl.OP_NO_TICKET
         except (OSError, ValueError) as error:
-            files = (security.tls_certificate, security.tls_key, security.tls_client_ca)
+            files = (security.tls_certificate, security.tls_key, *self._authorities)
             raise InvalidSetting(
                 f"TLS cannot use {', '.join(filter(None, files))}: {_reason(error)}"
             ) from error
@@ -84,7 +90,7 @@ class ServerTls:
     def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         """What tells one version of the files from the next."""
         security = self._security
-        files = (security.tls_certificate, security.tls_key, security.tls_client_ca)
+        files = (security.tls_certificate, security.tls_key, *self._authorities)
         return tuple(_stamp(file) for file in files if file)
 
 

@@ -61,6 +61,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The one name that ``needs`` depends on. A decision is cached by this name; without it, never."""
     is_metered: bool = True
     """Whether the call counts towards the caller's rate quotas."""
+    is_for_peers: bool = True
+    """Whether other nodes may send it. What gives access is asked for by people."""
     is_audited: bool = False
     """Whether the audit log also records calls that were allowed."""
     timeout_s: Callable[[Any], float] = request_timeout_s

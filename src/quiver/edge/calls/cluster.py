@@ -61,6 +61,16 @@ async def decommission(context: Context, request: protocol.Decommission, _: memo
     return protocol.Done(), ()
 
 
+async def rotate_secret(
+    context: Context, _request: protocol.RotatePeerSecret, _: memoryview
+) -> Answer:
+    secrets = context.services.peer_secrets
+    if secrets is None:
+        raise NotACluster
+    await secrets.rotate()
+    return protocol.Done(), ()
+
+
 def to_announce(request: protocol.Announce, _: Definitions) -> Needs:
     """Who calls webhooks consumes from every subscription that has one."""
     if request.calls_webhooks:
@@ -103,4 +113,11 @@ CALLS = (
     Call(request=protocol.MovePartition, handler=move, needs=cluster_admin, is_audited=True),
     Call(request=protocol.TransferLead, handler=transfer, needs=cluster_admin, is_audited=True),
     Call(request=protocol.Decommission, handler=decommission, needs=cluster_admin, is_audited=True),
+    Call(
+        request=protocol.RotatePeerSecret,
+        handler=rotate_secret,
+        needs=cluster_admin,
+        is_audited=True,
+        is_for_peers=False,
+    ),
 )

@@ -28,7 +28,19 @@ async def revoke(context: Context, request: protocol.RevokeToken, _: memoryview)
 
 
 CALLS = (
-    Call(request=protocol.CreateToken, handler=create, needs=cluster_admin, is_audited=True),
-    Call(request=protocol.ListTokens, handler=list_all, needs=cluster_admin),
-    Call(request=protocol.RevokeToken, handler=revoke, needs=cluster_admin, is_audited=True),
+    Call(
+        request=protocol.CreateToken,
+        handler=create,
+        needs=cluster_admin,
+        is_audited=True,
+        is_for_peers=False,
+    ),
+    Call(request=protocol.ListTokens, handler=list_all, needs=cluster_admin, is_for_peers=False),
+    Call(
+        request=protocol.RevokeToken,
+        handler=revoke,
+        needs=cluster_admin,
+        is_audited=True,
+        is_for_peers=False,
+    ),
 )

@@ -17,6 +17,7 @@ from quiver import protocol
 from quiver.aio import Signal, cancel_and_wait
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
+from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.connection import require_version
 from quiver.edge.limits.connections import ConnectionBound, bound_of
 from quiver.edge.listener import Listener, listen
@@ -242,9 +243,16 @@ class NativeConnection(asyncio.BufferedProtocol):
         address = str(peer[0]) if peer else ""
         certificate = self._transport.get_extra_info("peercert")
         principal = authority.authenticate(
-            Credentials(token=token, certificate=certificate, address=address)
+            Credentials(token=token, certificate=certificate, is_native=True, address=address)
         )
-        caller = Caller(authority, clock, principal, address=address, patience_s=_PATIENCE_S)
+        caller = Caller(
+            authority,
+            clock,
+            principal,
+            address=address,
+            patience_s=_PATIENCE_S,
+            peer_secret=token if principal is PEER else None,
+        )
         caller.connect()
         self._session.caller = caller
         self._is_counted = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from quiver.aio import TaskSet
 from quiver.client.transport.connection import Connection
 from quiver.client.transport.pool import Pool
 from quiver.cluster.records import NodeId, NodeRecord
@@ -97,6 +98,10 @@ class ConnectedPeers(Peers):
     ) -> None:
         self._node = node
         self._nodes = nodes
+        self._ending = TaskSet()
         self._calls = self._copies = Pool(
             dialer, ["(no node to begin with)"], clock=clock, chance=chance
         )
+
+    def _follow_secret(self) -> None:
+        """There is one secret, which is never replaced."""

@@ -53,7 +53,7 @@ class EdgeNode(BrokerNode):
             require_push=push_anywhere,
             limits=Limits(),
             metrics=_NothingCounted(),
-            authority=Authority(self.clock, peer_secret=PEER_SECRET),
+            authority=Authority(self.clock, accepts_peer=PEER_SECRET.__eq__),
         )
         services.native = NativeServer(services)
         self._loop.create_task(services.native._sweep())
