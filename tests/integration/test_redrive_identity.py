@@ -151,3 +151,29 @@ def test_dead_letters_return_only_to_topics_that_their_subscription_reads(
             q.redrive("billing", dry_run=dry_run)
     assert q.redrive("billing", to="refunds") == 1
     assert [one.payload for one in q.receive("billing")] == [b"1"]
+
+
+def test_a_client_cannot_have_a_dead_letter_taken_for_a_repeat(
+    quiver_broker: quiver.Client,
+) -> None:
+    q = quiver_broker
+    q.create_queue("jobs")
+    number = q.describe_topic("jobs").number
+    q.publish("jobs.dlq", b"forged", dedup_id=f"dead/jobs/{number}/0/0")
+    q.publish("jobs", b"real")
+    q.receive("jobs")[0].reject()
+    assert q.redrive("jobs", to="jobs", dry_run=True) == 2
+    assert {message.payload for message in q.read("jobs.dlq").messages()} == {b"forged", b"real"}
+
+
+def test_a_client_cannot_have_a_redriven_message_taken_for_a_repeat(
+    quiver_broker: quiver.Client,
+) -> None:
+    q = quiver_broker
+    q.create_queue("jobs")
+    letters = q.describe_topic("jobs.dlq").number
+    q.publish("jobs", b"real")
+    q.receive("jobs")[0].reject()
+    q.publish("jobs", b"forged", dedup_id=f"redrive/{letters}/0/0")
+    assert q.redrive("jobs") == 1
+    assert [one.payload for one in q.receive("jobs", 10, wait="5s")] == [b"forged", b"real"]

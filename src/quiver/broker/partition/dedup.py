@@ -1,6 +1,7 @@
 """The dedup window: which message ids a partition has seen recently, and where. A pure machine.
 
-A message with an id is stored once within the window, whoever sends it and however often. The same
+A message with an id is stored once within the window, whoever sends it and however often. The broker's own
+ids, of dead letters and redrives, are apart: a client cannot make one of those a repeat. The same
 fold over the stored entries rebuilds the window after a restart. Time comes in with each call. The
 window holds 128-bit fingerprints in 32 bytes each. If they take more than ``BYTES_MAX``, the
 oldest are forgotten before their time, and counted.
@@ -14,9 +15,12 @@ from typing import cast
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from quiver.broker.partition.fingerprints import Fingerprints, FingerprintTable
+from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.schema import COLUMN_BIT, DEAD_LETTER_COLUMNS
 
 BYTES_MAX = 256 << 20
 """Per partition: eight million ids."""
@@ -24,6 +28,11 @@ _MARKS_MAX = 512
 """How many moments of the window are kept with the offset at which each began."""
 _CUT_SHARE = 16
 """One in so many marks goes when the window takes too much memory."""
+
+_BROKERS_OWN = sum(COLUMN_BIT[name] for name in DEAD_LETTER_COLUMNS)
+"""Batches with one of these columns were made by the broker: dead letters and redriven messages."""
+_BROKERS_PREFIX = "broker/" * (DEDUP_ID_MAX // 7 + 1)
+"""Longer than any id of a client."""
 
 INHERITED = -1
 """The offset of a message that is in the partition from which this one was split."""
@@ -161,6 +170,14 @@ def _named(ids: Sequence[str | None]) -> tuple[Sequence[int], Sequence[str]]:
         return range(len(ids)), cast(Sequence[str], ids)
     rows = [row for row, one in enumerate(ids) if one is not None]
     return rows, [one for one in ids if one is not None]
+
+
+def ids_of(rows: pa.RecordBatch, columns: int) -> list[str | None]:
+    """The ids of a batch as the window knows them: no client's id is one of the broker's own."""
+    ids: list[str | None] = rows.column("dedup_id").to_pylist()
+    if columns & _BROKERS_OWN:
+        return [None if one is None else _BROKERS_PREFIX + one for one in ids]
+    return ids
 
 
 def live_ids(

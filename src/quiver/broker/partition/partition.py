@@ -23,7 +23,7 @@ from quiver.aio import forward_outcome, retrieve_exception
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots
 from quiver.broker.delivery.state_log import STATE, STATE_SETTINGS, DeliveryStateLog
-from quiver.broker.partition.dedup import DedupWindow, Seen, live_ids
+from quiver.broker.partition.dedup import DedupWindow, Seen, ids_of, live_ids
 from quiver.broker.partition.listener import NOBODY_LISTENS, PartitionListener
 from quiver.broker.partition.producer_sessions import (
     ProducerSessions,
@@ -252,7 +252,7 @@ class Partition:
     ) -> asyncio.Future[Placed]:
         """Store those messages of a batch whose ids are new; ``is_repeat``: none of them is."""
         self.window.expire(self._clock.time_us())
-        ids = rows.column("dedup_id").to_pylist()
+        ids = ids_of(rows, batch.columns)
         repeated = list(range(len(ids))) if is_repeat else self.window.repeats(ids)
         if not repeated:
             entry, placed = self._stage(batch, rows, acks)
@@ -473,8 +473,8 @@ async def _ids_in(log: Log, offset: Offset) -> AsyncIterator[tuple[StoredBatch, 
     offset = max(offset, log.stored_from)
     while offset < log.next_offset:
         for entry in await log.read(offset, _READ_BYTES, stored=True):
-            ids = entry.record_batch().column("dedup_id") if entry.columns & _DEDUP_ID else None
-            yield entry, [] if ids is None else ids.to_pylist()
+            has_ids = entry.columns & _DEDUP_ID
+            yield entry, ids_of(entry.record_batch(), entry.columns) if has_ids else []
             offset = entry.next_offset
 
 
