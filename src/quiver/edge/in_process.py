@@ -58,7 +58,6 @@ class InProcessChannel:
             services, self._receive, caller, self._progress.set, is_shared=is_shared
         )
         self.is_open = True
-        self.is_forwarded = False
 
     @property
     def is_idle(self) -> bool:
@@ -194,7 +193,6 @@ class PassingOn:
     def __init__(self, channel: Channel, caller: Caller) -> None:
         self._channel = channel
         self._caller = caller
-        self.is_forwarded = False
 
     @property
     def is_open(self) -> bool:

@@ -39,10 +39,6 @@ class Channel(Protocol):
     def is_congested(self) -> bool:
         """Whether a sender that has more to send should await ``drain`` first."""
 
-    @property
-    def is_forwarded(self) -> bool:
-        """Whether it goes through a forwarder: the next one there may be with another node."""
-
     def start(
         self,
         request: AnyRequest,

@@ -74,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str) -> None:
         self.address = address
         self.is_forwarded = False
+        """Whether it goes through a forwarder: the next one there may be with another node."""
         self._loop = asyncio.get_running_loop()
         self._assembler = FrameAssembler(FRAME_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES)
         self._transport: asyncio.Transport | None = None

@@ -114,7 +114,8 @@ class Pool:
         At most one channel at a time is kept for those who still use it.
         """
         node, now = self._nodes.get(address), self._clock.monotonic()
-        if node is None or node.channel is None or not node.channel.is_forwarded:
+        # Only a channel over a socket can be one through a forwarder, and says so.
+        if node is None or node.channel is None or not getattr(node.channel, "is_forwarded", False):
             return
         if node.channel.is_open and now - node.replaced >= _DOUBT_S:
             if node.retired is not None:

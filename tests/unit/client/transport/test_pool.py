@@ -54,7 +54,8 @@ class TestReplacement:
     async def test_through_a_forwarder_another_node_is_asked_next(self) -> None:
         pool = pool_of(network := Network("forwarder:1"))
         first = await pool.channel("forwarder:1")
-        first.is_forwarded = True  # type: ignore[misc]
+        assert isinstance(first, ScriptedChannel)
+        first.is_forwarded = True
         pool.replace("forwarder:1")
         pool.doubt("forwarder:1")
         address, second = await pool.any_channel()
@@ -71,10 +72,12 @@ class TestReplacement:
         channels = []
         for _ in range(3):
             channels.append(channel := await pool.channel("forwarder:1"))
-            channel.is_forwarded = True  # type: ignore[misc]
+            assert isinstance(channel, ScriptedChannel)
+            channel.is_forwarded = True
             pool.replace("forwarder:1")
             again = await pool.channel("forwarder:1")
-            again.is_forwarded = True  # type: ignore[misc]
+            assert isinstance(again, ScriptedChannel)
+            again.is_forwarded = True
             pool.replace("forwarder:1")
             assert await pool.channel("forwarder:1") is again
             clock.now += 20

@@ -122,7 +122,6 @@ class WireChannel:
 
     def __init__(self, wire: Wire, observer: Observer) -> None:
         self.is_congested = False
-        self.is_forwarded = False
         self._wire = wire
         self._observer = observer
         self._ids = count(1)
