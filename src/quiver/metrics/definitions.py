@@ -95,7 +95,11 @@ NODE = (
 TOPIC_MESSAGES = _counter("topic_messages", "Messages stored.", "topic")
 TOPIC_BYTES = _counter("topic_bytes", "Bytes stored.", "topic")
 TOPIC_BATCHES = _counter("topic_batches", "Batches stored.", "topic")
-TOPIC_SIZE = _gauge("topic_size_bytes", "Size on disk.", "topic")
+TOPIC_SIZE = _gauge(
+    "topic_size_bytes",
+    "Size of what retention keeps; on disk a partition may take a segment more.",
+    "topic",
+)
 PUBLISH = _histogram(
     "publish_seconds", "Time from the arrival of a publish to its confirmation.", "topic"
 )
