@@ -69,9 +69,14 @@ def test_archive_holds_every_message_once_and_bad_records_aside(
     report = tmp_path / "report.html"
     schema = "id BIGINT, total DOUBLE, who STRING"
     options = ("--to", str(to), "--format", kind, "--schema", schema, "--once")
-    run("archive", topic, *options, "--report", str(report))
+    done = run("archive", topic, *options, "--report", str(report))
+    assert done.out == f"60 messages archived in {to}; 4 bad records in {to}-bad\n"
     client.publish_many(topic, orders(range(60, 100)))
-    run("archive", topic, *options)
+    assert run("archive", topic, *options, "--json").json == {
+        "messages": 40,
+        "bad": 0,
+        "to": str(to),
+    }
     found = rows_of(kind, to)
     assert sorted(row["value"]["id"] for row in found) == list(range(100))
     assert {row["topic"] for row in found} == {topic}

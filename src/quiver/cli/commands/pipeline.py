@@ -12,6 +12,7 @@ import typer
 from quiver.cli.support.flags import with_flags
 from quiver.cli.support.output import Json, print_json, print_line, print_table, progress
 from quiver.cli.support.session import UrlFlag, connected, url_of
+from quiver.cli.support.text import plural
 from quiver.errors import InvalidSetting
 from quiver.model.units import seconds
 
@@ -192,8 +193,11 @@ def archive(
     settings = _settings(context, f"{to}-checkpoint")
     from quiver.spark.pipelines.runs import run_archive  # noqa: PLC0415 - Spark only when needed
 
-    count = run_archive(settings, topics, to, table_format=format_, json=not raw, schema=schema)
-    _print(context, f"{count:,} messages archived in {to}", messages=count, to=to)
+    done = run_archive(settings, topics, to, table_format=format_, json=not raw, schema=schema)
+    said = f"{done.messages:,} messages archived in {to}"
+    if done.bad:
+        said += f"; {plural(done.bad, 'bad record')} in {to}-bad"
+    _print(context, said, messages=done.messages, bad=done.bad, to=to)
 
 
 @run_app.command()

@@ -48,6 +48,10 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         return {} if self.subscription is None else {"subscription": self.subscription}
 
 
+BAD_RECORDS = "bad-records"
+"""What a query observes that counts its bad records, as ``count``."""
+
+
 class BatchMetrics(msgspec.Struct, frozen=True):
     """What is told and charted of one micro-batch."""
 
@@ -56,6 +60,8 @@ class BatchMetrics(msgspec.Struct, frozen=True):
     rows_per_second: float
     lag: int
     seconds: float
+    bad: int = 0
+    """Those of the rows that are bad records."""
 
 
 @contextmanager
@@ -154,7 +160,12 @@ def _batch_metrics(progress: Any) -> BatchMetrics:
     seconds = progress["durationMs"]["triggerExecution"] / 1000
     rows = progress["numInputRows"]
     lag = sum(_lag(source["endOffset"], source["latestOffset"]) for source in progress["sources"])
-    return BatchMetrics(time.time(), rows, rows / max(seconds, 0.001), lag, seconds)
+    return BatchMetrics(time.time(), rows, rows / max(seconds, 0.001), lag, seconds, _bad(progress))
+
+
+def _bad(progress: Any) -> int:
+    observed = progress["observedMetrics"] or {}
+    return int(observed[BAD_RECORDS]["count"]) if BAD_RECORDS in observed else 0
 
 
 def _lag(end: Any, latest: Any) -> int:

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as f
 
 from quiver.client import Client
 from quiver.spark.pipelines import archive, dead_letters, dedupe, logs, replay
 from quiver.spark.pipelines.outputs import finished_table, require_topic, to_table, to_topic
 from quiver.spark.pipelines.report import Report
 from quiver.spark.pipelines.runner import (
+    BAD_RECORDS,
     BatchMetrics,
     PipelineSettings,
     followed,
@@ -22,8 +25,18 @@ from quiver.spark.pipelines.runner import (
     started,
     without,
 )
+from quiver.spark.tables.sink import REASON
 from quiver.spark.tables.table import open_table
 from quiver.spark.tables.views import register_view
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive did."""
+
+    messages: int
+    """Rows of the table."""
+    bad: int
+    """Bad records, which are in a table of their own."""
 
 
 def run_archive(
@@ -35,8 +48,8 @@ def run_archive(
     json: bool = True,
     schema: str | None = None,
     on_batch: Callable[[BatchMetrics], None] | None = None,
-) -> int:
-    """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages."""
+) -> Archived:
+    """Topics (a pattern) into a table, bad records into ``{to}-bad``: how many messages of each."""
     with spark_for("archive", settings) as spark:
         source = messages(spark, settings, subscribePattern=topics, **settings.reporting)
         payload = None
@@ -49,6 +62,8 @@ def run_archive(
             )
             payload = archive.schema_for(spark, sample, settings.checkpoint, schema)
         rows = archive.archived(source, payload)
+        if payload is not None:
+            rows = rows.observe(BAD_RECORDS, f.count(REASON).alias("count"))
         writer = to_table(rows, to, table_format, archive.PARTITION_BY, has_bad=payload is not None)
         batches = followed(started(writer, settings), on_batch)
         table = finished_table(spark, "archive", to, table_format, archive.PARTITION_BY)
@@ -60,7 +75,8 @@ def run_archive(
                 found = [(row.topic, row["count"]) for row in by_topic.collect()]
                 report.bars("Messages in the table, by topic", *zip(*found, strict=True))
             report.write(settings.report)
-    return sum(one.rows for one in batches)
+    bad = sum(one.bad for one in batches)
+    return Archived(messages=sum(one.rows for one in batches) - bad, bad=bad)
 
 
 def run_logs(
