@@ -19,6 +19,8 @@ class Node(Reply, tag="node"):
     partitions: int
     connections: int
     counters: dict[str, float] = {}
+    time_us: int = 0
+    """The node's clock, in microseconds since 1970."""
 
 
 class ReadMetrics(Request, tag="read_metrics"):

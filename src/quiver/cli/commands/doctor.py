@@ -1,6 +1,7 @@
-"""``quiver doctor``: check a node's settings and its machine.
+"""``quiver doctor``: check a node's settings and its machine, or a node that runs.
 
-It changes nothing and needs no running node. It reads the settings as ``quiver serve`` does.
+It changes nothing. Without ``--url`` it needs no running node, and reads the settings as ``quiver
+serve`` does. With it, it looks at that node, and not at this machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from quiver.cli.doctor.finding import Finding, Verdict
 from quiver.cli.support.exit_codes import ExitCode
 from quiver.cli.support.output import print_json, print_line, print_table
 from quiver.config import load_config
+
+_TIMEOUT = "10s"
+NOBODY = "nobody"
+"""A token that no node has made: a node without authentication does not look at it."""
 
 
 def doctor(
@@ -36,13 +41,15 @@ def doctor(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Check the node that runs there instead."),
+    ] = None,
 ) -> None:
     """Check settings and machine: security, disk, clock, limits, ports and versions."""
-    from quiver.cli.doctor.checks import examine  # noqa: PLC0415 - help does not need it
-
-    flags = flags_of({"data": data}, settings or [])
-    loaded = load_config(path=config, environment=os.environ, flags=flags)
-    found = list(examine(loaded.config))
+    if url is not None and (config or data or settings):
+        raise typer.BadParameter("--url looks at a running node: leave out its settings")
+    found = _of_settings(config, data, settings or []) if url is None else _of_node(url)
     if json:
         print_json(found)
     else:
@@ -50,6 +57,25 @@ def doctor(
     bad = {Verdict.FAILURE, Verdict.WARNING} if strict else {Verdict.FAILURE}
     if any(one.verdict in bad for one in found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _of_settings(config: str | None, data: str | None, settings: list[str]) -> list[Finding]:
+    from quiver.cli.doctor.checks import examine  # noqa: PLC0415 - help does not need it
+
+    flags = flags_of({"data": data}, settings)
+    loaded = load_config(path=config, environment=os.environ, flags=flags)
+    return list(examine(loaded.config))
+
+
+def _of_node(url: str) -> list[Finding]:
+    from quiver import Client  # noqa: PLC0415 - as above
+    from quiver.cli.doctor.running import examine_running  # noqa: PLC0415
+
+    def anonymous() -> Client:
+        return Client(url, token=NOBODY, timeout=_TIMEOUT)
+
+    with Client(url, timeout=_TIMEOUT) as client:
+        return list(examine_running(client, anonymous, url))
 
 
 def _print(found: list[Finding]) -> None:

@@ -23,6 +23,7 @@ async def describe_node(context: Context, _request: protocol.DescribeNode, _: me
         partitions=services.broker.partition_count,
         connections=services.metrics.open_connections,
         counters=services.metrics.values() if context.caller.is_admin else {},
+        time_us=services.clock.time_us(),
     ), ()
 
 

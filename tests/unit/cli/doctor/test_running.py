@@ -1,0 +1,88 @@
+"""What the checks of a running node say of what it answers."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from quiver.cli.doctor.running import examine_running
+from quiver.errors import ConnectionLost, NotACluster
+from quiver.protocol import ClusterInfo, Node, NodeInfo, PartitionPlacement
+from quiver.version import __version__
+
+
+def _client(
+    *,
+    software: str = f"quiver/{__version__}",
+    ahead_s: float = 0,
+    failed: int = 0,
+    cluster: ClusterInfo | None = None,
+) -> Any:
+    def describe_node() -> Node:
+        return Node(
+            node="n1",
+            software=software,
+            uptime_s=1,
+            topics=1,
+            partitions=1,
+            connections=1,
+            time_us=round((time.time() + ahead_s) * 1e6),
+        )
+
+    def describe_cluster() -> ClusterInfo:
+        if cluster is None:
+            raise NotACluster()
+        return cluster
+
+    return SimpleNamespace(
+        describe_node=describe_node,
+        describe_cluster=describe_cluster,
+        metrics=lambda: f"quiver_disk_free_bytes 5\nquiver_partitions_failed {failed}\n",
+        alerts=lambda: SimpleNamespace(firing=[]),
+    )
+
+
+def _nobody() -> Any:
+    raise ConnectionLost("no")
+
+
+def _found(client: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in examine_running(client, _nobody, "quiver://n1"):
+        found.setdefault(one.check, []).append(f"{one.verdict}: {one.message}")
+    return found
+
+
+def test_a_clock_that_differs_is_told_with_how_much() -> None:
+    assert _found(_client())["clock"][0].startswith("ok")
+    assert "ahead of" in _found(_client(ahead_s=60))["clock"][0]
+    assert "60.0 s behind" in _found(_client(ahead_s=-60))["clock"][0]
+
+
+def test_another_version_is_a_warning() -> None:
+    assert _found(_client(software="quiver/9.9"))["version"][0].startswith("warning")
+
+
+def test_partitions_that_failed_are_a_failure() -> None:
+    assert _found(_client(failed=2))["readiness"] == ["failure: 2 partitions cannot be written to"]
+
+
+def test_a_cluster_is_judged_by_its_nodes_leaders_and_replicas() -> None:
+    def placed(leader: str | None, in_sync: list[str]) -> PartitionPlacement:
+        return PartitionPlacement(
+            topic="t", index=0, leader=leader, replicas=["n1", "n2"], in_sync=in_sync
+        )
+
+    well = ClusterInfo(nodes=[NodeInfo(id="n1")], partitions=[placed("n1", ["n1", "n2"])])
+    assert [one.split(":")[0] for one in _found(_client(cluster=well))["cluster"]] == ["ok"]
+    ill = ClusterInfo(
+        nodes=[NodeInfo(id="n1"), NodeInfo(id="n2", alive=False)],
+        partitions=[placed("n1", ["n1"]), placed(None, [])],
+    )
+    assert _found(_client(cluster=ill))["cluster"] == [
+        "failure: nodes are down: n2",
+        "failure: partitions without a leader: t/0",
+        "warning: 2 partitions with replicas that are not in sync",
+    ]
+    assert "cluster" not in _found(_client())
