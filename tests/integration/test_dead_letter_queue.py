@@ -132,3 +132,24 @@ async def test_the_alert_goes_on_over_a_restart_until_the_letters_are_handled(
             await clock.advance(1)
         while await reports(q) != ["firing", "cleared"]:
             await clock.advance(1)
+
+
+def test_a_shared_dead_letter_queue_is_counted_as_a_whole_by_each_of_its_users(
+    quiver_broker: quiver.Client,
+) -> None:
+    q = quiver_broker
+    q.create_topic("orders")
+    for name in ("packing", "billing"):
+        q.create_subscription(name, ["orders"], dead_letter="lost")
+    q.publish_many("orders", [b"a", b"b", b"c"])
+    q.reject("packing", q.receive("packing", 3))
+    q.reject("billing", q.receive("billing", 1))
+    for name in ("packing", "billing"):
+        q.redrive(name, dry_run=True)  # waits until the letters are stored
+        assert q.describe_subscription(name).dead == 4
+    letters = [one.dead_letter for one in q.peek("lost", 10)]
+    failed = sorted(one.origin_subscription or "" for one in letters if one is not None)
+    assert failed == ["billing", "packing", "packing", "packing"]
+    assert q.redrive("billing") == 4
+    assert len(q.receive("packing", 10)) == 3
+    assert len(q.receive("billing", 10)) == 3  # the one it failed with, and two it never had

@@ -36,7 +36,8 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     delayed: int | None = None
     leased: int | None = None
     dead: int | None = None
-    """Messages in the dead-letter topic, or about to be moved there."""
+    """Messages in the dead-letter queue, or about to be moved there. If several subscriptions share
+    that queue, these are the messages of all of them."""
     unseen: int | None = None
     """Stored messages that the subscription has not read yet."""
     members: dict[str, list[str]] | None = None
