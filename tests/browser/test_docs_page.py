@@ -35,6 +35,7 @@ def test_every_path_is_described_with_its_fields_and_an_example(
     page.goto(f"{node.http}/docs")
     page.get_by_role("navigation").get_by_role("link", name="Tokens").click()
     expect(page.get_by_role("heading", name="Tokens")).to_be_in_viewport()
+    expect(page.locator("nav [aria-current]")).not_to_have_text("Try a queue")
     found = page.locator("details.operation", has_text="PUT/queues/{queue}")
     found.locator("summary").click()
     expect(found).to_contain_text("retention.unread_age")

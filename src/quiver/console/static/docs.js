@@ -52,9 +52,12 @@ function show(message) {
   at("messages").hidden = false;
 }
 
+// The section that is read is marked in the navigation.
 function mark() {
+  const above = [...document.querySelectorAll("section[id]")].filter((one) => one.getBoundingClientRect().top < 140);
+  const read = `#${above.at(-1)?.id ?? "try"}`;
   for (const link of document.querySelectorAll("#nav a")) {
-    if (link.hash === (location.hash || "#try")) link.setAttribute("aria-current", "true");
+    if (link.hash === read) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
 }
@@ -75,5 +78,5 @@ async function list() {
 }
 
 themeButton(at("theme"));
-addEventListener("hashchange", mark);
+addEventListener("scroll", mark, { passive: true });
 list().catch((error) => fill(at("paths"), problem(error)));

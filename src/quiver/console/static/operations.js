@@ -1,7 +1,9 @@
 // The operations of the OpenAPI document, as a reader of /docs sees them.
 
 import { button, el } from "./dom.js";
+import { count } from "./format.js";
 
+const RANGE_MAX = 1e9;
 const EXAMPLES = { queue: "emails", topic: "orders", name: "emails" };
 
 export function operation(method, path, told, schemas) {
@@ -41,7 +43,7 @@ function typeOf(schema, schemas) {
   const whole = resolved(schema, schemas);
   if (whole.anyOf) return [...new Set(whole.anyOf.map((one) => typeOf(one, schemas)))].join(" or ");
   if (whole.enum) return whole.enum.join(" | ");
-  const range = whole.minimum === undefined || whole.maximum === undefined ? "" : ` ${whole.minimum} to ${whole.maximum}`;
+  const range = whole.minimum === undefined ? "" : whole.maximum < RANGE_MAX ? ` ${count(whole.minimum)} to ${count(whole.maximum)}` : ` from ${count(whole.minimum)}`;
   return whole.type === "array" ? `list of ${typeOf(whole.items ?? {}, schemas)}` : `${whole.type ?? "anything"}${range}`;
 }
 
