@@ -7,6 +7,7 @@ on one metadata store, one of them creates it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from quiver.edge.auth.permissions import EVERYTHING
@@ -34,7 +35,10 @@ async def make_bootstrap_token(tokens: TokenStore, folder: str) -> str | None:
 def write_secret(path: str, text: str) -> None:
     """Whole or not at all, and for nobody else to read at any time."""
     partial = f"{path}.new"
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partial)  # of a start that was killed; whatever it is, it is not followed
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(partial, flags, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
         os.write(descriptor, text.encode())
