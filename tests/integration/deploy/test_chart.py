@@ -71,7 +71,12 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     if tool is None:
         pytest.skip("there is no helm: make chart-tools builds it, with Go 1.24 or newer")
     return subprocess.run(
-        [tool, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [tool, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
