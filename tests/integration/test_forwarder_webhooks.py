@@ -44,11 +44,9 @@ def callers(hook: Endpoint, *names: str) -> Counter[str]:
 
 @contextmanager
 def node_of(folder: Path, webhooks_by: str) -> Iterator[Served]:
-    settings = {
-        "web.webhook_targets": INSIDE,
-        "web.webhook_secrets": secrets_of(folder, "node"),
-        "web.webhooks_by": webhooks_by,
-    }
+    settings = {"web.webhook_targets": INSIDE, "web.webhooks_by": webhooks_by}
+    if webhooks_by != "forwarders":  # else only they need the secrets
+        settings["web.webhook_secrets"] = secrets_of(folder, "node")
     flags = [part for pair in settings.items() for part in ("--set", "=".join(pair))]
     with served(folder / "node", "--http", "off", *flags) as node:
         yield node

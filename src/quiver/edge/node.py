@@ -368,7 +368,7 @@ class _Starting:
     async def _require_push(self, url: str | None, secret: str | None) -> None:
         if url is not None:
             self._targets.require(url)
-        if secret is not None:
+        if secret is not None and self._config.web.webhooks_by != "forwarders":
             secrets = WebhookSecrets(self._config.web.webhook_secrets)
             await self._threads(partial(secrets.read, secret))
 
