@@ -136,3 +136,22 @@ def test_a_node_waits_for_an_etcd_that_comes_later(tmp_path: Path) -> None:
     finally:
         node.close()
         etcd.stop()
+
+
+def test_a_node_that_is_stopped_while_etcd_is_lost_ends_well(tmp_path: Path) -> None:
+    """Everything is on disk, and its lease ends by itself."""
+    etcd = EtcdServer(tmp_path / "etcd")
+    etcd.start()
+    settings = {"QUIVER_METADATA_STORE": "etcd", "QUIVER_METADATA_ENDPOINTS": etcd.endpoint}
+    node = Served(tmp_path / "node", **settings)
+    try:
+        node.wait_ready()
+        with quiver.Client(node.url) as q:
+            q.create_topic("orders", replicas=1)
+            q.publish("orders", "kept")
+        etcd.stop()
+        assert node.stop() == 0
+        assert "node has stopped" in node.log
+    finally:
+        node.close()
+        etcd.stop()

@@ -111,11 +111,17 @@ class NodeSession:
                 await self._clock.sleep(ttl_seconds / _KEEP_ALIVES_PER_LEASE)
 
     async def leave(self) -> None:
-        """End the lease, so that others need not wait for its end."""
+        """End the lease, so that others need not wait for its end.
+
+        If the metadata store does not answer, the lease ends by itself: a node can stop without it.
+        """
         if self._lease is not None:
             lease = self._lease
             self._lose()
-            await self._store.revoke(lease.id)
+            try:
+                await self._store.revoke(lease.id)
+            except MetadataError as error:
+                logger.warning("the lease of this node is left to expire", error=error.message)
 
     async def _renew(self) -> int:
         """How long the lease lasts from now on."""
