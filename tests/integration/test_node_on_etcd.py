@@ -155,3 +155,16 @@ def test_a_node_that_is_stopped_while_etcd_is_lost_ends_well(tmp_path: Path) -> 
     finally:
         node.close()
         etcd.stop()
+
+
+def test_a_node_that_is_stopped_while_it_waits_for_etcd_ends_well(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    settings = {"QUIVER_METADATA_STORE": "etcd", "QUIVER_METADATA_ENDPOINTS": nowhere}
+    node = Served(tmp_path, **settings)
+    try:
+        eventually(lambda: "is waited for" in node.log, "the node has found no etcd")
+        assert node.stop() == 0
+        assert "node has stopped" in node.log
+        assert "error:" not in node.log
+    finally:
+        node.close()

@@ -47,7 +47,11 @@ async def run_node(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node, native, http = await _started(config, stopping)
+    started = await _started(config, stopping)
+    if started is None:
+        logger.info("node has stopped", node=config.name)
+        return
+    node, native, http = started
     try:
         logger.info(
             "node is ready",
@@ -69,8 +73,11 @@ async def run_node(
 
 async def _started(
     config: NodeConfig, stopping: asyncio.Event
-) -> tuple[Node | Forwarder, Address | None, Address | None]:
-    """A node that runs. While its metadata store elects, or is not there yet, it is waited for."""
+) -> tuple[Node | Forwarder, Address | None, Address | None] | None:
+    """A node that runs. While its metadata store elects, or is not there yet, it is waited for.
+
+    ``None`` if the process is told to stop meanwhile.
+    """
     if config.role == "forwarder":
         forwarder = Forwarder(config)
         try:
@@ -86,8 +93,11 @@ async def _started(
             node = await Node.start(config)
             return node, node.native_address, node.http_address
         except (MetadataUnavailable, MetadataConflict, LeaseLost) as error:
-            if stopping.is_set() or loop.time() > deadline:
+            if stopping.is_set():
+                return None
+            if loop.time() > deadline:
                 raise
             logger.warning("the metadata store is waited for", error=error.message)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), _STORE_AGAIN_S)
+            return None
