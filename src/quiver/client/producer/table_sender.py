@@ -32,6 +32,8 @@ from quiver.model.guard import check_batch
 
 T = TypeVar("T")
 _ROWS_AT_A_TIME = 100_000
+_ROWS_AT_ONCE = 5_000
+"""How many rows may keep the event loop until their partitions are known."""
 
 
 class WhenBudget(Protocol):
@@ -58,7 +60,7 @@ class TableSender:
         delivery, first = TableDelivery(table.num_rows), 0
         for rows in table.to_batches(max_chunksize=_ROWS_AT_A_TIME):
             routing = self._sender.routing
-            places = partitions_of(rows, routing.router)
+            places = await self._places(rows, routing)
             wanted = self._wanted(numbers_in(rows), places)
             for piece in self._pieces(rows, places, first):
                 fresh = self._fresh(piece, wanted, first, delivery)
@@ -68,6 +70,12 @@ class TableSender:
                     await asyncio.sleep(0)
             first += len(rows)
         return delivery
+
+    async def _places(self, rows: pa.RecordBatch, routing: TopicLayout) -> list[int | None] | None:
+        """The partition of each row; of many rows it is found in a thread."""
+        if len(rows) < _ROWS_AT_ONCE or self._sender.name is not None:
+            return partitions_of(rows, routing.router)
+        return await asyncio.to_thread(partitions_of, rows, routing.router)
 
     def _pieces(
         self, rows: pa.RecordBatch, places: list[int | None] | None, first: int
