@@ -137,7 +137,7 @@ def test_an_alteration_out_of_bounds_is_wrong_usage(quiver: Commands) -> None:
     quiver("topic", "create", "orders")
     told = quiver("topic", "alter", "orders", "--sync-interval", "2h")
     assert told.code == 2
-    assert "--sync-interval must be between 1ms and 1m, not 2h" in told.err
+    assert "--sync-interval must be between 1ms and 1m, not '2h'" in told.err
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["orders"])])
