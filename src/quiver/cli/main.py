@@ -6,8 +6,10 @@ connection, the server with ``quiver serve``.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -106,4 +108,12 @@ def version(json: Json = False) -> None:
 
 
 def main() -> None:
+    if os.getpid() == 1:
+        # Of a container. Linux ignores signals to process 1 that have no handler.
+        signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(app))
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    """What every other process does at a signal that it does not handle."""
+    os._exit(128 + number)

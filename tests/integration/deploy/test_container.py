@@ -26,6 +26,14 @@ GRACE_S = 30.0
 """For a node that has nothing under way, on a machine that is busy."""
 
 
+_LOADING = """
+import time
+from quiver.cli import main
+main.run = lambda app: (print("loading", flush=True), time.sleep(120))
+main.main()
+"""
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     require_boxes()
@@ -176,6 +184,26 @@ def test_a_full_disk_takes_no_container_down(image: Image, tmp_path: Path) -> No
         assert running.probe("healthz").returncode == 0
         running.send(signal.SIGTERM)
         assert running.wait(GRACE_S) == 0
+
+
+@pytest.mark.process
+def test_process_1_ends_at_sigterm_even_while_it_loads(tmp_path: Path) -> None:
+    """Linux ignores a signal to process 1 that has no handler."""
+    require_boxes()
+    started = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", _LOADING],
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"loading\n"
+        (child,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        assert started.wait(GRACE_S) == 128 + signal.SIGTERM
+    finally:
+        started.kill()
+        started.communicate()
 
 
 @pytest.mark.process
