@@ -138,6 +138,17 @@ def test_a_stream_of_many_rows_or_batches_does_not_hold_up_others(
     check()
 
 
+@edge_test
+async def test_many_repeats_do_not_hold_up_others(tmp_path: Path) -> None:
+    ids = [f"id {number}" for number in range(50_000)]
+    body = stream_of(pa.record_batch({"payload": [b""] * len(ids), "dedup_id": ids}))
+    async with http_node(tmp_path) as node:
+        await node.queue()
+        await _publish(node, body)
+        cost = await least_cost(lambda: _publish(node, body))
+        assert cost.stall_s < STALL_S_MAX, f"others waited {cost.stall_s:.3f} s"
+
+
 async def _publish(node: HttpNode, body: bytes) -> None:
     reply = await node.http.post("/queues/emails/messages", content=body, headers=TYPE)
     assert reply.status_code == 201, reply.text

@@ -156,12 +156,19 @@ class DedupWindow:
 
     def find(self, one: str | None) -> Seen | None:
         """Where the message with this id is."""
-        if one is None:
-            return None
-        found = self._table.find(Fingerprints.of([one]), self.held_from)
-        if not len(found.known):
-            return None
-        return Seen(Offset(int(found.offsets[0])), Microseconds(int(found.times[0])))
+        return self.find_all([one])[0]
+
+    def find_all(self, ids: Sequence[str | None]) -> list[Seen | None]:
+        """Where the messages with these ids are. Many are found together, in far less time."""
+        rows, named = _named(ids)
+        places: list[Seen | None] = [None] * len(ids)
+        if named:
+            found = self._table.find(Fingerprints.of(named), self.held_from)
+            known = found.known
+            offsets, times = found.offsets[known].tolist(), found.times[known].tolist()
+            for place, offset, time in zip(known.tolist(), offsets, times, strict=True):
+                places[rows[place]] = Seen(Offset(offset), Microseconds(time))
+        return places
 
 
 def _named(ids: Sequence[str | None]) -> tuple[Sequence[int], Sequence[str]]:

@@ -302,8 +302,9 @@ class Partition:
 
     def _places(self, ids: list[str | None], rows: Iterable[int]) -> dict[int, Seen]:
         """Where the messages in these rows are, as far as that is still known."""
-        found = {row: self.window.find(ids[row]) for row in rows}
-        return {row: seen for row, seen in found.items() if seen is not None}
+        asked = list(rows)
+        found = self.window.find_all([ids[row] for row in asked])
+        return {row: seen for row, seen in zip(asked, found, strict=True) if seen is not None}
 
     def _then(self, done: asyncio.Future[Any], once: StoredOnce) -> asyncio.Future[Placed]:
         """``once``, when it is done."""
