@@ -23,7 +23,17 @@ from tests.serving import command, environment
 FILES = ("compose.yaml", "compose.cluster.yaml")
 TOP = {"name", "services", "volumes"}
 OF_SERVICES = {
-    *("image", "build", "restart", "read_only", "tmpfs", "cap_drop", "security_opt", "ulimits"),
+    *(
+        "image",
+        "build",
+        "init",
+        "restart",
+        "read_only",
+        "tmpfs",
+        "cap_drop",
+        "security_opt",
+        "ulimits",
+    ),
     *("stop_grace_period", "ports", "volumes", "environment", "depends_on", "healthcheck"),
 }
 SECONDS_MAX = 60.0
@@ -61,6 +71,7 @@ def test_a_service_writes_to_its_volume_alone_and_has_no_privileges(file: str, n
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["restart"] == "unless-stopped"
+    assert service["init"] is True
     for mounted in service.get("volumes", []):
         volume, path = mounted.split(":")
         assert volume in document(file)["volumes"]
