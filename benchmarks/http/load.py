@@ -12,7 +12,7 @@ _SECONDS_MAX = 120.0
 
 
 def request(path: str, body: bytes, kind: str = "application/json") -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {kind}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
