@@ -27,6 +27,7 @@ from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.partition.storage import Storage, local_storage
 from quiver.broker.publish.internal import InternalPublisher
 from quiver.broker.publish.publisher import Publisher
+from quiver.broker.publish.restore import EntryRestorer
 from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter, RemoteBroker
 from quiver.broker.retention import Retainer
@@ -152,6 +153,9 @@ class Broker:
             self._changes,
             space,
             run_checks=one.run_checks or one.run_blocking,
+        )
+        self.restorer = EntryRestorer(
+            self._topic_catalog, self._partitions, run_checks=one.run_checks or one.run_blocking
         )
         self.internal = InternalPublisher(self.topics, self._router)
         self.reader = PartitionReader(self._topic_catalog, self._partitions)

@@ -9,15 +9,16 @@ import structlog
 from quiver.aio import TaskSet
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
-from quiver.broker.partition.replicated_storage import log_settings
+from quiver.broker.partition.replicated_storage import logs_of
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import Delete, Entry
 from quiver.cluster.records import PartitionId
+from quiver.cluster.replica.manager import LogDefinition
 from quiver.errors import QuiverError
-from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import Traffic
+from quiver.model.ids import Offset
 from quiver.model.topic import TopicSettings
 
 logger = structlog.get_logger()
@@ -84,11 +85,12 @@ class MetadataListener:
         record = self._topics.numbered(int(number))
         return (record if record is not None and record.name == topic else None), int(index)
 
-    def logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+    def logs_of(self, partition: PartitionId) -> tuple[LogDefinition, ...]:
         """The logs of a replica that this node is to hold, and their settings."""
-        record, _ = self._placed(partition)
+        record, index = self._placed(partition)
         settings = TopicSettings() if record is None else record.settings
-        return log_settings(self._partitions.log_settings(settings))
+        first_offset = Offset(0) if record is None else record.first_offset(index)
+        return logs_of(self._partitions.log_settings(settings), first_offset)
 
     def leads_now(self, partition: PartitionId) -> None:
         """This node has begun to lead a partition: have it ready for whoever comes."""

@@ -49,6 +49,8 @@ class Retainer:
     async def retain(self) -> None:
         """Exclude what the topics' retention no longer keeps. Its space comes back with its segment."""
         for record in list(self._topics.topics()):
+            if record.is_restoring:
+                continue  # its subscriptions come after its messages
             try:
                 limits = await self._topic_limits.divided(
                     record, _limits(record.settings.retention), self._partitions.led(record)

@@ -15,6 +15,7 @@ from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
+from quiver.cluster.replica.manager import LogDefinition
 from quiver.config import Address, NodeConfig
 from quiver.config.address import advertised
 from quiver.edge.auth.credentials import names_host
@@ -23,7 +24,6 @@ from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
-from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 from quiver.version import __version__
 
@@ -96,7 +96,7 @@ class ClusterMembership:
     def _nodes(self) -> Mapping[NodeId, NodeRecord]:
         return self.node.view.state.nodes
 
-    def _logs_of(self, partition: PartitionId) -> tuple[tuple[str, LogSettings], ...]:
+    def _logs_of(self, partition: PartitionId) -> tuple[LogDefinition, ...]:
         return self._broker().listener.logs_of(partition)
 
     def _leader_of(self, topic: str, index: int) -> str | None:

@@ -54,9 +54,16 @@ class Log(Protocol):
         """An error if another node may have appended what is not known here."""
 
     def submit(
-        self, batch: UnstoredBatch, *, acks: Acks = Acks.QUORUM
+        self,
+        batch: UnstoredBatch,
+        *,
+        acks: Acks = Acks.QUORUM,
+        append_time: Microseconds | None = None,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
-        """Give a batch its offset now; the future is done when it is acknowledged."""
+        """Give a batch its offset now; the future is done when it is acknowledged.
+
+        ``append_time`` is for a batch that was stored before, in another log.
+        """
 
     def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
 

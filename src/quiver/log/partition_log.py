@@ -134,13 +134,14 @@ class PartitionLog(LogBounds):
         epoch: LeaderEpoch = LeaderEpoch(0),
         *,
         acks: Acks = Acks.QUORUM,
+        append_time: Microseconds | None = None,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         """Give a batch its offset now; the future is done when it is acknowledged."""
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
         if self.commits.is_held:
             raise LogError(f"{self._log.folder} is being truncated; wait for room and submit again")
-        entry = self._log.stage(batch, epoch)
+        entry = self._log.stage(batch, epoch, append_time)
         return entry, self.commits.queue(entry)
 
     async def append_replica(self, entries: Sequence[StoredBatch]) -> None:

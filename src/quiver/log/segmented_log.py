@@ -106,14 +106,23 @@ class SegmentedLog(ReadableLog):
             self.run(commit)
         return stored
 
-    def stage(self, batch: UnstoredBatch, epoch: LeaderEpoch = LeaderEpoch(0)) -> StoredBatch:
-        """Give the batch its offset. It is not stored yet, and no reader sees it."""
+    def stage(
+        self,
+        batch: UnstoredBatch,
+        epoch: LeaderEpoch = LeaderEpoch(0),
+        append_time: Microseconds | None = None,
+    ) -> StoredBatch:
+        """Give the batch its offset. It is not stored yet, and no reader sees it.
+
+        ``append_time`` is for a batch that was stored before, in another log; by default it is now.
+        """
         self._require_open()
+        time = Microseconds(self._clock.time_us()) if append_time is None else append_time
         entry = store_batch(
             batch,
             base_offset=self.staged_offset,
             epoch=epoch,
-            append_time=Microseconds(max(self._clock.time_us(), self._append_time)),
+            append_time=max(time, self._append_time),
             durable_offset=self.durable_offset,
         )
         return self._stage(entry)

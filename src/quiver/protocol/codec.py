@@ -57,6 +57,17 @@ from quiver.protocol.inspect import (
 from quiver.protocol.observe import Alerts, DescribeNode, ListAlerts, Metrics, Node, ReadMetrics
 from quiver.protocol.publish import Copied, Copy, OpenProducer, ProducerOpened, Publish, Published
 from quiver.protocol.read import Fetch, Fetched, FindOffset, OffsetFound
+from quiver.protocol.restore import (
+    EntriesRestored,
+    ExportTokens,
+    FinishRestore,
+    RestoreEntries,
+    RestoreState,
+    RestoreSubscription,
+    RestoreToken,
+    RestoreTopic,
+    TokensExported,
+)
 from quiver.protocol.subscriptions import (
     AlterSubscription,
     CreateQueue,
@@ -117,6 +128,13 @@ AnyRequest = (
     | Redrive
     | FindMessage
     | ReadState
+    | RestoreTopic
+    | RestoreEntries
+    | RestoreSubscription
+    | RestoreState
+    | FinishRestore
+    | ExportTokens
+    | RestoreToken
     | CreateToken
     | ListTokens
     | RevokeToken
@@ -162,6 +180,8 @@ AnyReply = (
     | PeerAnswer
     | Cluster
     | Announced
+    | EntriesRestored
+    | TokensExported
 )
 
 encode = msgspec.msgpack.Encoder().encode

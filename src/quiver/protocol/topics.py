@@ -45,6 +45,10 @@ class TopicInfo(msgspec.Struct, kw_only=True):
     settings: TopicSettings
     created_us: int
     partitions: list[PartitionInfo]
+    restored_from: str = ""
+    """The backup that it was restored from, if it was."""
+    is_restoring: bool = False
+    """Whether messages of that backup are still to come. It takes no publishes until then."""
 
 
 class CreateTopic(Request, tag="create_topic"):

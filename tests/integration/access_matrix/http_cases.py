@@ -56,6 +56,7 @@ def _of(name: str, *needs: str, body: Any = None, prepare: Any = None) -> HttpCa
 OPERATIONS: dict[str, HttpCase] = {
     "publish_to_queue": _of(QUEUE, f"publish:topic:{QUEUE}"),
     "receive_from_queue": _of(QUEUE, _CONSUMES_QUEUE),
+    "queue_receive": _of(QUEUE, _CONSUMES_QUEUE),
     "delete_message": _of(QUEUE, _CONSUMES_QUEUE),
     "list_queues": _of(""),
     "create_queue": _of(QUEUE, f"admin:topic:{QUEUE}", f"admin:subscription:{QUEUE}"),
@@ -86,6 +87,7 @@ OPERATIONS: dict[str, HttpCase] = {
     "delete_topic": _of("gone-t10x", "admin:topic:gone-t10x", prepare=TOPIC_AGAIN),
     "browse_messages": _of(TOPIC, f"consume:topic:{TOPIC}"),
     "receive_messages": _of(SUB, _CONSUMES_SUB),
+    "receive": _of(SUB, _CONSUMES_SUB),
     "acknowledge": _of(SUB, _CONSUMES_SUB),
     "nack": _of(SUB, _CONSUMES_SUB),
     "reject": _of(SUB, _CONSUMES_SUB),

@@ -80,6 +80,17 @@ _COPY = protocol.Copy(
     producer_epoch=0,
     sequence=0,
 )
+_TOPIC_INFO = protocol.TopicInfo(
+    name=SPARE,
+    number=1,
+    layout=1,
+    settings=TopicSettings(),
+    created_us=0,
+    partitions=[protocol.PartitionInfo(index=0, first_hash=0)],
+)
+_SUB_INFO = protocol.SubscriptionInfo(
+    name=SPARE_SUB, number=1, settings=SubscriptionSettings(topics=[SPARE]), created_us=0
+)
 ADMIN_SUB, CONSUME_SUB = f"admin:subscription:{SUB}", f"consume:subscription:{SUB}"
 _LETTERS = (f"publish:topic:{TARGET}", f"consume:topic:{TARGET}")
 
@@ -186,6 +197,23 @@ CASES = [
     case(protocol.Decommission(node="a"), "admin:cluster:*"),
     case(protocol.RotatePeerSecret(), "admin:cluster:*"),
     case(protocol.AskPeer(question=b""), NEVER),
+    # backups
+    case(
+        protocol.RestoreTopic(name=SPARE, backup="b", info=_TOPIC_INFO),
+        "admin:cluster:*",
+    ),
+    case(protocol.RestoreEntries(topic=SPARE, partition=0), "admin:cluster:*"),
+    case(protocol.RestoreSubscription(name=SPARE_SUB, info=_SUB_INFO), "admin:cluster:*"),
+    case(
+        protocol.RestoreState(subscription=SPARE_SUB, topic=SPARE, partition=0, next_offset=0),
+        "admin:cluster:*",
+    ),
+    case(protocol.FinishRestore(topic=SPARE), "admin:cluster:*"),
+    case(protocol.ExportTokens(), "admin:cluster:*"),
+    case(
+        protocol.RestoreToken(name="new", token_id="0" * 16, grants=["publish:x"], created_us=0),
+        "admin:cluster:*",
+    ),
 ]
-TELLS_ALL = (protocol.ReadMetrics, protocol.ListTokens)
+TELLS_ALL = (protocol.ReadMetrics, protocol.ListTokens, protocol.ExportTokens)
 """Who may ask for these sees the names of everything."""

@@ -26,7 +26,7 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.environment import ClusterEnvironment
-from quiver.cluster.replica.manager import LogsOf
+from quiver.cluster.replica.manager import LogDefinition, LogsOf
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import InvalidSetting, LogFailed, NodeGone
@@ -40,7 +40,7 @@ from tests.unit.broker.broker_doubles import batch_of
 
 A, B = NodeId("a"), NodeId("b")
 P = PartitionId("t/0")
-LOGS = (("data", LogSettings()),)
+LOGS = (LogDefinition("data", LogSettings()),)
 NOBODY_TOLD = ClusterListener()
 _SECONDS_MAX = 20.0
 
@@ -233,7 +233,7 @@ async def test_a_node_that_is_refused_is_not_known_by_its_new_disk() -> None:
 
 @async_test
 async def test_a_node_that_starts_is_not_eligible_where_messages_are_not_synced() -> None:
-    unsynced = (("data", LogSettings(durability=Durability.OS)),)
+    unsynced = (LogDefinition("data", LogSettings(durability=Durability.OS)),)
     async with member(lambda _: unsynced, stored=found("disk")) as (_, store, _told):
         record = await record_in(store)
         assert (record.leader, record.in_sync, record.eligible) == (B, (B,), ())

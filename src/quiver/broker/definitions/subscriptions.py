@@ -118,6 +118,12 @@ class Subscriptions:
                 starts[f"{topic.number}/{index}"] = place
         return starts
 
+    async def restore(self, info: SubscriptionInfo) -> SubscriptionInfo:
+        """A subscription of a backup. It begins where its topics end, until its state is restored."""
+        return await self.create(
+            info.name, info.settings, start="latest", exist_ok=True, is_queue=info.is_queue
+        )
+
     async def create_queue(
         self, name: str, topic: TopicSettings, changes: dict[str, Any], *, exist_ok: bool
     ) -> SubscriptionInfo:

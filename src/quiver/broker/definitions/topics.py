@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from quiver.broker.definitions.changes import MetadataChanges
+from quiver.broker.definitions.restored_topic import restored_topic
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.remote.partition_router import RemoteBroker
@@ -63,6 +64,25 @@ class Topics:
         logger.info("topic created", topic=name, partitions=settings.partitions)
         infos = self._partition_infos(record)
         return _topic_info(record, [_with_extent(info, 0, 0, 0) for info in infos])
+
+    async def restore(self, info: TopicInfo, backup: str) -> TopicInfo:
+        """A topic of a backup, without its messages; the same again if it was restored from there."""
+        restored = restored_topic(info, backup)
+        try:
+            record = await self._changes.run(self._catalog.restore(restored))
+        except TopicExists:
+            record = self._catalog.get(info.name)
+            if record.restored_from != backup or not backup:
+                raise
+        else:
+            logger.info("topic is being restored", topic=info.name, number=record.number)
+        return _topic_info(record, self._partition_infos(record))
+
+    async def finish_restore(self, name: str) -> None:
+        """All messages of the backup are there."""
+        if self._catalog.get(name).is_restoring:
+            await self._changes.run(self._catalog.finish_restore(name))
+            logger.info("topic restored", topic=name)
 
     async def internal(self, name: str) -> TopicRecord:
         """One of the broker's own topics, made if need be."""
@@ -229,4 +249,6 @@ def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicIn
         settings=record.settings,
         created_us=record.created_us,
         partitions=partitions,
+        restored_from=record.restored_from,
+        is_restoring=record.is_restoring,
     )

@@ -8,7 +8,7 @@ guarantee asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -80,6 +80,8 @@ class PartitionDelivery:
         counts: SubscriptionCounts | None = None,
     ) -> None:
         self.topic = topic.name
+        self.is_restoring = topic.is_restoring
+        """Whether its state is still to come from a backup: nothing is delivered before."""
         self.topic_number = topic.number
         self.partition = partition
         self.state = state
@@ -114,7 +116,7 @@ class PartitionDelivery:
     @property
     def is_its_turn(self) -> bool:
         """Whether it may be delivered, or another partition comes first."""
-        return self.barrier is None or self.barrier.is_open()
+        return not self.is_restoring and (self.barrier is None or self.barrier.is_open())
 
     def has_passed(self, offset: Offset, *, may_lack: bool) -> bool:
         """Whether everything before an offset is finished for good, here and in what comes before.
@@ -321,6 +323,24 @@ class PartitionDelivery:
         self._ahead = Offset(0)
         self._passed.clear()
         return self._commit(self.machine.seek(start))
+
+    async def restore(
+        self, pending: BitMap64, end: Offset, deliveries: Mapping[int, BitMap64]
+    ) -> asyncio.Future[None] | None:
+        """Begin again as a backup has it; when that is durable.
+
+        What is before ``end`` and not pending is finished. Nothing is delivered meanwhile.
+        """
+        assert self.is_restoring, "whoever had messages would have some that are finished"
+        data = self.state.data
+        self.seek(data.start_offset)
+        end = min(end, data.next_offset)
+        await self.state.catch_up_to(self.machine, end)
+        records = self.machine.restore(
+            pending, end, deliveries, self._clock.time_us(), next(self._lease_ids)
+        )
+        self._commit(records)
+        return self.state.underway()
 
     async def peek(self, limit: int, bytes_max: int, states: Collection[str]) -> PeekedBatch | None:
         """The first pending messages in these states, as they are now."""

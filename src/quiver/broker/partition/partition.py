@@ -42,6 +42,7 @@ from quiver.broker.partition.split_handover import (
 )
 from quiver.errors import (
     DiskFull,
+    InvalidRequest,
     LogClosed,
     LogFailed,
     NotEnoughReplicas,
@@ -160,11 +161,14 @@ class Partition:
         clock: Clock,
         run_blocking: RunBlocking,
         dedup_window_us: int = 0,
+        first_offset: Offset = Offset(0),
         listener: PartitionListener = NOBODY_LISTENS,
     ) -> Partition:
         """A partition that this node keeps alone."""
         open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
-        log = await open_log(folder, settings=settings, on_commit=listener.stored)
+        log = await open_log(
+            folder, settings=settings, first_offset=first_offset, on_commit=listener.stored
+        )
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
@@ -313,10 +317,14 @@ class Partition:
         return placed
 
     def _stage(
-        self, batch: UnstoredBatch, rows: pa.RecordBatch, acks: Acks
+        self,
+        batch: UnstoredBatch,
+        rows: pa.RecordBatch,
+        acks: Acks,
+        append_time: Microseconds | None = None,
     ) -> tuple[StoredBatch, asyncio.Future[Placed]]:
         try:
-            entry, stored = self.log.submit(batch, acks=acks)
+            entry, stored = self.log.submit(batch, acks=acks, append_time=append_time)
         except (LogFailed, LogClosed) as error:
             raise unavailable(error) from error
         placed = cast(asyncio.Future[Placed], stored)
@@ -352,6 +360,26 @@ class Partition:
         newest = self._newest_underway()
         if newest is not None:
             await asyncio.wait([newest])
+
+    def restore(
+        self, entry: StoredBatch, batch: UnstoredBatch, rows: pa.RecordBatch
+    ) -> asyncio.Future[Placed] | None:
+        """Store a batch where and when the entry of a backup was; ``None`` if it is there already."""
+        self.log.require_current()
+        if entry.next_offset <= self.log.staged_offset:
+            return None
+        if entry.base_offset != self.log.staged_offset:
+            raise InvalidRequest(
+                f"the entry begins at offset {entry.base_offset:,}, and the next offset here is "
+                f"{self.log.staged_offset:,}",
+                next_offset=self.log.staged_offset,
+            )
+        stored, placed = self._stage(batch, rows, Acks.QUORUM, entry.append_time)
+        is_recent = stored.append_time > self._clock.time_us() - self.window.window_us
+        if batch.columns & _DEDUP_ID and is_recent:
+            ids = rows.column("dedup_id").to_pylist()
+            self.window.record(ids, stored.base_offset, stored.append_time)
+        return placed
 
     async def last_user_sequence(self, producer_id: ProducerId) -> int | None:
         """The highest value of the ``sequence`` column that is stored for a producer."""

@@ -51,6 +51,7 @@ class LocalPartitionStore:
             clock=self._clock,
             run_blocking=self._run_blocking,
             dedup_window_us=record.settings.dedup_window_us,
+            first_offset=record.first_offset(index),
             listener=listener,
         )
 

@@ -19,11 +19,13 @@ from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.node import ClusterNode
 from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_log import LeaderLog
+from quiver.cluster.replica.manager import LogDefinition
 from quiver.cluster.replica.replica import Replica
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
+from quiver.model.ids import Offset
 
 _RECOVERY_TIMEOUT_S = 5.0
 _BEGIN_TIMEOUT_S = 2.0
@@ -119,6 +121,9 @@ def replicated_storage(
     )
 
 
-def log_settings(data: LogSettings) -> tuple[tuple[str, LogSettings], ...]:
-    """The logs of a partition, by the names of their folders."""
-    return (("data", data), ("state", STATE_SETTINGS))
+def logs_of(data: LogSettings, first_offset: Offset) -> tuple[LogDefinition, ...]:
+    """The logs of a partition whose messages begin at ``first_offset``."""
+    return (
+        LogDefinition("data", data, first_offset),
+        LogDefinition("state", STATE_SETTINGS),
+    )

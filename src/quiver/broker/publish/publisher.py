@@ -20,7 +20,7 @@ from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
-from quiver.errors import QuiverError
+from quiver.errors import PartitionUnavailable, QuiverError
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
@@ -142,6 +142,10 @@ class Publisher:
         """The topic, if it takes this batch now as far as can be said without its values."""
         record = self._topics.get(offer.topic)
         require_users_own(offer.topic)
+        if record.is_restoring:
+            raise PartitionUnavailable(
+                f"topic {record.name!r} is being restored from a backup: publish when that is done"
+            )
         self._space.require_disk()
         self._producer_ids.require_current(offer.opened.batch)
         return record

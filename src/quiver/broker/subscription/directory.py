@@ -189,6 +189,7 @@ class SubscriptionDirectory:
     ) -> PartitionDelivery:
         state = await self.state(topic, index, partition)
         if old is not None and old.state is state:
+            old.is_restoring = topic.is_restoring
             return old
         delivery = PartitionDelivery(
             subscription=record.number,
@@ -295,6 +296,24 @@ class SubscriptionDirectory:
             )
         await subscription.seek(places)
         logger.info("subscription sought", subscription=name, partitions=len(places))
+
+    async def restore(
+        self,
+        name: str,
+        topic: TopicRecord,
+        index: int,
+        *,
+        pending: BitMap64,
+        end: int,
+        deliveries: Mapping[int, BitMap64],
+    ) -> None:
+        """Let a subscription stand in a partition as a backup has it."""
+        delivery = (await self.get(name)).deliveries.get((topic.number, index))
+        if delivery is None or not delivery.is_open:
+            raise NotLeader(f"partition {index} of {topic.name!r} is opening")
+        stored = await delivery.restore(pending, Offset(end), deliveries)
+        if stored is not None:
+            await asyncio.shield(stored)
 
     async def purge(self, name: str, condition: Filter | None) -> int:
         count = await (await self.get(name)).purge(condition)

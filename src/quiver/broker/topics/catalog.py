@@ -49,6 +49,15 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_hashes: list[int]
     splits: list[Split] = []
     """How partitions came about that were not there from the beginning, in order."""
+    first_offsets: list[int] = []
+    """Where the log of each partition begins if it is not there yet; 0 where none is given."""
+    restored_from: str = ""
+    """The backup that it was restored from, if it was."""
+    is_restoring: bool = False
+    """Whether messages of that backup are still to come. Nobody else stores any until then."""
+
+    def first_offset(self, index: int) -> Offset:
+        return Offset(self.first_offsets[index] if index < len(self.first_offsets) else 0)
 
     @property
     def folder(self) -> str:
@@ -76,6 +85,19 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
             first_hashes=[*self.first_hashes, middle_of(self.first_hashes, index)],
             splits=[*self.splits, split],
         )
+
+
+class RestoredTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic as a backup has it."""
+
+    backup: str
+    name: str
+    number: int
+    layout: int
+    settings: TopicSettings
+    first_hashes: list[int]
+    first_offsets: list[int]
+    splits: list[Split]
 
 
 class TopicHooks(Protocol):
@@ -163,6 +185,33 @@ class TopicCatalog:
                 first_hashes=even_ranges(settings.partitions),
             ),
             self.hooks.on_create,
+        )
+
+    async def restore(self, restored: RestoredTopic) -> TopicRecord:
+        """Add a topic of a backup, with its number if no topic of this store ever had that."""
+        name = topic_name(restored.name)
+        return await self._registry.create(
+            name,
+            lambda number: TopicRecord(
+                name=name,
+                number=number,
+                layout=restored.layout,
+                settings=restored.settings,
+                created_us=self._clock.time_us(),
+                first_hashes=restored.first_hashes,
+                splits=restored.splits,
+                first_offsets=restored.first_offsets,
+                restored_from=restored.backup,
+                is_restoring=True,
+            ),
+            self.hooks.on_create,
+            wanted=restored.number,
+        )
+
+    async def finish_restore(self, name: str) -> TopicRecord:
+        """All messages of the backup are there: the topic is like any other from now on."""
+        return await self._registry.change(
+            name, lambda record: msgspec.structs.replace(record, is_restoring=False)
         )
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:

@@ -145,18 +145,24 @@ class Registry(Generic[R]):
         return known is not None and known.number == record.number
 
     async def create(
-        self, name: str, make: Callable[[int], R], also: Callable[[R], Sequence[Put]] = lambda _: ()
+        self,
+        name: str,
+        make: Callable[[int], R],
+        also: Callable[[R], Sequence[Put]] = lambda _: (),
+        *,
+        wanted: int = 0,
     ) -> R:
         """Add what ``make`` gives for a new number, unless there is one of this name.
 
-        What ``also`` gives is written before it is, as much as possible in the same step.
+        What ``also`` gives is written before it is, as much as possible in the same step. The number
+        is the ``wanted`` one, unless that one or a later one was given out before.
         """
         async with self._turn:
             if name in self._records:
                 raise self._exists(name)
             for _ in range(_ATTEMPTS):
                 counter = await self._store.get(self._kind.numbers)
-                number = (int(counter.value) if counter else 0) + 1
+                number = max((int(counter.value) if counter else 0) + 1, wanted)
                 record = make(number)
                 expects = [
                     Expect(self._key(name), 0),

@@ -45,7 +45,7 @@ from quiver.errors import (
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
-from quiver.model.ids import Offset
+from quiver.model.ids import Microseconds, Offset
 
 logger = structlog.get_logger()
 
@@ -162,11 +162,19 @@ class LeaderDriver:
 
     # ------------------------------------------------------------------ publishing and reading
 
-    def publish(self, batch: UnstoredBatch, log: int = 0, in_sync_min: int = 0) -> AppendResult:
+    def publish(
+        self,
+        batch: UnstoredBatch,
+        log: int = 0,
+        in_sync_min: int = 0,
+        append_time: Microseconds | None = None,
+    ) -> AppendResult:
         """Give a batch its offset; ``NotEnoughReplicas`` if it could not be confirmed now."""
         self.require_writable(in_sync_min)
         try:
-            entry, stored = self._logs[log].log.submit(batch, self.machine.epoch)
+            entry, stored = self._logs[log].log.submit(
+                batch, self.machine.epoch, append_time=append_time
+            )
         except LogFailed:
             self._give_up()  # it failed while nothing was being published
             raise

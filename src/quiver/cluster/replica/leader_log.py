@@ -102,11 +102,17 @@ class LeaderLog:
         self._leading.require_writable()
 
     def submit(
-        self, batch: UnstoredBatch, *, acks: Acks = Acks.QUORUM
+        self,
+        batch: UnstoredBatch,
+        *,
+        acks: Acks = Acks.QUORUM,
+        append_time: Microseconds | None = None,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         record = self._leading.machine.record
         in_sync_min = len(record.replicas) if acks is Acks.ALL else 0
-        entry, stored, committed = self._leading.publish(batch, self._index, in_sync_min)
+        entry, stored, committed = self._leading.publish(
+            batch, self._index, in_sync_min, append_time
+        )
         if acks in (Acks.NONE, Acks.LEADER):
             return entry, stored
         stored.add_done_callback(retrieve_exception)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -43,8 +44,18 @@ _AGAIN_SECONDS = 0.5
 logger = structlog.get_logger()
 
 
-LogsOf = Callable[[PartitionId], tuple[tuple[str, LogSettings], ...]]
-"""The logs of a partition: of each the name of its folder, and its settings."""
+class LogDefinition(NamedTuple):
+    """One log of a partition."""
+
+    name: str
+    """Of its folder."""
+    settings: LogSettings
+    first_offset: Offset = Offset(0)
+    """Where it begins if it is not there yet."""
+
+
+LogsOf = Callable[[PartitionId], tuple[LogDefinition, ...]]
+"""The logs of a partition."""
 
 
 class ReplicaManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,16 +109,16 @@ class ReplicaManager:
         """Go on with what ``settings_of`` says now of these partitions, those that are held here."""
         for replica in [self._replicas[one] for one in partitions if one in self._replicas]:
             settings_of_each = self._settings_of(replica.partition)
-            for held, (_, settings) in zip(replica.logs, settings_of_each, strict=True):
+            for held, defined in zip(replica.logs, settings_of_each, strict=True):
                 try:
-                    await held.reconfigure(settings)
+                    await held.reconfigure(defined.settings)
                 except LogError as error:  # whoever uses the log meets it too
                     logger.warning("a log cannot be reconfigured", error=error.message)
 
     def syncs(self, partition: PartitionId) -> bool:
         """Whether the logs of a partition are synced before anything in them counts."""
         return all(
-            settings.durability is Durability.FSYNC for _, settings in self._settings_of(partition)
+            one.settings.durability is Durability.FSYNC for one in self._settings_of(partition)
         )
 
     async def find_damage(self, state: ClusterState) -> None:
@@ -204,7 +215,7 @@ class ReplicaManager:
             except MustBeginAnew as anew:
                 logger.warning("a replica begins anew", partition=partition, reason=str(anew))
                 first_offsets = {anew.log: anew.offset}
-                name, _ = self._settings_of(partition)[anew.log]
+                name = self._settings_of(partition)[anew.log].name
                 await self._drop(f"{partition}/{name}")
                 continue
             except CorruptLog as error:
@@ -268,14 +279,14 @@ class ReplicaManager:
     ) -> list[ReplicaLog]:
         logs: list[ReplicaLog] = []
         try:
-            for index, (name, settings) in enumerate(self._settings_of(partition)):
+            for index, defined in enumerate(self._settings_of(partition)):
                 held = await ReplicaLog.open(
-                    f"{self._folder}/{partition}/{name}",
-                    settings,
+                    f"{self._folder}/{partition}/{defined.name}",
+                    defined.settings,
                     disk=self._disk,
                     clock=self._clock,
                     run_blocking=self._run_blocking,
-                    first_offset=first_offsets.get(index, Offset(0)),
+                    first_offset=first_offsets.get(index, defined.first_offset),
                     on_commit=partial(self._listener.stored, partition, index),
                 )
                 logs.append(held)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -36,12 +37,13 @@ from quiver.errors import (
     TokenNotFound,
 )
 from quiver.model.clock import Clock
-from quiver.protocol import TokenInfo
+from quiver.protocol import TokenCopy, TokenInfo
 
 TOKENS = "tokens/"
 FIRST = "first-token"
 TOKENS_MAX = 10_000
 EXPIRES_S_MAX = 100 * 365 * 86_400
+HASH_BYTES = 32
 _KEPT_US = 30 * 86_400 * 1_000_000
 """How long a token that counts no more stays in listings."""
 _RETRY_S = 0.5
@@ -242,6 +244,32 @@ class TokenStore:
     def list(self) -> list[TokenInfo]:
         records = sorted(self._records.values(), key=lambda one: (one.name, one.created_us))
         return [record.info() for record in records]
+
+    def export(self) -> Sequence[TokenCopy]:
+        """Every token that counts, with its hash: for a backup."""
+        now_us = self._clock.time_us()
+        records = sorted(self._records.values(), key=lambda one: one.id)
+        return [
+            TokenCopy(info=one.info(), hash=one.hash) for one in records if not one.is_over(now_us)
+        ]
+
+    async def restore(self, record: TokenRecord) -> bool:
+        """Let a token of a backup count; ``False`` if it is here, revoked or not: that one stays."""
+        if not _is_id(record.id) or not _NAME.fullmatch(record.name):
+            raise InvalidSetting(f"{record.id[:80]!r} is not a token of a backup", setting="id")
+        if record.hash is not None and len(record.hash) != HASH_BYTES:
+            raise InvalidSetting("the hash of a token has 32 bytes", setting="hash")
+        parse_grants(record.grants)
+        if record.id in self._records:
+            return False
+        await self._tidy(self._clock.time_us())
+        key = TOKENS + record.id
+        try:
+            await self._store.commit([Expect(key, 0)], [Put(key, _encode(record))])
+        except MetadataConflict:
+            return False  # another node was quicker
+        self._keep(record)
+        return True
 
     async def _tidy(self, now_us: int) -> None:
         """Remove what has counted no more for long; refuse to hold more than the bound."""

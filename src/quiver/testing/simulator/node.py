@@ -17,11 +17,11 @@ from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.leader_driver import LeaderDriver
+from quiver.cluster.replica.manager import LogDefinition
 from quiver.cluster.replica.messages import Fetch
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogError, NotLeader, PartitionUnavailable, QuiverError
 from quiver.log.retention import RetentionLimits
-from quiver.log.settings import LogSettings
 from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId, Sequence
@@ -84,7 +84,7 @@ class SimulatedNode:
         self,
         record: NodeRecord,
         settings: ClusterSettings,
-        logs: tuple[tuple[str, LogSettings], ...],
+        logs: tuple[LogDefinition, ...],
         *,
         loop: VirtualLoop,
         network: SimulatedNetwork,

@@ -173,13 +173,12 @@ async def _say_nothing(self: ClusterNode) -> None:
 
 def _unsynced() -> Any:
     return tuple(
-        (
-            name,
-            msgspec.structs.replace(
-                settings, durability=Durability.INTERVAL, sync_interval_ms=60_000
-            ),
+        one._replace(
+            settings=msgspec.structs.replace(
+                one.settings, durability=Durability.INTERVAL, sync_interval_ms=60_000
+            )
         )
-        for name, settings in simulation.LOGS
+        for one in simulation.LOGS
     )
 
 

@@ -32,7 +32,7 @@ from quiver.cluster.records import (
     partition_key,
 )
 from quiver.cluster.replica.leader import LeaderSettings
-from quiver.cluster.replica.manager import ReplicaManagerSettings
+from quiver.cluster.replica.manager import LogDefinition, ReplicaManagerSettings
 from quiver.cluster.replica.settings import ReplicaSettings
 from quiver.errors import CorruptLog, MetadataConflict
 from quiver.log.partition_log import PartitionLog
@@ -66,8 +66,8 @@ LOG_SETTINGS = LogSettings(
     window_bytes=16 << 10,
 )
 LOGS = (
-    ("data", LOG_SETTINGS),
-    (
+    LogDefinition("data", LOG_SETTINGS),
+    LogDefinition(
         "state",
         msgspec.structs.replace(LOG_SETTINGS, segment_bytes=4 << 10, checkpoint_bytes=4 << 10),
     ),

@@ -57,7 +57,12 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
     wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
-    assert turns[Turn.OWN] == {protocol.Copy, protocol.Consume, *wait}
+    assert turns[Turn.OWN] == {
+        protocol.Copy,
+        protocol.Consume,
+        protocol.RestoreEntries,
+        *wait,
+    }
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from pyroaring import BitMap64
 
@@ -33,6 +35,8 @@ from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 _ERROR_LENGTH_MAX = 1000
 _EMPTY = BitMap64().serialize()
 _LAPSED = "its lease ended before it was settled"
+RESTORED_DELIVERIES_MAX = 100
+"""A message that was delivered more often counts as delivered so often after a restore."""
 _SUSPECT_US = 10_000_000
 """A suspect that a consumer has had for so long without ending is none any more."""
 
@@ -64,6 +68,36 @@ class DeliveryMachine:
     def seek(self, start: Offset, *, is_purge: bool = False) -> list[AnyRecord]:
         """Begin again at ``start``: what is before is done with, and receipts are good no more."""
         return [self._done(Sought(_EMPTY, start, is_purge))]
+
+    def restore(
+        self,
+        pending: BitMap64,
+        end: Offset,
+        deliveries: Mapping[int, BitMap64],
+        now: Microseconds,
+        lease_id: int,
+    ) -> list[AnyRecord]:
+        """Of what was observed before ``end``, only ``pending`` is left, delivered so often before.
+
+        What was leased or rested after a failure is ready. Each delivery is recorded as one that
+        failed, under a lease that nobody has.
+        """
+        finished = offset_range(self.state.start, end) - pending
+        records = self.give_up(finished, "")
+        most = min(max(deliveries, default=0), RESTORED_DELIVERIES_MAX)
+        for count in range(1, most + 1):
+            tried = BitMap64.union(
+                BitMap64(), *(one for often, one in deliveries.items() if often >= count)
+            )
+            self.state.end_delays(now)
+            offsets = self.state.ready.among(tried & pending)
+            if not offsets:
+                break
+            data = offsets.serialize()
+            records.append(self._done(Leased(data, lease_id, "", now, now), offsets))
+            records.append(self._done(Returned(data, lease_id, now)))
+        self.state.end_delays(now)
+        return records
 
     # ------------------------------------------------------------------ time passes
 
