@@ -60,11 +60,14 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── UnsupportedFormat
     │   ├── LogFailed
     │   └── LogClosed
-    └── MetadataError
-        ├── MetadataConflict
-        ├── LeaseLost
-        ├── WatchCompacted
-        └── MetadataUnavailable
+    ├── MetadataError
+    │   ├── MetadataConflict
+    │   ├── LeaseLost
+    │   ├── WatchCompacted
+    │   └── MetadataUnavailable
+    └── BackupError
+        ├── BackupNotFound
+        └── CorruptBackup
 """
 
 from __future__ import annotations
@@ -463,6 +466,24 @@ class MetadataUnavailable(MetadataError):
 
     code = "metadata_unavailable"
     retryable = True
+
+
+class BackupError(QuiverError):
+    """A backup could not be written, read or restored."""
+
+    code = "backup_error"
+
+
+class BackupNotFound(BackupError):
+    """There is no such backup at this place."""
+
+    code = "backup_not_found"
+
+
+class CorruptBackup(BackupError):
+    """A backup is damaged: a file of it is missing or does not match its checksum."""
+
+    code = "corrupt_backup"
 
 
 def error_classes() -> dict[str, type[QuiverError]]:

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from quiver.cli.backup import commands as backup
 from quiver.cli.commands import (
     bench,
     cancel,
@@ -91,6 +92,7 @@ app.command()(redrive.redrive)
 add_noun(app, cluster.app, "cluster")
 app.command()(top.top)
 add_noun(app, token.app, "token")
+add_noun(app, backup.app, "backup")
 app.command()(doctor.doctor)
 add_noun(app, bench.app, "bench")
 app.command()(plan.plan)

@@ -15,6 +15,7 @@ from enum import IntEnum
 import typer
 
 from quiver.errors import (
+    BackupNotFound,
     FolderInUse,
     InvalidFilter,
     InvalidSetting,
@@ -65,6 +66,7 @@ HINTS: tuple[tuple[type[QuiverError], str], ...] = (
     (TokenNotFound, "list the tokens with: quiver token list"),
     (NodeNotFound, "list the nodes with: quiver cluster nodes"),
     (NotACluster, "start a cluster on this machine with: quiver cluster up --nodes 3"),
+    (BackupNotFound, "list the backups of a place with: quiver backup list --from PLACE"),
     (OffsetOutOfRange, "use earliest for the first message, latest for the end"),
 )
 

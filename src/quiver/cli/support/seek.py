@@ -54,16 +54,21 @@ def goal_of(context: typer.Context, to: str | None, places: list[str] | None) ->
         raise typer.BadParameter("give the new position with either --to or --place", ctx=context)
     if to is not None:
         return parse_position(to, "--to")
-    goal = {}
-    for place in places or []:
+    return parse_places(places or [], "--place")
+
+
+def parse_places(places: list[str], flag: str) -> dict[tuple[str, int], int]:
+    """Offsets of single partitions, by topic and partition."""
+    found = {}
+    for place in places:
         partition, _, offset = place.partition("=")
         topic, _, index = partition.rpartition("/")
         if not (topic and _is_number(index) and _is_number(offset)):
             raise InvalidSetting(
-                f"--place: {place!r} is not the offset of a partition; write it as orders/0=42"
+                f"{flag}: {place!r} is not the offset of a partition; write it as orders/0=42"
             )
-        goal[topic, int(index)] = int(offset)
-    return goal
+        found[topic, int(index)] = int(offset)
+    return found
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from quiver.aio import SingleFlight
@@ -17,6 +17,7 @@ from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.pool import SOON_S, Pool
 from quiver.errors import ConnectionLost, ProtocolError, QuiverError, RequestTimeout
+from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
 from quiver.model.ids import PartitionIndex
 from quiver.model.key_hash import KeyRouter
@@ -109,6 +110,7 @@ class Cluster:
         timeout_s: float | None = None,
         attempt_s: float = float("inf"),
         about: str | None = None,
+        body: Sequence[Bytes] = (),
     ) -> tuple[str, Answer]:
         """The answer and who gave it. ``about`` is the topic that the call concerns, if it is one's.
 
@@ -126,7 +128,7 @@ class Cluster:
                 )
                 left_s = max(_TIMEOUT_S_MIN, deadline - self._clock.monotonic())
                 sent = True
-                return address, await channel.call(request, timeout_s=min(left_s, attempt_s))
+                return address, await channel.call(request, body, timeout_s=min(left_s, attempt_s))
             except QuiverError as error:
                 failures += 1
                 may_repeat = error.retryable and (repeatable or not sent)

@@ -1,0 +1,1 @@
+"""Backups of a running node or cluster, made and restored by a client."""
