@@ -18,7 +18,7 @@ import yaml
 import quiver
 from tests.integration.deploy.image import CONTAINER, FINAL
 from tests.integration.deploy.variables import loaded, stop_seconds_max
-from tests.serving import command, environment
+from tests.serving import command, environment, eventually
 
 FILES = ("compose.yaml", "compose.cluster.yaml")
 TOP = {"name", "services", "volumes"}
@@ -197,7 +197,11 @@ class Engine:
         addresses = {f"{other}:": f"{address}:" for other, address in self.address.items()}
         return environment(**{key: _replaced(value, addresses) for key, value in given.items()})
 
-    def _wait_healthy(self, name: str) -> None:
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text()
+
+    def is_healthy(self, name: str) -> bool:
+        """What the health check of the file, or of the image, says."""
         service = self.services[name]
         if is_quiver(service):
             check = [sys.executable, str(CONTAINER / "probe.py"), FINAL.health_check[1][-1]]
@@ -207,16 +211,16 @@ class Engine:
                 for one in service["healthcheck"]["test"]
             ]
             check = [_beside_python(test[1]), *test[2:]]
+        asked = subprocess.run(
+            check, env=self._environment(name), capture_output=True, timeout=60, check=False
+        )
+        return asked.returncode == 0
+
+    def _wait_healthy(self, name: str) -> None:
         deadline = time.monotonic() + SECONDS_MAX
-        while True:
-            asked = subprocess.run(
-                check, env=self._environment(name), capture_output=True, timeout=60, check=False
-            )
-            if asked.returncode == 0:
-                return
-            log = (self._folder / f"{name}.log").read_text()[-2000:]
-            assert self.processes[name].poll() is None, f"{name} ended: {log}"
-            assert time.monotonic() < deadline, f"{name} is not healthy: {asked} {log}"
+        while not self.is_healthy(name):
+            assert self.processes[name].poll() is None, f"{name} ended: {self.log(name)}"
+            assert time.monotonic() < deadline, f"{name} is not healthy: {self.log(name)}"
 
 
 def _replaced(text: str, by: dict[str, str]) -> str:
@@ -258,6 +262,10 @@ def test_the_cluster_of_the_file_serves_through_its_forwarder_and_survives_a_nod
             received += [message.text() for message in messages]
             q.ack("jobs", messages)
     assert sorted(received) == ["first", "second"]
-    for name in ("forwarder", "quiver-2", "quiver-1"):
+    for name in ("forwarder", "quiver-2"):
         engine.processes[name].send_signal(signal.SIGTERM)
         assert engine.processes[name].wait(SECONDS_MAX) == 0
+    for name in ("etcd-1", "etcd-2", "etcd-3"):
+        engine.processes[name].kill()
+    eventually(lambda: "does not answer" in engine.log("quiver-1"), "the node misses etcd")
+    assert engine.is_healthy("quiver-1"), "a restart would not bring etcd back"
