@@ -6,9 +6,11 @@ a container. Needs root, and Linux's ``unshare``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -74,7 +76,7 @@ class Box:
         )
         path = environment["PATH"].replace("$PATH", _PATH)
         return subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script],
+            ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script],
             env={**environment, "PATH": path},
             stdin=subprocess.DEVNULL,
             **pipes,
@@ -87,8 +89,7 @@ class Box:
         try:
             output, _ = started.communicate(timeout=seconds_max)
         finally:
-            started.kill()
-            started.wait()
+            end(started)
         return subprocess.CompletedProcess(command, started.returncode, output.decode())
 
     def _mounts(self, tmpfs: Mapping[str, str]) -> list[str]:
@@ -121,6 +122,21 @@ class Box:
             lines += [f"mount -o remount,ro,bind {root}{top}" for top in tops if _is_folder(top)]
             lines.append(f"mount -o remount,ro {root}")
         return lines
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill process 1 of the box, and so all others in it: ``unshare`` alone would leave it behind."""
+    if process.poll() is None:
+        for pid in children(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
 
 
 def _is_folder(top: Path) -> bool:

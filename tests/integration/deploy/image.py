@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.integration.deploy.box import USER, Box
+from tests.integration.deploy.box import USER, Box, children, end
 from tests.integration.deploy.dockerfile import Stage, stages
 from tests.paths import REPOSITORY
 from tests.ports import free_port
@@ -84,9 +84,8 @@ class Container:
     @property
     def pid(self) -> int:
         """Of the node: the only child of ``unshare``."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        (child,) = children.read_text().split()
-        return int(child)
+        (child,) = children(self._process)
+        return child
 
     def probe(self, path: str | None = None) -> subprocess.CompletedProcess[str]:
         """The image's health check, as the engine would run it, or with another path."""
@@ -115,9 +114,7 @@ class Container:
         return self._process.wait(seconds_max)
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()  # and with it, by --kill-child, the node
-            self._process.wait()
+        end(self._process)
         self._log.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -36,9 +37,16 @@ main.main()
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Built once, whichever of several workers comes first."""
     require_boxes()
-    built = Image(tmp_path_factory.mktemp("image"))
-    built.build()
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "image"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = Image(folder)
+        if not folder.exists():
+            folder.mkdir()
+            built.build()
     return built
 
 
