@@ -138,6 +138,7 @@ def test_helm_finds_nothing_wrong_with_it(values: dict[str, Any], tmp_path: Path
         ({"tls": {"clientsRequired": True}}, "tls.clientsRequired needs tls.secret"),
         ({"serviceMonitor": {"enabled": True}}, "serviceMonitor.tokenSecret"),
         ({"metadata": {"username": "quiver"}}, "metadata.passwordSecret"),
+        ({"admins": "ops.example"}, "set tls.secret and tls.clients too"),
     ],
 )
 def test_values_that_cannot_work_are_refused(

@@ -61,6 +61,9 @@ timeoutSeconds: 5
 - {name: QUIVER_DATA, value: /data/quiver}
 - {name: QUIVER_SECURITY_AUTHENTICATION, value: {{ .Values.authentication | quote }}}
 - {name: QUIVER_SECURITY_INSECURE, value: {{ not .Values.authentication | quote }}}
+{{- if and .Values.admins (not (and .Values.tls.secret (or .Values.tls.clients .Values.tls.clientsRequired))) }}
+{{- fail "admins are names in client certificates: set tls.secret and tls.clients too" }}
+{{- end }}
 {{- with .Values.admins }}
 - {name: QUIVER_SECURITY_ADMINS, value: {{ . | quote }}}
 {{- end }}
