@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -170,7 +171,8 @@ class TestQueue:
     def test_a_description_shows_settings_and_depth_by_state(self, quiver: Commands) -> None:
         quiver("queue", "create", "emails", "--backoff-min", "1s", "--retention-age", "1d")
         quiver("publish", "emails", "x", "y", "z")
-        quiver("publish", "emails", "later", "--deliver-at", "2099-01-01T09:00")
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        assert quiver("publish", "emails", "later", "--deliver-at", tomorrow.isoformat()).code == 0
         quiver("publish", "emails", "later", "--delay", "1h")
         quiver("consume", "emails", "--nack", "--delay", "1h", "-n", "1")
         settings, topic, depth, progress = quiver("queue", "describe", "emails").out.split("\n\n")
@@ -179,10 +181,10 @@ class TestQueue:
         assert table(settings)["backoff"] == "1s to 10m, factor 2"
         assert table(settings)["push"] == "none"
         assert table(topic)["retention"] == "1d"
-        expected = {"ready": "2", "delayed": "2", "leased": "0", "unseen": "0", "dead": "0"}
+        expected = {"ready": "2", "delayed": "3", "leased": "0", "unseen": "0", "dead": "0"}
         assert table(depth) == {"STATE": "MESSAGES"} | expected
         described = quiver("queue", "describe", "emails", "--json").json
-        assert (described["ready"], described["delayed"]) == (2, 2)
+        assert (described["ready"], described["delayed"]) == (2, 3)
         assert progress.split() == [
             "PARTITION",
             "COMMITTED",
@@ -190,11 +192,11 @@ class TestQueue:
             "LAG",
             "emails/0",
             "0",
-            "4",
-            "4",
+            "5",
+            "5",
         ]
         assert described["partitions"] == [
-            {"topic": "emails", "partition": 0, "committed": 0, "end": 4, "lag": 4}
+            {"topic": "emails", "partition": 0, "committed": 0, "end": 5, "lag": 5}
         ]
 
     def test_altering_changes_only_what_is_given(self, quiver: Commands) -> None:
