@@ -40,6 +40,7 @@ from quiver.broker.subscription.lookup import Lookup
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
+from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
@@ -71,6 +72,7 @@ class BrokerEnvironment(msgspec.Struct, kw_only=True):
     remote: RemoteBroker | None = None
     """The other nodes of a cluster."""
     lease_ids: Iterator[int] = msgspec.field(default_factory=lease_ids)
+    secret_key: SecretKey = SecretKey()
 
 
 class Broker:
@@ -188,7 +190,8 @@ class Broker:
     @classmethod
     async def open(cls, environment: BrokerEnvironment) -> Broker:
         """Load the topics, finish deletions that a stop interrupted, and start maintenance."""
-        broker = cls(environment, TokenSigner(await receipt_secret(environment.store)))
+        secret = await receipt_secret(environment.store, environment.secret_key)
+        broker = cls(environment, TokenSigner(secret))
         await broker._topic_catalog.load()
         await broker._producer_ids.load()
         await broker._subscription_catalog.load()

@@ -51,6 +51,14 @@ class Security(Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="Whether every client needs a certificate."),
     ] = False
+    key_file: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="A file with a key of the node or cluster. The metadata then holds no secret "
+            "that is of use without it. Empty: it holds the secrets themselves.",
+        ),
+    ] = ""
     admins: Annotated[
         str,
         Meta(

@@ -22,6 +22,7 @@ from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.client import AsyncClient
 from quiver.cluster.control.admin import ClusterAdministration
 from quiver.cluster.metadata.open import open_store
+from quiver.cluster.metadata.secret_key import SecretKey, read_key
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
@@ -206,13 +207,15 @@ class _Starting:
         releasing = stack.enter_context(_Releasing(lock))
         store = await open_store(config.metadata, config.data, clock)
         stack.push_async_callback(store.close)
+        key = read_key(config.security.key_file)
+        await key.require_own(store)
         tokens = TokenStore(store, clock)
         stack.push_async_callback(tokens.close)
         metrics = NodeMetrics(config.metrics.names_max)
         membership: ClusterMembership | None = None
         peer_secrets: PeerSecrets | None = None
         if config.metadata.store == "etcd":
-            peer_secrets = await PeerSecrets.open(store, clock)
+            peer_secrets = await PeerSecrets.open(store, clock, key)
             stack.push_async_callback(peer_secrets.close)
             peer_secrets.start()
             membership = ClusterMembership(
@@ -226,7 +229,7 @@ class _Starting:
             )
             stack.push_async_callback(membership.peers.close)
             stack.push_async_callback(membership.node.stop)
-        broker = await Broker.open(self._environment(store, metrics, membership))
+        broker = await Broker.open(self._environment(store, key, metrics, membership))
         stack.push_async_callback(self._close, broker, releasing)
         await tokens.load()
         tokens.start()
@@ -274,12 +277,17 @@ class _Starting:
         return services, membership
 
     def _environment(
-        self, store: MetadataStore, metrics: NodeMetrics, membership: ClusterMembership | None
+        self,
+        store: MetadataStore,
+        key: SecretKey,
+        metrics: NodeMetrics,
+        membership: ClusterMembership | None,
     ) -> BrokerEnvironment:
         limits = self._config.limits
         return BrokerEnvironment(
             folder=self._config.data,
             store=store,
+            secret_key=key,
             disk=self._disk,
             clock=self._clock,
             run_blocking=self._threads,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 from quiver.client.transport.addresses import addresses_in
+from quiver.cluster.metadata.secret_key import read_key
 from quiver.config import Metadata, NodeConfig
 from quiver.config.address import parse_address
 from quiver.config.exposure import require_safe
@@ -79,6 +80,7 @@ def _origins(config: NodeConfig) -> Iterator[str]:
 
 
 def _secrets(config: NodeConfig) -> Iterator[str]:
+    yield from _refused(lambda: read_key(config.security.key_file))
     folder = config.web.webhook_secrets
     if folder and not os.path.isdir(folder):
         yield f"web.webhook_secrets: {folder!r} is not a folder"
@@ -94,8 +96,6 @@ def _forwarder(config: NodeConfig) -> Iterator[str]:
         yield "a forwarder needs upstream, the URL of its nodes"
     else:
         yield from _refused(lambda: addresses_in(config.upstream), "upstream: ")
-    if config.http is None:
-        yield "a forwarder needs http, the only protocol that it serves"
 
 
 def _upstream(config: NodeConfig) -> Iterator[str]:

@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "no upstream": ({"role": "forwarder"}, "needs upstream"),
     "upstream of a broker": ({"upstream": "quiver://a:1"}, "set role to forwarder"),
     "upstream": ({"role": "forwarder", "upstream": "http://a:1"}, "'http://a:1'"),
-    "no http": ({"role": "forwarder", "upstream": "quiver://a:1", "http": "off"}, "needs http"),
+    "no key": ({"security.key_file": "nowhere.key"}, "'nowhere.key' cannot be read"),
     "webhook": ({"alerts__webhook": "hooks.example.com"}, "'hooks.example.com'"),
     "webhook port": ({"alerts__webhook": "https://[::1/"}, "alerts.webhook must be a URL"),
     "webhook target": (
@@ -111,6 +111,7 @@ def test_settings_that_are_right_pass(tmp_path: Path) -> None:
         {"web__cors_origins": "https://a.example.com, http://localhost:3000,*"},
         {"web__webhook_secrets": str(tmp_path)},
         {"role": "forwarder", "upstream": "quiver://a:1,b"},
+        {"role": "forwarder", "upstream": "quiver://a:1", "http": "off"},
         {
             "alerts__webhook": "https://hooks.example.com/x",
             "web__webhook_targets": "*.example.com",

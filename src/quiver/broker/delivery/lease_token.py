@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from quiver.cluster.metadata.secret import SECRET_BYTES, kept_secret
+from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.errors import InvalidReceipt
 from quiver.model.receipt import LEASE_BYTES
@@ -55,9 +56,9 @@ class TokenSigner:
         return blake2b(fields, digest_size=_SIGNATURE_BYTES, key=self._secret).digest()
 
 
-async def receipt_secret(store: MetadataStore) -> bytes:
+async def receipt_secret(store: MetadataStore, key: SecretKey) -> bytes:
     """The secret that signs receipts."""
-    return await kept_secret(store, SECRET)
+    return key.secret_of(await kept_secret(store, SECRET))
 
 
 def lease_ids() -> Iterator[int]:

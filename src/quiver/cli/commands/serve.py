@@ -33,6 +33,7 @@ FLAGS = {
     "logging.level": "--log-level",
     "logging.format": "--log-format",
     "security.authentication": "--authentication",
+    "security.key_file": "--key-file",
     "security.insecure": "--insecure",
 }
 
@@ -107,6 +108,14 @@ def serve(
             help="Allow other machines to connect without authentication.",
         ),
     ] = False,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            help="File with the key of the node or cluster: its metadata holds no secret without it.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Set any setting. May be repeated."),
@@ -146,6 +155,7 @@ def serve(
             "logging.format": log_format,
             "security.authentication": "true" if authentication else None,
             "security.insecure": "true" if insecure else None,
+            "security.key_file": key_file,
         },
         settings or [],
     )

@@ -16,6 +16,7 @@ import structlog
 
 from quiver.aio import cancel_and_wait
 from quiver.cluster.metadata.secret import SECRET_BYTES, kept_secret
+from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.errors import MetadataError
 from quiver.model.clock import Clock
@@ -39,18 +40,24 @@ class _Before(msgspec.Struct, frozen=True, array_like=True):
 class PeerSecrets:
     """``open`` it; ``start`` follows the store until ``close``."""
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, clock: Clock, key: SecretKey) -> None:
         self.current = ""
         """What this node shows to others."""
         self._store = store
         self._clock = clock
+        self._key = key
         self._before: _Before | None = None
         self._revision = 0
         self._following: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, store: MetadataStore, clock: Clock) -> PeerSecrets:
-        secrets = cls(store, clock)
+    async def open(
+        cls,
+        store: MetadataStore,
+        clock: Clock,
+        key: SecretKey = SecretKey(),  # noqa: B008 - frozen
+    ) -> PeerSecrets:
+        secrets = cls(store, clock, key)
         await kept_secret(store, SECRET)
         await secrets._load()
         return secrets
@@ -59,7 +66,7 @@ class PeerSecrets:
         """Whether a node shows this."""
         accepted = [self.current]
         if self._before is not None and self._clock.time_us() < self._before.until_us:
-            accepted.append(_shown(self._before.secret))
+            accepted.append(self._shown(self._before.secret))
         return any(compare_digest(token.encode(), one.encode()) for one in accepted)
 
     async def rotate(self) -> None:
@@ -100,11 +107,10 @@ class PeerSecrets:
         before = found.get(BEFORE)
         self._before = None if before is None else _decoder.decode(before)
         self._revision = listing.revision
-        self.current = _shown(found[SECRET])
+        self.current = self._shown(found[SECRET])
 
-
-def _shown(secret: bytes) -> str:
-    return PREFIX + secret.hex()
+    def _shown(self, stored: bytes) -> str:
+        return PREFIX + self._key.secret_of(stored).hex()
 
 
 _encode = msgspec.msgpack.Encoder().encode
