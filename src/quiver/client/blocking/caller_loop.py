@@ -117,6 +117,9 @@ class CallerLoop:
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    # An interrupt may come between the end of the task and the stop of the loop, which is still due then.
+    loop.call_soon(loop.stop)
+    loop.run_forever()
     if not task.done():
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
