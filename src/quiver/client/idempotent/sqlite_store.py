@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 
 from quiver.client.idempotent.connections import Connections
 from quiver.client.idempotent.store import BUSY_S, FORGET_MAX
 from quiver.errors import InvalidRequest, InvalidSetting, Unavailable
 
+_AGAIN_S = 0.01
 _TABLES = """
 CREATE TABLE IF NOT EXISTS quiver_handled (
     scope TEXT NOT NULL, key TEXT NOT NULL, handled_us INTEGER NOT NULL,
@@ -84,13 +86,26 @@ class SqliteStore:
                 self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
             )
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                _write_ahead(connection)
                 # A message is acknowledged after the commit: it must survive a power cut.
                 connection.execute("PRAGMA synchronous = FULL")
             except BaseException:
                 connection.close()
                 raise
             return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Use the write-ahead log. SQLite does not wait where another process does the same right now."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 class SqliteTransaction:
