@@ -100,6 +100,9 @@ def test_a_backup_under_load_has_everything_that_was_confirmed_before_it_began(
         confirmed = set(load.confirmed)
         made = quiver_("backup", "create", "--to", str(place), "--json")
         assert made.code == 0, made.err
+    told = quiver_("backup", "verify", "--from", str(place), "--json").json
+    assert told["problems"] == []
+    assert told["messages"] >= len(confirmed)
     verified = quiver_("backup", "verify", "--from", str(place))
     assert verified.code == 0, verified.err
 

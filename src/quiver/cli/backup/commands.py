@@ -109,7 +109,7 @@ def list_(from_: FromFlag, json: Json = False) -> None:
 
 
 @app.command("verify")
-def verify_(from_: FromFlag, backup: BackupFlag = None) -> None:
+def verify_(from_: FromFlag, backup: BackupFlag = None, json: Json = False) -> None:
     """Read a backup and check every file against its checksum. Exits with 1 if one is damaged."""
     from quiver.backup.place import open_place  # noqa: PLC0415
     from quiver.backup.verify import verify  # noqa: PLC0415
@@ -118,12 +118,15 @@ def verify_(from_: FromFlag, backup: BackupFlag = None) -> None:
     manifest = place.manifest(backup)
     with progress("bytes verified", manifest.bytes) as advance:
         problems = verify(place, manifest, advance)
-    for problem in problems:
-        tell(f"error: {problem}")
+    if json:
+        print_json(_described(manifest) | {"problems": problems})
+    else:
+        for problem in problems:
+            tell(f"error: {problem}")
+        state = f"damaged: {len(problems)} problems" if problems else f"whole: {_counts(manifest)}"
+        tell(f"backup {manifest.id} is {state}")
     if problems:
-        tell(f"backup {manifest.id} is damaged: {len(problems)} problems")
         raise typer.Exit(ExitCode.FAILED)
-    tell(f"backup {manifest.id} is whole: {_counts(manifest)}")
 
 
 @app.command()
