@@ -196,7 +196,14 @@ class GuardedConnection(HttpToolsProtocol):
     # ------------------------------------------------------------------ the head of a request
 
     def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._header_timeout_s, self._hang_up)
+        self._head_timer = self.loop.call_later(self._header_timeout_s, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.flow.read_paused:  # the node is late, not the client
+            self._expect_head()
+        else:
+            self._hang_up()
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
