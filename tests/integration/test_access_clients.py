@@ -21,6 +21,7 @@ from quiver.errors import (
 )
 from quiver.model.clock import SystemClock
 from quiver.testing.clock import ManualClock
+from tests.integration.certificates import Authority
 from tests.integration.edge_node import Running, edge_test, running, until
 from tests.integration.test_access_sessions import ASKED, token, tokens_of
 
@@ -81,7 +82,15 @@ class TestOfANode:
 
     @edge_test
     async def test_a_certificate_gets_its_principals_client(self, tmp_path: Path) -> None:
-        security = Security(authentication=True, admins="root.example")
+        authority = Authority(tmp_path / "ca")
+        certificate_file, key = authority.issue("node", "127.0.0.1")
+        security = Security(
+            authentication=True,
+            admins="root.example",
+            tls_certificate=certificate_file,
+            tls_key=key,
+            tls_client_ca=authority.file,
+        )
         async with running(tmp_path, security=security) as run:
             clients = clients_of(run)
             certificate = {"subjectAltName": (("DNS", "root.example"),)}

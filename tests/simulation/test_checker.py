@@ -15,6 +15,7 @@ from quiver.testing.simulator.history import (
     Copy,
     History,
     Led,
+    LogBegins,
     Read,
     Send,
 )
@@ -177,6 +178,12 @@ def serve_long_after(history: History) -> None:
     history.reads.append(read(at=60.0, asked=2, epoch=1, watermark=2, values=()))
 
 
+def begin_earlier_again(history: History) -> None:
+    for epoch, node, start in ((1, A, 2), (2, B, 1)):
+        begins = LogBegins(partition=P, epoch=epoch, node=node, start=start, at=float(epoch))
+        history.begins.append(begins)
+
+
 def come_to_no_end(history: History) -> None:
     history.trouble.append("nothing can be published")
 
@@ -203,6 +210,7 @@ def come_to_no_end(history: History) -> None:
         (confirm_under_an_old_epoch, "confirmed by a former leader"),
         (hide_what_is_confirmed, "confirmed but not read"),
         (serve_long_after, "served by a former leader"),
+        (begin_earlier_again, "start went back"),
         (come_to_no_end, "not in time"),
     ],
 )

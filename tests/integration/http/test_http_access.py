@@ -215,12 +215,15 @@ async def test_wrong_tokens_through_http_do_not_lock_out_a_valid_one(tmp_path: P
         token = (tmp_path / "data" / "admin.token").read_text().strip()
         forwarder = Forwarder(
             NodeConfig(
-                role="forwarder", upstream=f"quiver://{node.node.native_address}", http=LOOPBACK
+                role="forwarder",
+                upstream=f"quiver://{node.node.native_address}",
+                http=LOOPBACK,
+                native=LOOPBACK,
             )
         )
-        address = await forwarder.start()
+        await forwarder.start()
         try:
-            for url in (f"http://{node.address}", f"http://{address}"):
+            for url in (f"http://{node.address}", f"http://{forwarder.http_address}"):
                 statuses = set()
                 for number in range(60):
                     wrong = {"authorization": f"Bearer qv_{number:016x}_{'0' * 64}"}

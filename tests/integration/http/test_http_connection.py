@@ -171,8 +171,8 @@ async def test_each_of_many_pipelined_requests_is_answered(tmp_path: Path, count
         await node.queue()
         reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
         body = b'{"message": 1}'
-        publish = b"POST /queues/emails/messages HTTP/1.1\r\nHost: n\r\nContent-Length: %d\r\n\r\n"
-        look = b"GET /queues/emails HTTP/1.1\r\nHost: n\r\n\r\n"
+        publish = b"POST /queues/emails/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        look = b"GET /queues/emails HTTP/1.1\r\nHost: localhost\r\n\r\n"
         writer.write((publish % len(body) + body + look) * (count // 2))
         async with asyncio.timeout(50):
             assert await statuses(reader, count) == [201, 200] * (count // 2)
@@ -199,9 +199,10 @@ async def test_few_pipelined_requests_are_parsed_before_those_in_front_are_answe
         reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
         body = b"x" * 100_000
         upload = (
-            b"POST /healthz HTTP/1.1\r\nHost: n\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+            + body
         )
-        writer.write(upload + b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n" * 20_000)
+        writer.write(upload + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20_000)
         async with asyncio.timeout(50):
             await statuses(reader, 500)
         writer.close()

@@ -163,7 +163,7 @@ def test_the_newest_segment_goes_too_once_nothing_in_it_is_kept() -> None:
     assert log.retain(RetentionLimits(messages=0)) == 6
     log.checkpoint()
     assert (log.start_offset, log.next_offset, log.size) == (6, 6, 0)
-    assert disk.list_folder(FOLDER)[0] == f"{6:020d}.index"
+    assert disk.list_folder(FOLDER)[0] == f"{6:020d}.log"
 
 
 def test_a_log_that_retention_emptied_goes_on_at_its_next_offset() -> None:
