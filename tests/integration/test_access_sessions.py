@@ -35,8 +35,8 @@ async def token(run: Running, name: str, *grants: str) -> str:
     return text
 
 
-def client(run: Running, text: str) -> AsyncClient:
-    return AsyncClient(f"quiver://{run.address}", token=text)
+def client(run: Running, text: str, timeout_s: float = 30) -> AsyncClient:
+    return AsyncClient(f"quiver://{run.address}", token=text, timeout=timeout_s)
 
 
 class TestRevocation:
@@ -164,7 +164,7 @@ class TestQuotas:
     ) -> None:
         async with running(tmp_path, security=ASKED, quotas=Quotas(topics_max=2)) as run:
             grants = ("admin:a.*", "publish:a.*", "consume:a.*")
-            async with client(run, await token(run, "a", *grants)) as mine:
+            async with client(run, await token(run, "a", *grants), timeout_s=2) as mine:
                 for name in ("a.1", "a.2"):
                     await mine.create_queue(name)  # and a.1.dlq, and a.2.dlq
                 with pytest.raises(QuotaExceeded):
