@@ -6,13 +6,14 @@ client's latency and the node's memory stay under a bound.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.client
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +24,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quiver
+from quiver import protocol
+from quiver.config import Address
+from quiver.config.address import parse_address
 from quiver.edge.http.arrow import stream_of
 from quiver.edge.http.operation import ARROW
+from quiver.model.batch import UnstoredBatch
+from quiver.model.builder import encode_record_batch
+from quiver.model.guard import DEDUP_IDS_MAX
+from quiver.model.topic import Compression
+from quiver.protocol.frames import PREFACE, frame
+from tests.integration.native_peer import Peer
 from tests.serving import Served, served
 
 pytestmark = pytest.mark.process
@@ -107,6 +117,33 @@ def requests(draw: st.DrawFn) -> Request:
     return Request(path, headers, data)
 
 
+@st.composite
+def batches(draw: st.DrawFn) -> UnstoredBatch:
+    rows = draw(st.sampled_from([1, 1_000, DEDUP_IDS_MAX, 1 << 20]))
+    size = draw(st.sampled_from([0, 10]))
+    columns: dict[str, pa.Array] = {"payload": _column(pa.binary(), rows, size)}
+    for name in draw(st.lists(st.sampled_from(["key", "dedup_id", "priority", "ids"]), max_size=3)):
+        if name == "priority":
+            columns[name] = pa.array([7] * rows, pa.int8())
+        elif name == "ids":
+            columns["dedup_id"] = pa.array(map(str, range(rows)), pa.string())
+        else:
+            columns[name] = _column(pa.binary() if name == "key" else pa.string(), rows, 10)
+    compression = draw(st.sampled_from(list(Compression)))
+    return encode_record_batch(pa.record_batch(columns), compression)
+
+
+@st.composite
+def greetings(draw: st.DrawFn) -> bytes:
+    """What somebody may send first who has no token."""
+    size = draw(st.sampled_from([1 << 10, 1 << 20, 15 << 20]))
+    name = draw(st.sampled_from(["x", "\u00e4", "\\"])) * size
+    hello = protocol.Hello(versions=[1], client=draw(st.sampled_from(["", name])), token="qv_x")
+    body = draw(st.sampled_from([b"", bytes(size)]))
+    sent = b"".join(frame(protocol.encode(hello), [body] if body else []))
+    return PREFACE + draw(st.sampled_from([sent, sent[:-1], b"[" * size, bytes(size)]))
+
+
 class Witness:
     """Another client: it asks all the while, and notes how long the node kept it waiting at most.
 
@@ -119,6 +156,7 @@ class Witness:
         self._headers = {"authorization": f"Bearer {token}"}
         self._is_done = False
         self.longest_s = 0.0
+        self.peak_before = _peak_bytes(pid)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -157,6 +195,27 @@ def _send(address: str, request: Request, token: str | None) -> int:
         connection.close()
 
 
+async def _publish(address: Address, batch: UnstoredBatch, token: str) -> str:
+    """How a batch is answered over the native protocol."""
+    peer = await Peer.connect(address, token=token)
+    try:
+        reply, _ = await peer.answer(peer.publish("jobs", batch))
+        return reply.code if isinstance(reply, protocol.Failed) else "stored"
+    finally:
+        await peer.close()
+
+
+async def _greet(address: Address, sent: bytes) -> str:
+    """What bytes of a stranger come to."""
+    peer = await Peer.connect(address, greet=False)
+    try:
+        peer.write(sent)
+        await peer.hangup()
+        return "closed"
+    finally:
+        await peer.close()
+
+
 def _ran_s(pid: int) -> float:
     """How long the threads of a process have had a core, all together."""
     total = 0
@@ -176,38 +235,88 @@ def _peak_bytes(pid: int) -> int:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("cost")
-    with served(folder, synced=False, QUIVER_SECURITY_AUTHENTICATION="true") as running:
+    settings = {
+        "QUIVER_SECURITY_AUTHENTICATION": "true",
+        "QUIVER_LIMITS_HANDSHAKE_TIMEOUT_S": "0.5",
+    }
+    with served(folder, synced=False, **settings) as running:
         yield running
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["publish-only", "unauthenticated"])
-def test_no_request_holds_up_another_client_or_takes_much_memory(
-    is_known: bool, node: Served
-) -> None:
-    address, pid = node.http.removeprefix("http://"), node.pid
+class Target(NamedTuple):
+    """A node under watch, and the token of somebody who may publish to one queue."""
+
+    node: Served
+    publisher: str
+    witness: Witness
+
+    def require_cheap(self, send: Callable[[], object], allowed: Collection[object]) -> None:
+        """Whatever is sent, others are not held up and memory is bounded."""
+        pid, longest = self.node.pid, []
+        for _ in range(_TRIES):
+            with self.witness.watching():
+                outcome = send()
+            longest.append(self.witness.longest_s)
+            if longest[-1] < LATENCY_S_MAX:
+                break
+        assert outcome in allowed
+        assert min(longest) < LATENCY_S_MAX, longest
+        assert _peak_bytes(pid) - self.witness.peak_before < MEMORY_MAX
+
+
+@pytest.fixture(scope="module")
+def target(node: Served) -> Target:
     admin = (node.data / "admin.token").read_text().strip()
     with quiver.Client(node.url, token=admin) as client:
         client.create_queue("jobs", partitions=4, exist_ok=True)
         _, publisher = client.create_token("publisher", ["publish:jobs"])
-    witness, before = Witness(address, admin, pid), _peak_bytes(pid)
+    return Target(node, publisher, Witness(node.http.removeprefix("http://"), admin, node.pid))
 
-    @settings(
-        max_examples=25,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+
+SEARCH = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["publish-only", "unauthenticated"])
+def test_no_http_request_holds_up_another_client_or_takes_much_memory(
+    is_known: bool, target: Target
+) -> None:
+    address = target.node.http.removeprefix("http://")
+    token = target.publisher if is_known else None
+    allowed = (201, 207, 400, 413, 422) if is_known else (401,)
+
+    @SEARCH
     @given(requests())
     def search(request: Request) -> None:
-        longest = []
-        for _ in range(_TRIES):  # another process may have had the cores meanwhile
-            with witness.watching():
-                status = _send(address, request, publisher if is_known else None)
-            longest.append(witness.longest_s)
-            if longest[-1] < LATENCY_S_MAX:
-                break
-        assert status in ((201, 207, 400, 413, 422) if is_known else (401,)), status
-        assert min(longest) < LATENCY_S_MAX, longest
-        assert _peak_bytes(pid) - before < MEMORY_MAX
+        target.require_cheap(lambda: _send(address, request, token), allowed)
+
+    search()
+
+
+def test_no_batch_over_the_native_protocol_holds_up_another_client(target: Target) -> None:
+    address = parse_address(target.node.url.removeprefix("quiver://"))
+    allowed = ("stored", "invalid_batch", "message_too_large")
+
+    @SEARCH
+    @given(batches())
+    def search(batch: UnstoredBatch) -> None:
+        target.require_cheap(
+            lambda: asyncio.run(_publish(address, batch, target.publisher)), allowed
+        )
+
+    search()
+
+
+def test_no_greeting_of_a_stranger_holds_up_another_client(target: Target) -> None:
+    address = parse_address(target.node.url.removeprefix("quiver://"))
+
+    @SEARCH
+    @given(greetings())
+    def search(sent: bytes) -> None:
+        target.require_cheap(lambda: asyncio.run(_greet(address, sent)), ("closed",))
 
     search()

@@ -30,6 +30,8 @@ from quiver.model.schema import (
 
 PRIORITY_MIN, PRIORITY_MAX = 0, 9
 DEDUP_ID_MAX = 256
+DEDUP_IDS_MAX = 50_000
+"""Messages in a batch with dedup ids. Each id is looked up while others wait."""
 ORIGIN_IDENTITY_MAX = 200 + 1 + DEDUP_ID_MAX
 """A topic's name, a slash and a dedup id."""
 TIME_MIN = pa.scalar(datetime.min.replace(tzinfo=UTC), TIMESTAMP).value
@@ -96,6 +98,14 @@ def require_clients_columns(batch: UnstoredBatch) -> None:
     if batch.columns & _BROKERS_OWN:
         name = next(one for one in DEAD_LETTER_COLUMNS if batch.columns & COLUMN_BIT[one])
         raise InvalidBatch(f"column {name} is set by Quiver on dead letters: leave it out")
+
+
+def require_few_ids(batch: UnstoredBatch) -> None:
+    """``InvalidBatch`` if the dedup ids of a batch would hold others up."""
+    if batch.columns & COLUMN_BIT["dedup_id"] and batch.count > DEDUP_IDS_MAX:
+        raise InvalidBatch(
+            f"a batch with dedup ids holds at most {DEDUP_IDS_MAX:,} messages, not {batch.count:,}"
+        )
 
 
 def open_message(batch: UnstoredBatch) -> OpenedBatch:

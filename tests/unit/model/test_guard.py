@@ -15,7 +15,14 @@ from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import BatchBuilder, encode_record_batch
 from quiver.model.envelope import BATCH_BYTES_MAX, ProducerStamp, open_batch, seal_batch
-from quiver.model.guard import TIME_MAX, TIME_MIN, check_batch, open_message
+from quiver.model.guard import (
+    DEDUP_IDS_MAX,
+    TIME_MAX,
+    TIME_MIN,
+    check_batch,
+    open_message,
+    require_few_ids,
+)
 from quiver.model.ids import ProducerId, Sequence
 from quiver.model.schema import COLUMN_BIT, COLUMNS, PAYLOAD
 from quiver.model.topic import Compression
@@ -447,3 +454,17 @@ def test_mutated_bodies_are_refused_or_can_be_read_to_the_last_value(seed: int) 
 
 def test_unchanged_bodies_would_pass_that_test() -> None:
     assert {outcome(batch) for batch in valid_batches()} == {"passed"}
+
+
+def test_a_batch_has_a_bounded_number_of_dedup_ids() -> None:
+    """Each of them is looked up while others wait."""
+
+    def batch(rows: int, **columns: pa.Array) -> UnstoredBatch:
+        payload = pa.array([b""] * rows, pa.binary())
+        return encode_record_batch(pa.record_batch({"payload": payload, **columns}))
+
+    many = DEDUP_IDS_MAX + 1
+    require_few_ids(batch(many))
+    require_few_ids(batch(many - 1, dedup_id=pa.array(["x"] * (many - 1))))
+    with pytest.raises(InvalidBatch, match="at most 50,000 messages, not 50,001"):
+        require_few_ids(batch(many, dedup_id=pa.array(["x"] * many)))

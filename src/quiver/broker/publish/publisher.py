@@ -30,6 +30,7 @@ from quiver.model.guard import (
     check_message,
     open_message,
     require_clients_columns,
+    require_few_ids,
 )
 from quiver.model.topic import Acks
 
@@ -109,6 +110,7 @@ class Publisher:
         self, topic: str, batch: UnstoredBatch, layout: int = 0, partition: int = 0
     ) -> Offer:
         require_clients_columns(batch)
+        require_few_ids(batch)
         return Offer(topic, layout, partition, open_message(batch))
 
     async def check(self, offer: Offer) -> None:
