@@ -16,6 +16,7 @@ from quiver.broker.delivery.lease_token import (
     receipt_secret,
 )
 from quiver.cluster.metadata.secret import SECRET_BYTES
+from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.errors import InvalidReceipt
 from quiver.model.receipt import LEASE_BYTES
@@ -70,8 +71,8 @@ def test_two_starts_give_out_different_lease_ids() -> None:
 async def test_the_secret_is_made_once(tmp_path: Path) -> None:
     store = await SqliteStore.open(str(tmp_path / "metadata.db"), ManualClock())
     try:
-        secret = await receipt_secret(store)
+        secret = await receipt_secret(store, SecretKey())
         assert len(secret) == SECRET_BYTES
-        assert await receipt_secret(store) == secret
+        assert await receipt_secret(store, SecretKey()) == secret
     finally:
         await store.close()
