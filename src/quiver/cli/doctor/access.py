@@ -52,6 +52,19 @@ def encryption(config: NodeConfig) -> Finding:
     )
 
 
+def stored_secrets(config: NodeConfig) -> Finding:
+    """Without a key file, whoever reads the metadata can forge receipts, and in a cluster be a node."""
+    if config.security.key_file:
+        return ok("secrets", "the metadata holds none that is of use without the key file")
+    if config.metadata.store == "etcd":
+        return warning(
+            "secrets",
+            "in clear in etcd: whoever reads it can act as a node",
+            f"set security.key_file on all nodes; {_PAGE}",
+        )
+    return ok("secrets", "in clear in metadata.db; with security.key_file it holds none")
+
+
 def private_files(config: NodeConfig) -> list[Finding]:
     """Only the node's own user should be able to read files with secrets."""
     files = [

@@ -15,6 +15,7 @@ def examine(config: NodeConfig) -> Iterator[Finding]:
     """Run all checks for these settings."""
     yield access.authentication(config)
     yield access.encryption(config)
+    yield access.stored_secrets(config)
     yield from access.private_files(config)
     about_certificate = certificate(config, datetime.now(UTC))
     if about_certificate is not None:

@@ -14,7 +14,7 @@ from quiver.cli.doctor import access, disk, machine
 from quiver.cli.doctor.certificate import certificate, expiry
 from quiver.cli.doctor.finding import Verdict
 from quiver.cli.support.exit_codes import ExitCode, run
-from quiver.config import Address, Limits, NodeConfig, Security
+from quiver.config import Address, Limits, Metadata, NodeConfig, Security
 from tests.integration.certificates import Authority
 from tests.serving import app
 
@@ -44,6 +44,15 @@ class TestAccess:
         assert access.encryption(NodeConfig(native=OPEN)).verdict is Verdict.WARNING
         security = Authority(tmp_path).node()
         assert access.encryption(NodeConfig(native=OPEN, security=security)).verdict is Verdict.OK
+
+    def test_secrets_in_the_metadata(self) -> None:
+        cluster = Metadata(store="etcd")
+        keyed = Security(key_file="node.key")
+        assert "in clear" in access.stored_secrets(NodeConfig()).message
+        assert access.stored_secrets(NodeConfig()).verdict is Verdict.OK
+        assert access.stored_secrets(NodeConfig(metadata=cluster)).verdict is Verdict.WARNING
+        found = access.stored_secrets(NodeConfig(metadata=cluster, security=keyed))
+        assert found.verdict is Verdict.OK
 
     @pytest.mark.parametrize(("mode", "verdict"), [(0o600, Verdict.OK), (0o644, Verdict.WARNING)])
     def test_files_with_secrets_are_private(
