@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.accounting import findings
 from tests.chaos.workload import Delivered, Seen, Workload, prepare
-from tests.serving import served
+from tests.serving import eventually, served
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             node.close()
             with served(folder, "--native", address):
                 workload.goes_on()
+                eventually(
+                    lambda: any(read.values for read in workload.history.reads), "a reader has read"
+                )
                 return workload.finish()
 
 
