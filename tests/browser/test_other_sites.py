@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 import quiver
 from tests.browser.chromium import WITHOUT, chromium, is_left_out
@@ -118,6 +118,6 @@ def test_the_console_works_under_a_name_that_is_listed(browser: Browser, node: S
     page = browser.new_page()
     try:
         page.goto(f"http://console.test:{port}/console")
-        page.get_by_text("live").wait_for()
+        expect(page.get_by_text("live")).to_be_visible()
     finally:
         page.close()

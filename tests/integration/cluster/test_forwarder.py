@@ -158,6 +158,7 @@ def test_a_consumer_that_is_killed_frees_its_messages_at_once(
             waited(lambda: client.describe_subscription(topic).leased == 10, "it holds them")
             child.kill()
         waited(lambda: client.describe_subscription(topic).ready == 30, "they are free")
+        assert len(client.receive(topic, 30, wait="10s")) > 0
 
 
 def test_a_forwarder_that_is_stopped_ends_in_order(

@@ -52,6 +52,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 def test_every_value_has_its_schema_and_no_other_is_allowed() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["additionalProperties"] is False
     _require_described(yaml.safe_load((CHART / "values.yaml").read_text()), schema)
 
 
@@ -59,8 +60,12 @@ def _require_described(values: dict[str, Any], schema: dict[str, Any]) -> None:
     if "properties" in schema:
         assert set(values) <= set(schema["properties"])
         for name, value in values.items():
+            one = schema["properties"][name]
             if isinstance(value, dict):
-                _require_described(value, schema["properties"][name])
+                _require_described(value, one)
+                # Helm shares ``global`` with every chart, so others may have values in it.
+                is_open = name == "global" or "properties" not in one
+                assert is_open or one.get("additionalProperties") is False, name
 
 
 # ------------------------------------------------------------------ what Helm makes of it
