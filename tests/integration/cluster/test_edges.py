@@ -121,16 +121,18 @@ def test_a_reader_takes_the_replica_in_its_zone(three: Cluster) -> None:
         "zone-1",
         "zone-2",
     }
-    before = _fetched(three)
-    with (
-        quiver.Client(three.url, zone="zone-1") as near,
-        near.read("near", read_from="nearest") as reader,
-    ):
-        got = [value.as_py() for batch in reader for value in batch["payload"]]
-    assert sorted(got) == sorted(numbered(60))
-    after = _fetched(three)
-    grown = [index for index in range(3) if after[index] > before[index]]
-    assert grown == [1], "who leads was not asked"
+    with quiver.Client(three.url, zone="zone-1") as near:
+
+        def is_read_nearby() -> bool:
+            """Not before the replica has heard how far the messages are committed."""
+            before = _fetched(three)
+            with near.read("near", read_from="nearest") as reader:
+                got = [value.as_py() for batch in reader for value in batch["payload"]]
+            assert sorted(got) == sorted(numbered(60))
+            after = _fetched(three)
+            return [index for index in range(3) if after[index] > before[index]] == [1]
+
+        waited(is_read_nearby, "the node of the zone is read from, and no other")
 
 
 def _fetched(three: Cluster) -> list[float]:
