@@ -40,13 +40,14 @@ check: lint
 
 # Three at a time on two cores: whoever waits, for a disk or a lease, leaves its core to another.
 # Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
-# console's share one browser.
+# console's share one browser. The few that fail run once more, alone.
+TEST := $(BIN)/python -m tests.second_run
 OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py driver_killed.py example.py stopping.py)
 test: setup lint java browser-tools database-tools
-	$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
-	$(BIN)/pytest -n 0 tests/browser
-	$(BIN)/pytest -n 0 $(OWN_JVMS) & own=$$!; \
-		$(BIN)/pytest -n 0 tests/spark $(OWN_JVMS:%=--ignore=%); shared=$$?; \
+	$(TEST) -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
+	$(TEST) tests/browser
+	$(TEST) $(OWN_JVMS) -o cache_dir=.pytest_cache/own-jvms & own=$$!; \
+		$(TEST) tests/spark $(OWN_JVMS:%=--ignore=%); shared=$$?; \
 		wait $$own && exit $$shared
 
 lint: setup
