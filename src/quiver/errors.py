@@ -41,6 +41,12 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     ├── ProducerError
     │   ├── ProducerFenced
     │   └── SequenceGap
+    ├── TransactionError
+    │   ├── TransactionAborted
+    │   │   ├── TransactionTimedOut
+    │   │   └── TransactionFenced
+    │   ├── TransactionTooLarge
+    │   └── TransactionNotFound
     ├── Unavailable
     │   ├── ShuttingDown
     │   ├── Overloaded
@@ -314,6 +320,42 @@ class SequenceGap(ProducerError):
     """An earlier batch is missing. The details name the expected sequence."""
 
     code = "sequence_gap"
+
+
+class TransactionError(QuiverError):
+    """The transaction does not allow this."""
+
+    code = "transaction_error"
+
+
+class TransactionAborted(TransactionError):
+    """The transaction was aborted. None of it counts, and what it took is delivered again."""
+
+    code = "transaction_aborted"
+
+
+class TransactionTimedOut(TransactionAborted):
+    """The transaction was open for longer than its time limit, and was aborted."""
+
+    code = "transaction_timed_out"
+
+
+class TransactionFenced(TransactionAborted):
+    """Another client has begun a transaction under the same name. Stop this one."""
+
+    code = "transaction_fenced"
+
+
+class TransactionTooLarge(TransactionError):
+    """The transaction reaches more partitions than one may. Commit more often."""
+
+    code = "transaction_too_large"
+
+
+class TransactionNotFound(TransactionError):
+    """There is no such transaction, or its outcome is not known any more."""
+
+    code = "transaction_not_found"
 
 
 class Unavailable(QuiverError):

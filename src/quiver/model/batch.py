@@ -33,6 +33,8 @@ class UnstoredBatch(msgspec.Struct, frozen=True, gc=False):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     sequence: Sequence
+    flags: int = 0
+    """See ``envelope``: whether it belongs to a transaction."""
 
     def size(self) -> int:
         return len(self.head) + len(self.body)
@@ -55,6 +57,8 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     sequence: Sequence
     head: Bytes
     body: Bytes
+    flags: int = 0
+    """See ``envelope``: whether it belongs to a transaction, or ends one."""
 
     @property
     def next_offset(self) -> Offset:

@@ -35,11 +35,18 @@ from quiver.model.ids import (
 from quiver.model.schema import ALL_COLUMNS, PAYLOAD
 
 FORMAT_VERSION = 1
+TRANSACTION_VERSION = 2
+"""Of an entry that belongs to a transaction or ends one. Earlier versions of Quiver read version 1 alone,
+so none takes such an entry for a message that counts."""
+TRANSACTIONAL, MARKER, COMMITTED = 1, 2, 4
+"""Flags of the producer's part. A batch of a transaction has the first. The marker that ends a transaction
+has the first two, and the third if it was committed."""
 MAGIC = b"QVRE"
 BATCH_BYTES_MAX = 64 << 20
 """The largest body a batch may have; no length field above it is believed."""
 BATCH_COUNT_MAX = 1 << 20
 
+_VERSIONS = (FORMAT_VERSION, TRANSACTION_VERSION)
 _PREFIX = struct.Struct("<4sHHII")
 _LEADER = struct.Struct("<qqqII")
 _PRODUCER = struct.Struct("<IIIIIqq")
@@ -65,7 +72,7 @@ UNSTAMPED = ProducerStamp()
 
 
 def seal_batch(
-    body: Bytes, count: int, columns: int, stamp: ProducerStamp = UNSTAMPED
+    body: Bytes, count: int, columns: int, stamp: ProducerStamp = UNSTAMPED, flags: int = 0
 ) -> UnstoredBatch:
     """Make a batch of an Arrow IPC body: the producer's part of the envelope, with its checksum."""
     if not 0 < count <= BATCH_COUNT_MAX:
@@ -73,7 +80,7 @@ def seal_batch(
     if len(body) > BATCH_BYTES_MAX:
         raise InvalidBatch(f"a batch body is at most {BATCH_BYTES_MAX:,} bytes, not {len(body):,}")
     fields = _PRODUCER.pack(
-        count, len(body), columns, 0, stamp.producer_epoch, stamp.producer_id, stamp.sequence
+        count, len(body), columns, flags, stamp.producer_epoch, stamp.producer_id, stamp.sequence
     )
     checksum = crc32c(body, crc32c(fields))
     return UnstoredBatch(
@@ -84,7 +91,14 @@ def seal_batch(
         producer_id=stamp.producer_id,
         producer_epoch=stamp.producer_epoch,
         sequence=stamp.sequence,
+        flags=flags,
     )
+
+
+def seal_marker(producer: ProducerId, epoch: ProducerEpoch, *, is_committed: bool) -> UnstoredBatch:
+    """What ends a transaction in the log of a partition. It has no message, and takes one offset."""
+    flags = TRANSACTIONAL | MARKER | (COMMITTED if is_committed else 0)
+    return seal_batch(b"", 1, 0, ProducerStamp(producer, epoch), flags)
 
 
 def open_batch(data: Bytes) -> UnstoredBatch:
@@ -102,7 +116,7 @@ def open_batch(data: Bytes) -> UnstoredBatch:
         raise InvalidBatch(f"a batch holds 1 to {BATCH_COUNT_MAX:,} messages, not {count:,}")
     if columns & ~ALL_COLUMNS or not columns & PAYLOAD:
         raise InvalidBatch(f"the batch has columns that this version does not know: {columns:#x}")
-    if flags:
+    if flags & ~TRANSACTIONAL or (flags and producer_id == NO_PRODUCER):
         raise InvalidBatch(f"the batch has flags that this version does not know: {flags:#x}")
     if crc32c(body, crc32c(head[_SUM.size :])) != checksum:
         raise InvalidBatch("the batch does not match its checksum")
@@ -114,6 +128,7 @@ def open_batch(data: Bytes) -> UnstoredBatch:
         producer_id=ProducerId(producer_id),
         producer_epoch=ProducerEpoch(epoch),
         sequence=Sequence(sequence),
+        flags=flags,
     )
 
 
@@ -127,8 +142,9 @@ def store_batch(
 ) -> StoredBatch:
     """Give a batch its place in a log: the leader's part of the envelope, with its checksum."""
     body_size = len(batch.body)
+    version = TRANSACTION_VERSION if batch.flags else FORMAT_VERSION
     prefix = _PREFIX.pack(
-        MAGIC, FORMAT_VERSION, ENVELOPE_SIZE, ENVELOPE_SIZE + body_size + (-body_size & 7), 0
+        MAGIC, version, ENVELOPE_SIZE, ENVELOPE_SIZE + body_size + (-body_size & 7), 0
     )
     rest = _LEADER.pack(base_offset, append_time, durable_offset, epoch, 0) + batch.head
     checksum = crc32c(rest, crc32c(prefix[:_SUMMED_PREFIX]))
@@ -144,6 +160,7 @@ def store_batch(
         sequence=batch.sequence,
         head=prefix[:_SUMMED_PREFIX] + _SUM.pack(checksum) + rest,
         body=batch.body,
+        flags=batch.flags,
     )
 
 
@@ -177,13 +194,13 @@ def ends_by(view: memoryview, at: int, offset: Offset) -> bool:
     """Whether the entry at ``at`` seems to end at or before ``offset``, unchecked: to hop over it."""
     fields = _ENVELOPE.unpack_from(view, at)
     version, base_offset, count = fields[1], fields[5], fields[11]
-    return bool(version == FORMAT_VERSION and base_offset + count <= offset)
+    return bool(version in _VERSIONS and base_offset + count <= offset)
 
 
 def columns_at(view: memoryview, at: int) -> int:
     """The columns of the entry at ``at`` as its envelope claims them, unchecked: to hop over it."""
     fields = _ENVELOPE.unpack_from(view, at)
-    return int(fields[13]) if fields[1] == FORMAT_VERSION else ALL_COLUMNS
+    return int(fields[13]) if fields[1] in _VERSIONS else ALL_COLUMNS
 
 
 def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
@@ -194,10 +211,10 @@ def _checked_envelope(view: memoryview, at: int) -> tuple[Any, ...]:
     summed = view[at + PREFIX_SIZE : at + envelope_size]
     if crc32c(summed, crc32c(view[at : at + _SUMMED_PREFIX])) != leader_sum:
         raise BadEntry("the leader's part does not match its checksum")
-    if version != FORMAT_VERSION:
+    if version not in _VERSIONS:
         raise UnsupportedFormat(
-            f"an entry has format version {version} and this Quiver reads version {FORMAT_VERSION}: "
-            "use a newer Quiver",
+            f"an entry has format version {version} and this Quiver reads versions up to "
+            f"{_VERSIONS[-1]}: use a newer Quiver",
             version=version,
         )
     return fields
@@ -215,10 +232,10 @@ def entry_at(view: memoryview, at: int) -> StoredBatch:
     ``BadEntry`` if it is cut or any checksum is wrong; ``UnsupportedFormat`` if it is intact and of
     a version this code does not know.
     """
-    leader, producer = slice(5, 9), slice(10, 18)
     fields = _checked_envelope(view, at)
-    base_offset, append_time, durable_offset, epoch = fields[leader]
-    checksum, count, body_size, columns, _, producer_epoch, producer_id, sequence = fields[producer]
+    base_offset, append_time, durable_offset, epoch = fields[5:9]
+    checksum, count, body_size, columns, flags = fields[10:15]
+    producer_epoch, producer_id, sequence = fields[15:18]
     if ENVELOPE_SIZE + body_size + (-body_size & 7) != fields[3]:
         raise BadEntry("the body's size does not fit the entry's")
     body_at = at + ENVELOPE_SIZE
@@ -239,6 +256,7 @@ def entry_at(view: memoryview, at: int) -> StoredBatch:
         sequence=Sequence(sequence),
         head=view[at:body_at],
         body=body,
+        flags=flags,
     )
 
 

@@ -88,6 +88,19 @@ from quiver.protocol.topics import (
     Topic,
     Topics,
 )
+from quiver.protocol.transactions import (
+    BeginTransactions,
+    CloseTransactions,
+    DescribeTransaction,
+    EndTransaction,
+    Hold,
+    JoinTransaction,
+    ResolveTransactions,
+    TransactionEnded,
+    TransactionInfo,
+    TransactionsBegun,
+    TransactionsResolved,
+)
 
 AnyRequest = (
     Hello
@@ -117,6 +130,7 @@ AnyRequest = (
     | Reject
     | Extend
     | Return
+    | Hold
     | Consume
     | Progress
     | Heartbeat
@@ -148,6 +162,12 @@ AnyRequest = (
     | TransferLead
     | Decommission
     | RotatePeerSecret
+    | BeginTransactions
+    | JoinTransaction
+    | EndTransaction
+    | DescribeTransaction
+    | ResolveTransactions
+    | CloseTransactions
 )
 AnyReply = (
     Welcome
@@ -182,6 +202,10 @@ AnyReply = (
     | Announced
     | EntriesRestored
     | TokensExported
+    | TransactionsBegun
+    | TransactionEnded
+    | TransactionInfo
+    | TransactionsResolved
 )
 
 encode = msgspec.msgpack.Encoder().encode

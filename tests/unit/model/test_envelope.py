@@ -245,28 +245,28 @@ def test_bytes_from_a_peer_that_end_within_an_entry_are_refused() -> None:
 
 
 def test_an_intact_entry_of_a_newer_version_is_unsupported_and_says_which() -> None:
-    newer = resealed(as_bytes(stored(batch(8))), version=2)
+    newer = resealed(as_bytes(stored(batch(8))), version=3)
     with pytest.raises(UnsupportedFormat) as caught:
         entry_at(memoryview(newer), 0)
-    assert caught.value.details["version"] == 2
+    assert caught.value.details["version"] == 3
 
 
 def test_a_newer_version_may_have_a_larger_envelope() -> None:
     grown = as_bytes(stored(batch(24)))
-    newer = resealed(grown, version=2, envelope_size=ENVELOPE_SIZE + 16)
+    newer = resealed(grown, version=3, envelope_size=ENVELOPE_SIZE + 16)
     with pytest.raises(UnsupportedFormat):
         entry_at(memoryview(newer), 0)
 
 
 def test_a_damaged_entry_of_a_newer_version_is_damage() -> None:
-    newer = bytearray(resealed(as_bytes(stored(batch(8))), version=2))
+    newer = bytearray(resealed(as_bytes(stored(batch(8))), version=3))
     newer[20] ^= 1
     with pytest.raises(BadEntry):
         entry_at(memoryview(newer), 0)
 
 
 def test_an_entry_of_a_newer_version_is_never_hopped_over() -> None:
-    newer = resealed(as_bytes(stored(batch(8))), version=2)
+    newer = resealed(as_bytes(stored(batch(8))), version=3)
     assert not ends_by(memoryview(newer), 0, Offset(1 << 60))
 
 

@@ -1,0 +1,110 @@
+"""Transactions: publishes and acknowledgements that count together, or not at all.
+
+A coordinator decides each transaction: the leader of a partition of ``__transactions``, found by the
+transaction's producer. A publish belongs to a transaction by its envelope, an acknowledgement by ``Hold``.
+Neither counts before the coordinator has decided, and the partitions have heard of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiver.protocol.base import Reply, Request
+from quiver.protocol.deliver import Settlement
+
+
+class Participant(msgspec.Struct, array_like=True, frozen=True):
+    """A partition that a transaction writes to or takes messages from."""
+
+    topic: str
+    partition: int
+
+
+class BeginTransactions(Request, tag="begin_transactions"):
+    """A producer of transactions, one after the other. Whoever had the name before is fenced."""
+
+    name: str | None = None
+
+
+class TransactionsBegun(Reply, tag="transactions_begun"):
+    producer_id: int
+    token: bytes
+    """Shows that its holder was given the producer: whoever ends a transaction has to have it."""
+
+
+class JoinTransaction(Request, tag="join_transaction"):
+    """Tell the coordinator of a transaction in advance: its time limit, and partitions it reaches."""
+
+    transaction: int
+    token: bytes
+    timeout_ms: int = 60_000
+    participants: list[Participant] = []
+
+
+class Hold(Request, tag="hold"):
+    """Keep messages until a transaction has ended, durably: then they are finished, or return.
+
+    The answer is ``settled``. What is stale in it is not held.
+    """
+
+    subscription: str
+    settlements: list[Settlement]
+    transaction: int
+
+
+class EndTransaction(Request, tag="end_transaction"):
+    """Commit or abort. The answer comes when all partitions that could be reached know it.
+
+    All publishes are confirmed and all messages are held by then. Who repeats it gets the same answer.
+    """
+
+    transaction: int
+    token: bytes
+    is_commit: bool
+    name: str | None = None
+    """Under which it was begun: another may have begun under it since."""
+    participants: list[Participant] = []
+    age_ms: int = 0
+    timeout_ms: int = 60_000
+
+
+class TransactionEnded(Reply, tag="transaction_ended"):
+    is_committed: bool
+    is_complete: bool = True
+    """Whether all partitions know. Those that do not, hear of it soon."""
+
+
+class DescribeTransaction(Request, tag="describe_transaction"):
+    """What became of a transaction. It is known for an hour at least."""
+
+    transaction: int
+
+
+class TransactionInfo(Reply, tag="transaction"):
+    transaction: int
+    state: str
+    """``open``, ``committed``, ``aborted`` or ``unknown``."""
+
+
+class ResolveTransactions(Request, tag="resolve_transactions"):
+    """A partition asks what became of transactions that are open there. For nodes alone.
+
+    One that the coordinator has not heard of is open from now on, until its time limit.
+    """
+
+    transactions: list[int]
+
+
+class TransactionsResolved(Reply, tag="transactions_resolved"):
+    states: dict[int, str] = {}
+
+
+class CloseTransactions(Request, tag="close_transactions"):
+    """Tell a partition what became of transactions: whether each is committed. For nodes alone.
+
+    The answer comes when that is durable there.
+    """
+
+    topic: str
+    partition: int
+    outcomes: dict[int, bool]
