@@ -11,7 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 
+from quiver import protocol
 from quiver.client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage, settlements
 from quiver.edge.node import Node
@@ -20,6 +22,7 @@ from quiver.model.transaction import TransactionId
 from quiver.protocol import Hold
 from tests.integration.client_node import ProcessNode
 from tests.integration.edge_node import config, edge_test
+from tests.integration.native_peer import Peer
 
 ONE, OTHER = TransactionId(7), TransactionId(8)
 
@@ -30,6 +33,8 @@ class Place:
     def __init__(self, node: Node, url: str, client: AsyncClient) -> None:
         self.q = client
         self.url = url
+        assert node.native_address is not None
+        self.address = node.native_address
         self._node = node
 
     async def close(self, transaction: TransactionId, *, is_committed: bool) -> None:
@@ -118,6 +123,31 @@ async def test_a_consumer_that_is_gone_does_not_take_along_what_it_has_held(
         await at.close(ONE, is_committed=False)
         (back,) = await at.q.receive("jobs", 9, wait=20)
         assert (back.payload, back.deliveries) == (got[0].payload, 1)
+
+
+@edge_test
+async def test_a_consumer_that_dies_does_not_take_along_what_it_has_held(tmp_path: Path) -> None:
+    async with place(tmp_path) as at:
+        await at.q.create_queue("jobs")
+        await at.q.publish_many("jobs", [b"1", b"2"])
+        peer = await Peer.connect(at.address)
+        session = peer.request(protocol.Consume(subscription="jobs", window=2))
+        assert isinstance((await peer.answer(session))[0], protocol.Consuming)
+        received, _ = await peer.answer(session)
+        assert isinstance(received, protocol.Received)
+        (portion,) = received.portions
+        taken = [protocol.Settlement(portion.lease, portion.offsets)]
+        await peer.ask(protocol.Progress(session=session, started=taken), expect=protocol.Settled)
+        first = [protocol.Settlement(portion.lease, BitMap64([0]).serialize())]
+        request = Hold(subscription="jobs", settlements=first, transaction=ONE)
+        assert (await peer.ask(request, expect=protocol.Settled)).stale == []
+        await peer.reset()
+        (again,) = await at.q.receive("jobs", 9, wait=20)
+        assert (again.payload, again.deliveries) == (b"2", 2)
+        assert (await at.q.describe_subscription("jobs")).leased == 2
+        await at.close(ONE, is_committed=False)
+        (back,) = await at.q.receive("jobs", 9, wait=20)
+        assert (back.payload, back.deliveries) == (b"1", 1)
 
 
 @edge_test

@@ -22,8 +22,9 @@ from quiver.model.topic import TopicSettings
 from quiver.model.transaction import TransactionId
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
-from tests.aio import async_test, turns
+from tests.aio import async_test, run, turns
 from tests.unit.broker.broker_doubles import Gate, batch_of, open_broker, publish
+from tests.unit.broker.delivery.test_state_log import World, _lose_power
 
 ONE, OTHER = TransactionId(7), TransactionId(8)
 
@@ -297,3 +298,67 @@ async def test_a_hold_with_a_lease_that_was_taken_over_is_stale(tmp_path: Path) 
         (stale,) = await hold(subscription, old)
         assert stale.offsets == BitMap64([0])
         assert await hold(subscription, new) == []
+
+
+# ---------------------------------------------------------------------- crashes
+
+
+class TransactionWorld(World):
+    """Acknowledges in transactions: of three, one is committed, one aborted, one left open."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.held: dict[tuple[int, TransactionId], set[int]] = {}
+        """By subscription and transaction: what was confirmed to be held, and has not been ended."""
+
+    async def work(self, state: DeliveryStateLog, number: int, count: int) -> None:
+        machine = state.machines[number]
+        await state.catch_up(machine, count)
+        self.lease_id += 1
+        lease, transaction = self.lease_id, TransactionId(self.lease_id)
+        taken, records = machine.take(self.clock.time_us(), limit=count, lease_id=lease)
+        await state.commit(number, records)
+        if taken is None:
+            return
+        _, records = machine.hold(lease, taken.offsets, transaction, self.clock.time_us())
+        self.tried[number] |= set(taken.offsets)
+        await state.commit(number, records)
+        if lease % 3 == 0:
+            self.held[number, transaction] = set(taken.offsets)
+            return
+        stored = state.close_transactions({transaction: lease % 3 == 1})
+        assert stored is not None
+        await stored
+        if lease % 3 == 1:
+            self.acked[number] |= set(taken.offsets)
+        else:
+            self.tried[number] -= set(taken.offsets)
+
+    async def check(self) -> None:
+        partition, state = await self.open()
+        for (number, transaction), offsets in self.held.items():
+            assert transaction in state.held_transactions(Microseconds(1 << 62))
+            machine = state.machines[number]
+            assert {machine.view.state_of(Offset(one)) for one in offsets} == {"leased"}
+            state.close_transactions({transaction: False})
+            assert {machine.view.deliveries(Offset(one)) for one in offsets} == {0}
+            self.tried[number] -= offsets
+        self.held.clear()
+        await partition.close()
+        await super().check()
+
+
+def test_a_crash_at_any_disk_operation_leaves_held_what_was_confirmed_to_be() -> None:
+    async def lives(crash_at: int) -> tuple[bool, int]:
+        world = TransactionWorld(crash_at)
+        crashed = await _lose_power(world, crash_at)
+        world.disk.crash()
+        held = len(world.held)
+        await world.check()
+        return crashed, held
+
+    crash_at, most = 1, 0
+    while (one := run(lives(crash_at)))[0]:
+        crash_at, most = crash_at + 1, max(most, one[1])
+    assert crash_at > 50
+    assert most > 1, "some were open in the end"
