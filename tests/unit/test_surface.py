@@ -36,6 +36,7 @@ SURFACE = [
     "ConsumerSilent",
     "CorruptLog",
     "DeadLetter",
+    "DedupIdPending",
     "Delivery",
     "Dialer",
     "DiskFull",
