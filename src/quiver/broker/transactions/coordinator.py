@@ -25,7 +25,7 @@ from quiver.model.ids import Microseconds, ProducerId
 from quiver.model.transaction import TransactionId, TransactionState
 from quiver.protocol import Participant
 
-COMPLETE_S = 5.0
+COMPLETE_S = 3.0
 """How long a client waits for the participants. They hear of the outcome in any case."""
 
 logger = structlog.get_logger()

@@ -63,6 +63,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         protocol.ResolveTransactions,
         protocol.CloseTransactions,
     }
+    settle.add(protocol.Hold)
     wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
     assert turns[Turn.OWN] == {
