@@ -58,9 +58,9 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The page is kept: what was measured last, and where it fell short.
+# What was measured last is kept in benchmarks/results, with where it fell short, and shown in the README.
 bench: setup bench-tools java
-	$(BIN)/python -m benchmarks --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks
 
 # Prometheus rules and a Grafana dashboard, from the definitions of figures and alerts.
 deploy: setup
