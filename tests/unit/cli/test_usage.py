@@ -137,6 +137,26 @@ class TestHelp:
         assert loaded & {"quiver.cli.commands", "quiver.config", "quiver.model", "msgspec"} == set()
         assert "quiver.cli.commands.topic" in loaded_by_help("topic")
 
+    @pytest.mark.process
+    def test_text_on_the_command_line_is_taken_without_pydantic(self) -> None:
+        """It is what typer checks values with, and it takes longer to load than the rest."""
+        arguments = ["publish", "orders", "one", "two", "--header", "a=b", "--delay", "soon"]
+        program = (
+            "import sys; from quiver.cli.support.exit_codes import run; "
+            "from quiver.cli.main import app; run(app, sys.argv[1:]); "
+            "sys.exit('pydantic' in sys.modules)"
+        )
+        for given, is_loaded in (arguments, False), ([*arguments, "--priority", "1"], True):
+            done = subprocess.run(
+                [sys.executable, "-c", program, *given],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert done.stderr.startswith("error: 'soon' is not a duration")
+            assert done.returncode == is_loaded
+
     def test_help_of_quiver_says_of_a_command_what_its_own_help_begins_with(self) -> None:
         for name, outline in COMMANDS.items():
             command = outline.load(name)

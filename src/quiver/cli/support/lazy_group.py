@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
-from quiver.cli.support.plain_help import PlainGroup
+from quiver.cli.support.plain_group import PlainGroup
 
 
 class LazyCommand(NamedTuple):
