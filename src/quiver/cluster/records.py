@@ -42,6 +42,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
     """Where it speaks HTTP, as host:port; empty if nowhere."""
     zone: str = ""
+    host: str = ""
+    """The machine, if several nodes may be processes of one. Empty: a machine of its own."""
     version: str = ""
     role: Literal["full", "forwarder"] = "full"
     disk: str = ""

@@ -43,14 +43,16 @@ class ClusterMembership:
         disk: Disk,
         clock: Clock,
         run_blocking: RunBlocking,
+        host: str = "",
     ) -> None:
+        """``host`` is the machine that this node is a process of, together with others."""
         self._config = config
         self._broker = broker
         name = NodeId(config.name)
         self._leadership = Leadership(name, clock, self._leads)
         self.peers = Peers(name, peer_secrets, config.security, clock, self._nodes)
         self.node = ClusterNode(
-            NodeRecord(id=name, zone=config.zone, version=__version__),
+            NodeRecord(id=name, zone=config.zone, host=host, version=__version__),
             config.data,
             ClusterSettings(lease_seconds=config.metadata.lease_s),
             self._logs_of,

@@ -26,6 +26,8 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     http: str = ""
     """Address of HTTP, as host:port; empty if HTTP is off."""
     zone: str = ""
+    host: str = ""
+    """The machine that it is a process of, together with others; empty for a node of its own."""
     version: str = ""
     role: str = "full"
     """``full`` or ``forwarder``, which stores nothing."""

@@ -70,10 +70,15 @@ def summary_of(cluster: ClusterInfo) -> Summary:
 
 
 def shown_nodes(cluster: ClusterInfo) -> Table:
+    has_hosts = any(one.host for one in cluster.nodes)  # processes of one machine
     return (
-        ("NODE", "STATE", "NATIVE", "HTTP", "ZONE", "VERSION", "ROLE", ">LEADS", ">HOLDS"),
+        (
+            *(("MACHINE",) if has_hosts else ()),
+            *("NODE", "STATE", "NATIVE", "HTTP", "ZONE", "VERSION", "ROLE", ">LEADS", ">HOLDS"),
+        ),
         [
             (
+                *((harmless(one.host) or "-",) if has_hosts else ()),
                 harmless(one.id) + (" (controller)" if one.id == cluster.controller else ""),
                 _state(one),
                 harmless(one.address) or "-",

@@ -229,6 +229,7 @@ def described(state: ClusterState) -> protocol.ClusterInfo:
             address=node.address,
             http=node.http,
             zone=node.zone,
+            host=node.host,
             version=node.version,
             role=node.role,
             alive=node.id in alive,

@@ -12,7 +12,7 @@ import { table } from "./table.js";
 const state = (row) => (row.alive ? (row.draining ? "draining" : "alive") : "down");
 
 const COLUMNS = [
-  { title: "Node", value: (row) => row.id },
+  { title: "Node", value: (row) => row.id, show: (row) => (row.host ? `${row.id} on ${row.host}` : row.id) },
   { title: "State", value: state, show: (row) => mark(state(row)) },
   { title: "Role", value: (row) => row.role, show: (row) => (row.isController ? `${row.role}, controller` : row.role) },
   { title: "Zone", value: (row) => row.zone, show: (row) => row.zone || "—" },
