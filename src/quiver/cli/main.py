@@ -15,7 +15,7 @@ import typer
 
 from quiver.cli.support.exit_codes import run
 from quiver.cli.support.lazy_group import LazyCommand, lazy_group
-from quiver.cli.support.output import Json, print_json, print_line
+from quiver.cli.support.output import Json, print_json, print_line, print_table
 from quiver.cli.support.session import DEFAULT_URL
 from quiver.version import __version__
 
@@ -127,11 +127,19 @@ def options(
 
 @app.command()
 def version(json: Json = False) -> None:
-    """Print the version."""
+    """Print the version, and the versions of the formats and the protocol."""
+    from quiver.formats import EXCHANGED, REBUILT, STORED  # noqa: PLC0415 - help does not need it
+
+    formats = (*STORED, *REBUILT, *EXCHANGED)
     if json:
-        print_json({"version": __version__})
-    else:
-        _print_version(True)
+        newest = {one.name: one.newest for one in formats}
+        print_json({"version": __version__, "formats": newest})
+        return
+    print_line(f"quiver {__version__}")
+    print_line("")
+    print_table(
+        ("FORMAT", ">VERSION", "MEANING"), [(one.name, one.newest, one.meaning) for one in formats]
+    )
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ from quiver.edge.auth.call_permissions import Definitions
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
+from quiver.edge.data_folder import take_folder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
@@ -52,7 +53,6 @@ from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.disk_threads import DiskThreads
-from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.disk.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
@@ -216,7 +216,7 @@ class _Starting:
     async def _open(self) -> tuple[NodeServices, ClusterMembership | None]:
         """The folder, the metadata store, the broker, and who may do what with it."""
         config, clock, stack = self._config, self._clock, self._stack
-        lock = lock_folder(self._disk, config.data)
+        lock = take_folder(self._disk, config.data)
         releasing = stack.enter_context(_Releasing(lock))
         require_single(config, self._process)
         shared = None if self._process is None else self._process.folder

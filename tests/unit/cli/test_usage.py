@@ -118,10 +118,15 @@ class TestHelp:
         assert run(app, ["sim", "--help"]) == ExitCode.OK
         assert "Simulate a cluster" in capsys.readouterr().out
 
-    @pytest.mark.parametrize("command", [["version"], ["--version"]])
-    def test_the_version_is_told(self, command: list[str], capsys: Capture) -> None:
-        assert run(app, command) == ExitCode.OK
+    def test_the_version_is_told(self, capsys: Capture) -> None:
+        assert run(app, ["--version"]) == ExitCode.OK
         assert capsys.readouterr().out == f"quiver {__version__}\n"
+
+    def test_the_versions_of_formats_are_told(self, capsys: Capture) -> None:
+        assert run(app, ["version"]) == ExitCode.OK
+        first, _, *rows = capsys.readouterr().out.splitlines()
+        assert first == f"quiver {__version__}"
+        assert [row.split()[:2] for row in rows[1:3]] == [["entries", "1"], ["checkpoints", "1"]]
 
     SLOW = ("aiohttp", "asyncio", "numpy", "pyarrow", "quiver.client", "quiver.edge", "structlog")
     """What the client and the server need; help must not load it."""

@@ -26,9 +26,10 @@ from quiver.errors import (
     UnsupportedFormat,
     WatchCompacted,
 )
+from quiver.formats import METADATA_TABLES
 
-SCHEMA_VERSION = 1
-SHARED_SCHEMA_VERSION = 2
+SCHEMA_VERSION = METADATA_TABLES.at_start
+SHARED_SCHEMA_VERSION = METADATA_TABLES.newest
 """Of a file that several processes use: versions that know one process only must not open it."""
 _APPLICATION_ID = 0x51564D44  # "QVMD": tells a metadata store from anyone else's SQLite file
 _READ_BATCHES = 256

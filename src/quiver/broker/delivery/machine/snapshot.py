@@ -19,10 +19,11 @@ from quiver.broker.delivery.machine.leases import Lease
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_set
 from quiver.broker.delivery.machine.timed import Moments
 from quiver.errors import UnsupportedFormat
+from quiver.formats import SNAPSHOTS
 from quiver.model.ids import Offset
 
 _MAGIC = b"QVRS"
-_VERSION = 1
+_VERSION = SNAPSHOTS.newest
 _HEAD = struct.Struct("<4sI")
 _SUM = struct.Struct("<I")
 
