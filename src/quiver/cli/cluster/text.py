@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from quiver.cli.support.text import harmless
+from quiver.cli.support.text import harmless, versions_of
 from quiver.protocol import ClusterInfo, NodeInfo, PartitionPlacement
 
 Table = tuple[Sequence[str], list[Sequence[object]]]
@@ -38,6 +38,8 @@ class Summary(msgspec.Struct, kw_only=True):
     partitions: PartitionCounts
     controller: str | None
     revision: int
+    versions: dict[str, list[str]] = {}
+    """The live nodes and forwarders by their version of Quiver: several while they are upgraded."""
 
 
 def summary_of(cluster: ClusterInfo) -> Summary:
@@ -66,6 +68,7 @@ def summary_of(cluster: ClusterInfo) -> Summary:
         partitions=counts,
         controller=cluster.controller,
         revision=cluster.revision,
+        versions=versions_of(cluster),
     )
 
 

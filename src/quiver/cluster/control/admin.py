@@ -231,6 +231,7 @@ def described(state: ClusterState) -> protocol.ClusterInfo:
             zone=node.zone,
             host=node.host,
             version=node.version,
+            protocols=list(node.protocols),
             role=node.role,
             alive=node.id in alive,
             draining=node.id in state.draining,
