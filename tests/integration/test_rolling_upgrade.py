@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.errors import InvalidRequest
+from quiver.model.topic import TopicSettings
+from quiver.protocol import RestoreTopic, TopicInfo
 from quiver.version import __version__
 from tests.integration.three_nodes import NAMES, ThreeNodes
 from tests.paths import REPOSITORY
@@ -23,6 +26,8 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 LOAD = REPOSITORY / "tests" / "integration" / "upgrade_load.py"
 PAUSE_S_MAX = 15.0
 """Of publishes, while a node is replaced, on a machine that others use too. Alone it is below 1 s."""
+KEPT = 40
+"""Messages of the topic that keeps little."""
 STEPS = 20
 """How many more messages each program publishes before the next node is replaced."""
 
@@ -85,7 +90,7 @@ def released(tmp_path: Path) -> Path:
 @pytest.fixture
 def cluster(tmp_path: Path, released: Path) -> Iterator[ThreeNodes]:
     """Three nodes of the released version."""
-    nodes = ThreeNodes(tmp_path)
+    nodes = ThreeNodes(tmp_path, "--set", "limits.retention_interval_s=0.5")
     try:
         nodes.etcd.start()
         first, *others = NAMES
@@ -122,6 +127,7 @@ def test_nothing_is_lost_while_nodes_are_replaced_one_by_one_and_one_goes_back(
 ) -> None:
     with quiver.Client(cluster.url) as client:
         client.create_queue("work", partitions=3)
+        client.create_topic("short", retention={"messages": KEPT})
         client.create_topic("events", partitions=3)
         client.create_subscription(
             "billing", topics=["events"], ordering="partition", start="earliest"
@@ -135,6 +141,8 @@ def test_nothing_is_lost_while_nodes_are_replaced_one_by_one_and_one_goes_back(
             cluster.start(name)
             settle(cluster, loads, name)
             assert versions(cluster)[__version__] == count
+            if count < len(NAMES):
+                assert_restores_wait(cluster, name)
         back = NAMES[1]
         assert cluster.stop(back) == 0
         old_nodes(cluster, released, back)
@@ -150,6 +158,25 @@ def test_nothing_is_lost_while_nodes_are_replaced_one_by_one_and_one_goes_back(
     finally:
         for load in loads:
             load.close()
+
+
+def assert_restores_wait(cluster: ThreeNodes, new: str) -> None:
+    """What an older node could not do is refused by a new one until all are new."""
+    info = TopicInfo(
+        name="restored", number=99, layout=0, settings=TopicSettings(), created_us=0, partitions=[]
+    )
+    request = RestoreTopic(name="restored", info=info, backup="b")
+
+    async def restore(client: quiver.AsyncClient) -> None:
+        await client.cluster.call(
+            request, repeatable=True, timeout_s=30, find_address=lambda: cluster.address(new)
+        )
+
+    with (
+        quiver.Client(cluster.url) as client,
+        pytest.raises(InvalidRequest, match=rf"Quiver {VERSION}\); upgrade these first"),
+    ):
+        client.run(restore)
 
 
 def go_on(loads: list[Load]) -> None:
@@ -189,6 +216,12 @@ def account(cluster: ThreeNodes, loads: list[Load]) -> None:
             return sum((one.ready or 0) + (one.unseen or 0) + (one.leased or 0) for one in infos)
 
         eventually(lambda: left() == 0, "nothing is left to deliver")
+
+        def kept() -> int:
+            (only,) = client.describe_topic("short").partitions
+            return (only.next_offset or 0) - (only.start_offset or 0)
+
+        eventually(lambda: kept() == KEPT, "retention goes on")
     assert_no_ack_was_forgotten(loads)
     assert_order(loads)
     pauses = [

@@ -61,6 +61,9 @@ class ThreeNodes:
         assert leader is not None, f"nobody leads {topic}/{partition}"
         return leader
 
+    def address(self, name: str) -> str:
+        return self._addresses[name]
+
     def data(self, name: str) -> Path:
         return self._nodes[name].data
 

@@ -1,8 +1,9 @@
 """Load on a cluster that is upgraded, by whichever Quiver is on the path: run it as a program.
 
-It publishes to a queue and a topic, consumes the queue in a session, and reads the topic as a member of a
-group. Each line of its output is a fact: what happened, to which message, and when on the clock that all
-processes of the machine share. It uses only what every released client has.
+It publishes to a queue, a topic and a topic that keeps little. It consumes the queue in a session, where some
+messages have a priority or a delay and some fail once, and reads the topic as a member of a group. Each
+line of its output is a fact: what happened, to which message, and when on the clock that all processes of
+the machine share. It uses only what every released client has.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ def publish(client: quiver.Client, name: str, stop: Path) -> None:
     number = 0
     while not stop.exists():
         payload = f"{name}-{number}"
-        for topic in ("work", "events"):
-            client.publish(topic, payload, key=str(number % 16))
-            report(f"stored-{topic}", payload)
+        urgent = {"priority": 9, "delay": "50ms"} if number % 7 == 0 else {}
+        client.publish("work", payload, key=str(number % 16), **urgent)
+        report("stored-work", payload)
+        client.publish("events", payload, key=str(number % 16))
+        report("stored-events", payload)
+        client.publish("short", payload)
         number += 1
         time.sleep(PAUSE_S)
     report("published", str(number))
@@ -39,6 +43,9 @@ def publish(client: quiver.Client, name: str, stop: Path) -> None:
 
 def consume(client: quiver.Client, name: str) -> None:
     for message in client.consume("work", consumer=name):
+        if message.deliveries == 1 and message.text().endswith("1"):
+            message.nack(error="once")
+            continue
         report("consumed", message.text())
         message.ack()
 
