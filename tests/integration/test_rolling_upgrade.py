@@ -19,7 +19,7 @@ from quiver.version import __version__
 from tests.integration.three_nodes import NAMES, ThreeNodes
 from tests.paths import REPOSITORY
 from tests.released import VERSION, released_source
-from tests.serving import environment, eventually
+from tests.serving import environment, eventually, served
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 
@@ -82,9 +82,9 @@ class Load:
         self._errors.close()
 
 
-@pytest.fixture
-def released(tmp_path: Path) -> Path:
-    return released_source(tmp_path)
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released_source(tmp_path_factory.mktemp("released"))
 
 
 @pytest.fixture
@@ -254,3 +254,36 @@ def assert_order(loads: list[Load]) -> None:
         if number not in seen[partition]:
             assert number > max(seen[partition], default=-1), f"partition {partition} is in order"
             seen[partition].add(number)
+
+
+def test_a_single_node_goes_to_the_new_version_and_back_with_all_its_messages(
+    released: Path, tmp_path: Path
+) -> None:
+    old = {"PYTHONPATH": str(released), "PYTHONDONTWRITEBYTECODE": ""}
+    published: set[str] = set()
+    consumed: list[str] = []
+    for number, variables in enumerate((old, {}, old, {})):
+        with served(tmp_path / "node", **variables) as node, quiver.Client(node.url) as client:
+            if not number:
+                client.create_queue("work")
+            assert pending(client) == len(published) - len(consumed)
+            batch = {f"{number}-{count}" for count in range(40)}
+            for payload in batch:
+                client.publish("work", payload, priority=int(payload[-1]) % 10)
+            published |= batch
+            messages = client.receive("work", 15, wait="5s")
+            client.ack("work", messages)
+            consumed += [message.text() for message in messages]
+            client.nack("work", client.receive("work", 5, wait="5s"))
+            assert node.stop() == 0
+    with served(tmp_path / "node") as node, quiver.Client(node.url) as client:
+        while pending(client):
+            messages = client.receive("work", 100, wait="5s")
+            client.ack("work", messages)
+            consumed += [message.text() for message in messages]
+    assert sorted(consumed) == sorted(published)
+
+
+def pending(client: quiver.Client) -> int:
+    info = client.describe_subscription("work")
+    return sum(one or 0 for one in (info.ready, info.unseen, info.delayed, info.leased))
