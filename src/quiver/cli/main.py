@@ -77,7 +77,7 @@ COMMANDS = {
         (
             "doctor",
             "commands.doctor:doctor",
-            "Check settings and machine: security, disk, clock, limits, ports and versions.",
+            "Check settings and machine: security, data folder, disk, clock, limits, ports and versions.",
         ),
         ("bench", "commands.bench:app", "Measure a node's publish rate, read rate and latency."),
         (
