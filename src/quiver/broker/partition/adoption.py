@@ -10,9 +10,9 @@ from functools import partial
 
 from quiver.broker.delivery.snapshots import FileSnapshots, LoggedSnapshots
 from quiver.broker.delivery.state_log import SNAPSHOT, STATE, STATE_SETTINGS
-from quiver.broker.partition.partition import PRODUCERS
+from quiver.broker.partition.producers.snapshots import PRODUCERS
+from quiver.broker.partition.producers.split_handover import HANDOVER, IMPORTED
 from quiver.broker.partition.replicated_placement import partition_id
-from quiver.broker.partition.split_handover import HANDOVER, IMPORTED
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.store import Expect, MetadataStore, Put
 from quiver.cluster.records import PARTITIONS, NodeId, PartitionRecord, encode, partition_key
