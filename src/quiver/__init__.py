@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         AsyncConsumer,
         AsyncProducer,
         AsyncReader,
+        AsyncTransaction,
         Channel,
         Client,
         Consumer,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Reader,
         TableDelivery,
         Tls,
+        Transaction,
     )
     from quiver.client.consumer.peeked import (
         MessageStatus,
@@ -82,6 +84,13 @@ if TYPE_CHECKING:
         TopicExists,
         TopicFull,
         TopicNotFound,
+        TransactionAborted,
+        TransactionError,
+        TransactionFenced,
+        TransactionInDoubt,
+        TransactionNotFound,
+        TransactionTimedOut,
+        TransactionTooLarge,
         Unauthenticated,
         Unavailable,
         UnknownCall,
@@ -109,6 +118,7 @@ if TYPE_CHECKING:
         TopicSettings,
         Unread,
     )
+    from quiver.model.transaction import TransactionState
     from quiver.model.units import Duration, Size
     from quiver.protocol import (
         AlertInfo,
@@ -134,6 +144,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncTransaction",
     "Backoff",
     "Channel",
     "Client",
@@ -226,6 +237,15 @@ __all__ = [
     "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFenced",
+    "TransactionInDoubt",
+    "TransactionNotFound",
+    "TransactionState",
+    "TransactionTimedOut",
+    "TransactionTooLarge",
     "Unauthenticated",
     "Unavailable",
     "UnknownCall",
@@ -247,6 +267,7 @@ _HOMES = {
         "AsyncConsumer",
         "AsyncProducer",
         "AsyncReader",
+        "AsyncTransaction",
         "Channel",
         "Client",
         "Consumer",
@@ -259,6 +280,7 @@ _HOMES = {
         "Reader",
         "TableDelivery",
         "Tls",
+        "Transaction",
     ),
     "quiver.client.consumer.peeked": (
         "MessageStatus",
@@ -302,6 +324,7 @@ _HOMES = {
         "TopicSettings",
         "Unread",
     ),
+    "quiver.model.transaction": ("TransactionState",),
     "quiver.model.units": (
         "Duration",
         "Size",
