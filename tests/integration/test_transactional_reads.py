@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quiver import AsyncClient, protocol
+from quiver import AsyncClient, Client, protocol
 from quiver.broker.partition.partition import Partition
 from quiver.errors import InvalidRequest, MessageNotFound, TransactionAborted
 from quiver.model.batch import StoredBatch, UnstoredBatch
@@ -17,6 +17,7 @@ from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, seal_batch
 from quiver.model.ids import NO_SEQUENCE, Offset, PartitionIndex, ProducerEpoch, ProducerId
 from quiver.model.message_id import MessageId
 from quiver.model.transaction import TransactionId, producer_of, transaction_id
+from tests.integration.client_node import ProcessNode
 from tests.integration.edge_node import Running, edge_test, running
 from tests.integration.native_peer import Peer
 
@@ -272,3 +273,29 @@ async def test_a_restart_between_batch_and_marker_changes_nothing(tmp_path: Path
         received = await client.receive("orders", 10, wait=5)
         assert {one.payload for one in received} <= {b"before", b"between", b"after"}
         assert {one.payload for one in received} >= {b"between", b"after"}
+
+
+@pytest.mark.process
+def test_a_node_that_is_killed_between_batch_and_marker_keeps_the_transaction_open(
+    tmp_path: Path,
+) -> None:
+    node = ProcessNode(tmp_path / "data")
+    try:
+        node.start()
+        with Client(node.url) as client:
+            client.create_queue("orders")
+            client.publish("orders", b"before")
+            with client.transaction() as transaction:
+                transaction.publish("orders", b"in").result()
+                client.publish("orders", b"after")
+                node.kill()
+                node.start()
+                assert [one.payload for one in client.read("orders").messages()] == [b"before"]
+            node.kill()
+            node.start()
+            expected = [b"before", b"in", b"after"]
+            assert [one.payload for one in client.read("orders").messages()] == expected
+            got = [one.payload for one in client.receive("orders", 10, wait=10)]
+            assert got == expected
+    finally:
+        node.close()
