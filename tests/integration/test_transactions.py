@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from quiver import protocol
@@ -15,6 +16,7 @@ from quiver.edge.node import Node
 from quiver.errors import (
     InvalidRequest,
     PermissionDenied,
+    TopicNotFound,
     TransactionError,
     TransactionFenced,
     TransactionTimedOut,
@@ -52,8 +54,8 @@ async def node(folder: Path) -> AsyncIterator[str]:
 
 
 async def payloads(client: AsyncClient, topic: str) -> list[bytes]:
-    async with client.read(topic, end="latest") as reader:
-        return sorted([message.payload async for message in reader])
+    async with client.read(topic) as reader:
+        return sorted([one async for batch in reader for one in batch["payload"].to_pylist()])
 
 
 async def ready(client: AsyncClient) -> int:
@@ -83,13 +85,12 @@ async def test_a_commit_shows_all_of_it_and_finishes_what_it_took(tmp_path: Path
 async def test_an_abort_shows_nothing_and_returns_what_it_took(tmp_path: Path) -> None:
     async with clients(tmp_path) as (q,):
         await q.publish("orders", b"1")
-        with pytest.raises(ZeroDivisionError):
-            async with q.transaction() as tx:
-                (message,) = await q.receive("orders", wait="10s")
-                await tx.publish("invoices", b"1")
-                await tx.ack(message)
-                await tx.hold()
-                raise ZeroDivisionError
+        tx = await q.transaction()
+        (message,) = await q.receive("orders", wait="10s")
+        await tx.publish("invoices", b"1")
+        await tx.ack(message)
+        await tx.hold()
+        await tx.abort()
         (again,) = await q.receive("orders", wait="10s")
         assert again.deliveries == 1
         await q.publish("invoices", b"after")
@@ -142,11 +143,26 @@ async def test_of_two_clients_with_one_name_the_first_is_fenced(tmp_path: Path) 
 
 
 @edge_test
-async def test_a_topic_that_is_deleted_meanwhile_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_before_a_publish_fails_the_commit(tmp_path: Path) -> None:
     async with clients(tmp_path) as (q,):
         tx = await q.transaction()
-        await tx.publish("invoices", b"1", key="a")
         await tx.publish("audit", b"1")
+        await tx.publish("invoices", b"1", key="a")
+        await q.delete_topic("invoices")
+        with pytest.raises(TopicNotFound):
+            await tx.commit()
+        assert await payloads(q, "audit") == []
+        assert tx.state is TransactionState.ABORTED
+
+
+@edge_test
+async def test_a_topic_that_is_deleted_after_a_publish_holds_up_nothing(tmp_path: Path) -> None:
+    async with clients(tmp_path) as (q,):
+        tx = await q.transaction()
+        await tx.publish("audit", b"1")
+        await tx.publish_table("invoices", pa.RecordBatch.from_pydict({"payload": [b"1"]}))
+        async with q.read("invoices", follow=True, isolation="uncommitted") as reader:
+            await anext(aiter(reader))
         await q.delete_topic("invoices")
         await tx.commit()
         assert await payloads(q, "audit") == [b"1"]
