@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -22,10 +23,14 @@ from quiver.errors import (
     TransactionTimedOut,
     TransactionTooLarge,
 )
+from quiver.model.batch import UnstoredBatch
+from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, entries_in, seal_batch
+from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
+from quiver.model.topic import TopicSettings
 from quiver.model.transaction import PARTICIPANTS_MAX, TransactionState
 from quiver.protocol import Participant
 from tests.integration.edge_node import config, edge_test
-from tests.integration.native_peer import Peer
+from tests.integration.native_peer import Peer, batch_of
 
 
 @asynccontextmanager
@@ -179,9 +184,17 @@ class Wire:
         self.token = begun.token
         self.transaction = begun.producer_id << 20
 
-    async def answer(self, request: protocol.AnyRequest) -> protocol.AnyReply:
-        reply, _ = await self._peer.answer(self._peer.request(request))
+    async def answer(
+        self, request: protocol.AnyRequest, batch: UnstoredBatch | None = None
+    ) -> protocol.AnyReply:
+        body = () if batch is None else (batch.head, batch.body)
+        reply, _ = await self._peer.answer(self._peer.request(request, body))
         return reply
+
+    async def read(self, request: protocol.Fetch) -> list[bytes]:
+        _, body = await self._peer.answer(self._peer.request(request))
+        batches = [entry.record_batch() for entry in entries_in(body)]
+        return [payload for batch in batches for payload in batch["payload"].to_pylist()]
 
     async def end(self, *, is_commit: bool = True, **given: object) -> protocol.AnyReply:
         fields = {"transaction": self.transaction, "token": self.token, **given}
@@ -278,6 +291,26 @@ async def test_a_participant_that_never_was_is_forgotten(tmp_path: Path) -> None
         ended = await one.end(participants=[Participant("nothing", 0), Participant("x" * 300, -1)])
         assert isinstance(ended, protocol.TransactionEnded)
         assert (ended.is_committed, ended.is_complete) == (True, True)
+
+
+@edge_test
+async def test_a_client_that_is_gone_holds_readers_back_until_its_limit(tmp_path: Path) -> None:
+    async with wire(tmp_path) as one:
+        await one.answer(protocol.CreateTopic(name="audit", settings=TopicSettings()))
+        joined = protocol.JoinTransaction(
+            transaction=one.transaction, token=one.token, timeout_ms=1500
+        )
+        assert isinstance(await one.answer(joined), protocol.Done)
+        stamp = ProducerStamp(ProducerId(one.transaction >> 20), ProducerEpoch(0), Sequence(0))
+        plain = batch_of(b"never")
+        batch = seal_batch(plain.body, 1, plain.columns, stamp, TRANSACTIONAL)
+        publish = protocol.Publish(topic="audit", partition=0)
+        assert isinstance(await one.answer(publish, batch), protocol.Published)
+        await one.answer(publish, batch_of(b"behind"))
+        fetch = protocol.Fetch(topic="audit", partition=0, offset=0, wait_ms=0)
+        assert await one.read(fetch) == []
+        waiting = msgspec.structs.replace(fetch, wait_ms=30_000)
+        assert await one.read(waiting) == [b"behind"]
 
 
 @edge_test
