@@ -8,6 +8,8 @@
     nack lease=1 [offsets=…] [delay=10s] [error=text]
     reject lease=1 [offsets=…] [error=text]
     extend lease=1 [offsets=…] by=30s
+    hold lease=1 [offsets=…] transaction=7      acknowledged in a transaction
+    commit | abort transaction=7                it has ended
     leave consumer=a                            the consumer is gone
     cancel | give-up offsets=…                  give-up: the messages can no longer be read
     bury [offsets=…]                            they are stored as dead letters
@@ -42,6 +44,7 @@ from quiver.broker.delivery.machine.records import (
     DeadLetterPending,
     Extended,
     Finished,
+    Held,
     Leased,
     Returned,
     Sought,
@@ -51,6 +54,7 @@ from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snap
 from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
+from quiver.model.transaction import TransactionId
 from quiver.model.units import microseconds
 
 DEFAULT_PRIORITY = 4
@@ -221,6 +225,21 @@ class Stage:
         lease_id, offsets = self._lease(options)
         return self._settled(offsets, *self.machine.ack(lease_id, offsets))
 
+    def do_hold(self, options: Options) -> Iterable[str]:
+        lease_id, offsets = self._lease(options)
+        transaction = TransactionId(int(options.pop("transaction")))
+        return self._settled(offsets, *self.machine.hold(lease_id, offsets, transaction, self.now))
+
+    def do_commit(self, options: Options) -> Iterable[str]:
+        return self._closed(options, is_committed=True)
+
+    def do_abort(self, options: Options) -> Iterable[str]:
+        return self._closed(options, is_committed=False)
+
+    def _closed(self, options: Options, *, is_committed: bool) -> Iterable[str]:
+        transaction = TransactionId(int(options.pop("transaction")))
+        return self._done(self.machine.close(transaction, is_committed=is_committed)[1])
+
     def do_nack(self, options: Options) -> Iterable[str]:
         lease_id, offsets = self._lease(options)
         delay = options.pop("delay", None)
@@ -333,6 +352,8 @@ class Stage:
             yield f"{state} {_ranges(place for _, place in group)}"
         if machine.state.reserved.held:
             yield f"pushed {_ranges(machine.state.reserved.held)}"
+        for one in machine.state.pending_acks:
+            yield f"held {_ranges(one.offsets)} for transaction {one.transaction}"
         if machine.state.suspects:
             yield f"suspects {_ranges(machine.state.suspects)}"
 
@@ -351,6 +372,8 @@ class Stage:
                 how = "" if record.counted else ", not counted"
                 how += ", suspect" if record.is_suspect else ""
                 return f"returned {offsets}, due {_clock(record.due)}{how}"
+            case Held():
+                return f"held {offsets} for transaction {record.transaction}"
             case DeadLetterPending():
                 return f"dead_letter_pending {offsets}" + (
                     f": {record.error}" if record.error else ""

@@ -161,6 +161,7 @@ CASES = [
     case(protocol.Receive(subscription=SUB, messages_max=1), CONSUME_SUB),
     case(protocol.AwaitReady(subscription=SUB), CONSUME_SUB),
     case(protocol.Ack(subscription=SUB, settlements=[]), CONSUME_SUB),
+    case(protocol.Hold(subscription=SUB, settlements=[], transaction=1), CONSUME_SUB),
     case(protocol.Nack(subscription=SUB, settlements=[]), CONSUME_SUB),
     case(protocol.Reject(subscription=SUB, settlements=[]), CONSUME_SUB),
     case(protocol.Extend(subscription=SUB, settlements=[], visibility_ms=1), CONSUME_SUB),

@@ -226,7 +226,7 @@ class Topics:
                     logger.error("partition cannot be opened", topic=record.name, error=str(error))
                     return info
                 info.dedup_forgotten = partition.window.forgotten
-                log = partition.log
+                log = partition.committed
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 
         infos = await asyncio.gather(*map(described, self._partition_infos(record)))

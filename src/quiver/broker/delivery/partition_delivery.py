@@ -25,6 +25,7 @@ from quiver.broker.delivery.progress import Progress, progress_of
 from quiver.broker.delivery.session_delivery import SessionDelivery
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
+from quiver.broker.delivery.transaction_delivery import TransactionDelivery
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import OffsetOutOfRange, QuiverError
 from quiver.metrics.traffic import SubscriptionCounts
@@ -103,6 +104,10 @@ class PartitionDelivery:
         self.sessions = SessionDelivery(
             self, self._commit, clock, lease_ids, self._counts, self._count_time
         )
+        self.transactions = TransactionDelivery(
+            self.machine, state, self._commit, clock, self._counts, self._count_time
+        )
+        state.on_acked[subscription] = self.transactions.acked
 
     @property
     def is_open(self) -> bool:

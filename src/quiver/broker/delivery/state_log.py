@@ -8,7 +8,7 @@ when the records are as durable as the messages are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -27,6 +27,7 @@ from quiver.broker.delivery.machine.records import (
     NO_LEASE,
     AnyRecord,
     Finished,
+    Held,
     Sought,
     StateEntry,
     decode_entries,
@@ -40,13 +41,14 @@ from quiver.broker.delivery.machine.snapshot import (
 from quiver.broker.delivery.slice_cache import SliceCache
 from quiver.broker.delivery.snapshots import SNAPSHOT_ENTRY, Snapshots
 from quiver.errors import LogClosed, LogFailed, QuiverError
-from quiver.log.log import Log
+from quiver.log.log import Log, LogReader
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
-from quiver.model.envelope import seal_batch
+from quiver.model.envelope import TRANSACTIONAL, seal_batch
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import SubscriptionSettings
+from quiver.model.transaction import TransactionId
 
 STATE_SETTINGS = LogSettings(segment_bytes=16 << 20, tail_bytes=0)
 STATE = "state"
@@ -87,7 +89,7 @@ class _Batch:
 class DeliveryStateLog:
     """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
 
-    def __init__(self, folder: str, data: Log, log: Log, snapshots: Snapshots) -> None:
+    def __init__(self, folder: str, data: LogReader, log: Log, snapshots: Snapshots) -> None:
         self.data = data
         self._folder = folder
         self.machines: dict[int, DeliveryMachine] = {}
@@ -96,6 +98,8 @@ class DeliveryStateLog:
         self._batch: _Batch | None = None
         self._newest: asyncio.Future[None] | None = None
         """Of what was given to the log last; what was given before is durable no later."""
+        self._closed: asyncio.Future[None] | None = None
+        """Of the last transactions that ended: done when that is durable."""
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
         self._snapshotting: asyncio.Task[None] | None = None
@@ -110,6 +114,8 @@ class DeliveryStateLog:
         self._is_closed = False
         self.on_messages: dict[int, Callable[[], None]] = {}
         """By subscription: called when it may have something to deliver."""
+        self.on_acked: dict[int, Callable[[BitMap64], None]] = {}
+        """By subscription: called with what the commit of a transaction has acknowledged."""
 
     @property
     def failure(self) -> LogFailed | None:
@@ -123,7 +129,7 @@ class DeliveryStateLog:
     async def open(
         cls,
         folder: str,
-        data: Log,
+        data: LogReader,
         log: Log,
         snapshots: Snapshots,
         blank: dict[int, DeliveryMachine],
@@ -164,9 +170,7 @@ class DeliveryStateLog:
         if self._batch is not None:
             self._flush()
         newest = self._newest
-        if newest is None or (newest.done() and newest.exception() is None):
-            return None
-        return newest
+        return None if newest is None or _is_stored(newest) else newest
 
     def _flush(self) -> None:
         if self._leisure is not None:
@@ -181,8 +185,10 @@ class DeliveryStateLog:
             batch.stored.set_exception(LogClosed(f"the delivery state in {self._folder} is closed"))
             return
         body = encode_entries(batch.entries)
+        has_held = any(isinstance(one, Held) for change in batch.entries for one in change.records)
+        flags = TRANSACTIONAL if has_held else 0  # an earlier Quiver refuses what it cannot read
         try:
-            entry, stored = self._log.submit(seal_batch(body, 1, 0))
+            entry, stored = self._log.submit(seal_batch(body, 1, 0, flags=flags))
         except QuiverError as error:
             # What the machines say now is in no log: they are of no use any more.
             self.is_open = False
@@ -194,6 +200,51 @@ class DeliveryStateLog:
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
             self._snapshotting = asyncio.create_task(self._try_to_snapshot())
+
+    # ------------------------------------------------------------------ transactions
+
+    def held_transactions(self, before: Microseconds) -> set[TransactionId]:
+        """The transactions that messages have been waiting for since before a moment."""
+        found = [machine.state.held_transactions(before) for machine in self.machines.values()]
+        return set().union(*found)
+
+    def close_transactions(
+        self, outcomes: Mapping[TransactionId, bool]
+    ) -> asyncio.Future[None] | None:
+        """Whether each transaction is committed: what waits for it is finished, or ready again.
+
+        Done when that is durable; ``None`` if it is already, or nothing was held.
+        """
+        if not self.is_open:
+            raise LogClosed(f"the delivery state in {self._folder} is closed")
+        concerned = {
+            number: machine
+            for number, machine in self.machines.items()
+            if machine.state.pending_acks.waits_for(outcomes)
+        }
+        if concerned:
+            self.require_current()
+        for number, machine in concerned.items():
+            self._closed = self.commit(number, self._end(number, machine, outcomes))
+            self._closed.add_done_callback(partial(self._notify, number))
+        closed = self._closed
+        return None if closed is None or _is_stored(closed) else closed
+
+    def _end(
+        self, number: int, machine: DeliveryMachine, outcomes: Mapping[TransactionId, bool]
+    ) -> list[AnyRecord]:
+        records: list[AnyRecord] = []
+        for transaction, is_committed in outcomes.items():
+            acked, ended = machine.close(transaction, is_committed=is_committed)
+            records += ended
+            if acked and number in self.on_acked:
+                self.on_acked[number](acked)
+        return records
+
+    def _notify(self, subscription: int, _: asyncio.Future[None]) -> None:
+        notify = self.on_messages.get(subscription)
+        if notify is not None and self.is_open:
+            notify()
 
     # ------------------------------------------------------------------ learning of messages
 
@@ -213,6 +264,7 @@ class DeliveryStateLog:
         self.machines.pop(subscription, None)
         self._history.forget(subscription)
         self.on_messages.pop(subscription, None)
+        self.on_acked.pop(subscription, None)
 
     def pass_over_lost(self, subscription: int, start: Offset) -> None:
         """Go on where the data begins, or is about to. Pending messages before that are lost."""
@@ -420,6 +472,10 @@ def _decode_snapshot(data: bytes) -> _Saved | None:
         return _decoder.decode(data)
     except msgspec.MsgspecError:
         return None
+
+
+def _is_stored(stored: asyncio.Future[None]) -> bool:
+    return stored.done() and stored.exception() is None
 
 
 def _pass_on(done: asyncio.Future[StoredBatch], stored: asyncio.Future[None]) -> None:

@@ -84,7 +84,7 @@ class PartitionRouter:
             end = await ask(name, index, at="latest")
             first = Offset(0) if offset is None else await ask(name, index, at="earliest")
             return first, end, end if time_us is None else await ask(name, index, time_us=time_us)
-        log = (await self._partitions.get(record, index)).log
+        log = (await self._partitions.get(record, index)).committed
         at = log.next_offset
         if time_us is not None:
             at = await log.offset_at(Microseconds(time_us))

@@ -14,8 +14,9 @@ from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.broker.subscription.sessions import ConsumerSessions
 from quiver.broker.subscription.settlement import Settlement, visibility_us_of
-from quiver.errors import InvalidReceipt, NotLeader
-from quiver.model.subscription import Ordering
+from quiver.errors import InvalidReceipt, InvalidRequest, NotLeader
+from quiver.model.subscription import Guarantee, Ordering
+from quiver.model.transaction import TransactionId
 
 Change = Callable[[PartitionDelivery, int, BitMap64], tuple[BitMap64, asyncio.Future[None] | None]]
 
@@ -54,6 +55,26 @@ class Settler:
             for durable in stored:  # others may come after these
                 durable.add_done_callback(lambda _: self._subscription.notify())
         return stale, stored
+
+    def hold(
+        self, settlements: Iterable[Settlement], transaction: TransactionId
+    ) -> tuple[list[Settlement], list[asyncio.Future[None]]]:
+        """Acknowledge messages if a transaction is committed, and return them if it is aborted.
+
+        Those whose lease had ended, and what makes it durable that the others wait.
+        """
+        record = self._subscription.record
+        if record.settings.guarantee is Guarantee.AT_MOST_ONCE:
+            raise InvalidRequest(
+                f"{record.name!r} delivers at most once: its messages are finished when they are "
+                "delivered, and no transaction can return them. Use another guarantee."
+            )
+        return self._change(
+            settlements,
+            lambda delivery, lease_id, offsets: delivery.transactions.hold(
+                lease_id, offsets, transaction
+            ),
+        )
 
     async def nack(
         self, settlements: Iterable[Settlement], *, delay_s: float | None, error: str | None

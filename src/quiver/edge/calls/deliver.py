@@ -43,11 +43,23 @@ async def await_ready(context: Context, request: protocol.AwaitReady, _: memoryv
 
 async def ack(context: Context, request: protocol.Ack, _: memoryview) -> Answer:
     settled, stored = await settling.begin_ack(context.services.broker, request)
+    await _count_when_stored(context, request, stored)
+    return settled, ()
+
+
+async def hold(context: Context, request: protocol.Hold, _: memoryview) -> Answer:
+    settled, stored = await settling.begin_hold(context.services.broker, request)
+    await _count_when_stored(context, request, stored)
+    return settled, ()
+
+
+async def _count_when_stored(
+    context: Context, request: protocol.Ack | protocol.Hold, stored: Sequence[asyncio.Future[None]]
+) -> None:
     if stored:
         await _until_stored(stored, lambda: count_settled(context, request))
     else:
         count_settled(context, request)
-    return settled, ()
 
 
 async def _until_stored(stored: Sequence[asyncio.Future[None]], then: Callable[[], None]) -> None:
@@ -97,7 +109,8 @@ async def return_unread(context: Context, request: protocol.Return, _: memoryvie
 
 
 def count_settled(
-    context: Context, request: protocol.Ack | protocol.Nack | protocol.Reject | protocol.Return
+    context: Context,
+    request: protocol.Ack | protocol.Hold | protocol.Nack | protocol.Reject | protocol.Return,
 ) -> None:
     context.caller.settled(request.settlements)
 
@@ -134,6 +147,15 @@ CALLS = (
         subject=attrgetter("subscription"),
         turn=Turn.EAGER,
         runs=AtLeaseLeaders(settling.ack, count_settled),
+        merge=merge.settled,
+    ),
+    Call(
+        request=protocol.Hold,
+        handler=hold,
+        needs=on_subscription(CONSUME),
+        subject=attrgetter("subscription"),
+        turn=Turn.EAGER,
+        runs=AtLeaseLeaders(settling.hold, count_settled),
         merge=merge.settled,
     ),
     Call(

@@ -1,4 +1,4 @@
-"""Settling messages whose partitions this node leads: ack, nack, reject, extend and return."""
+"""Settling messages whose partitions this node leads: ack, hold, nack, reject, extend and return."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from quiver import protocol
 from quiver.broker.broker import Broker
 from quiver.broker.subscription.settlement import Settlement
 from quiver.errors import InvalidRequest
+from quiver.model.transaction import TransactionId
 
 SETTLEMENTS_MAX = 100_000
+_TRANSACTION_MAX = (1 << 63) - 1
 
-Settling = protocol.Ack | protocol.Nack | protocol.Reject | protocol.Extend | protocol.Return
+Settling = (
+    protocol.Ack
+    | protocol.Hold
+    | protocol.Nack
+    | protocol.Reject
+    | protocol.Extend
+    | protocol.Return
+)
 Stored = asyncio.Future[None]
 Settle = Callable[[Broker, Any], Awaitable[protocol.Settled]]
 """Settles messages whose partitions this node leads; returns when that is durable."""
@@ -32,6 +41,25 @@ async def begin_ack(
 
 async def ack(broker: Broker, request: protocol.Ack) -> protocol.Settled:
     settled, stored = await begin_ack(broker, request)
+    await asyncio.gather(*map(asyncio.shield, stored))  # others wait for it too
+    return settled
+
+
+async def begin_hold(
+    broker: Broker, request: protocol.Hold
+) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
+    """Let messages wait for a transaction. Returns what ``begin_ack`` does."""
+    if not 0 < request.transaction <= _TRANSACTION_MAX:
+        raise InvalidRequest(f"{request.transaction} is not the id of a transaction")
+    subscription = await broker.directory.get(request.subscription)
+    stale, stored = subscription.settler.hold(
+        settlements_of(request.settlements), TransactionId(request.transaction)
+    )
+    return settled_of(stale), stored
+
+
+async def hold(broker: Broker, request: protocol.Hold) -> protocol.Settled:
+    settled, stored = await begin_hold(broker, request)
     await asyncio.gather(*map(asyncio.shield, stored))  # others wait for it too
     return settled
 

@@ -25,10 +25,11 @@ class Message:
     due: int | None = None
     expires: int | None = None
     state: str = "ready"
-    """ready (be it that it waits for its key), delayed, reserved, leased, dead_letter_pending, dead
-    or finished."""
+    """ready (be it that it waits for its key), delayed, reserved, leased, held (for a transaction),
+    dead_letter_pending, dead or finished."""
     deliveries: int = 0
     lease_id: int = 0
+    transaction: int = 0
     consumer: str = ""
     granted: int = 0
     deadline: int = 0
@@ -45,12 +46,12 @@ class Message:
 
     @property
     def is_out(self) -> bool:
-        """Some consumer has it, be it that it was only pushed to it."""
-        return self.state in ("reserved", "leased")
+        """Some consumer has it, be it that it was only pushed to it, or a transaction."""
+        return self.state in ("reserved", "leased", "held")
 
     @property
     def shown_state(self) -> str:
-        return "ready" if self.state == "reserved" else self.state
+        return {"reserved": "ready", "held": "leased"}.get(self.state, self.state)
 
 
 class Model:
@@ -70,7 +71,9 @@ class Model:
 
     @property
     def unfinished(self) -> list[Message]:
-        return self.of_state("ready", "delayed", "reserved", "leased", "dead_letter_pending")
+        return self.of_state(
+            "ready", "delayed", "reserved", "leased", "held", "dead_letter_pending"
+        )
 
     @property
     def floor(self) -> int:
@@ -79,7 +82,7 @@ class Model:
     def deliverable(self) -> list[Message]:
         """What may be delivered, in no order."""
         if self.settings.ordering is Ordering.PARTITION:
-            if self.of_state("reserved", "leased", "dead_letter_pending"):
+            if self.of_state("reserved", "leased", "held", "dead_letter_pending"):
                 return []
             retried = [one.offset for one in self.of_state("delayed") if one.deliveries]
             first = min(retried, default=self.end)
@@ -260,6 +263,26 @@ class Model:
         for message in held:
             self._finish(message)
         return {offset for offset in offsets if (lease_id, offset) in self.acked}
+
+    def hold(self, lease_id: int, offsets: set[int], transaction: int) -> set[int]:
+        for message in self.held(lease_id, offsets):
+            message.state, message.transaction = "held", transaction
+            message.is_suspect = message.was_suspect = False
+        return {
+            one.offset
+            for one in self.of_state("held")
+            if (one.lease_id, one.transaction) == (lease_id, transaction) and one.offset in offsets
+        }
+
+    def close(self, transaction: int, *, is_committed: bool) -> set[int]:
+        waiting = [one for one in self.of_state("held") if one.transaction == transaction]
+        for message in waiting:
+            if is_committed or message.expired_in_lease:
+                self._finish(message)
+            else:
+                message.deliveries -= 1
+                message.state, message.due, message.lease_id = "ready", 0, 0
+        return {one.offset for one in waiting if is_committed}
 
     def nack(
         self, lease_id: int, offsets: set[int], now: int, delay: int | None, error: str

@@ -55,6 +55,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     assert turns[Turn.PUBLISH] == {protocol.Publish}
     assert turns[Turn.AT_ONCE] == {protocol.Ping, protocol.Abandon}
     settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
+    settle.add(protocol.Hold)
     wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
     assert turns[Turn.OWN] == {

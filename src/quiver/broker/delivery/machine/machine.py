@@ -23,6 +23,7 @@ from quiver.broker.delivery.machine.records import (
     DeadLetterPending,
     Extended,
     Finished,
+    Held,
     Leased,
     Returned,
     Sought,
@@ -31,6 +32,7 @@ from quiver.broker.delivery.machine.state import DeliveryState
 from quiver.broker.delivery.machine.view import DeliveryView
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
+from quiver.model.transaction import TransactionId
 
 _ERROR_LENGTH_MAX = 1000
 _EMPTY = BitMap64().serialize()
@@ -284,6 +286,41 @@ class DeliveryMachine:
             held |= self.state.acked.among(lease_id, offsets)
         return held, records
 
+    def hold(
+        self, lease_id: int, offsets: BitMap64, transaction: TransactionId, now: Microseconds
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """Finish messages if a transaction is committed; which the lease held, or held for it before.
+
+        From now on they are in no consumer's hands, and wait for ``close`` alone.
+        """
+        held = self.state.leases.valid(lease_id, offsets)
+        records: list[AnyRecord] = []
+        before = self.state.pending_acks.valid(transaction, lease_id, offsets)
+        if held:
+            records.append(self._done(Held(held.serialize(), lease_id, transaction, now), held))
+        return held | before, records
+
+    def close(
+        self, transaction: TransactionId, *, is_committed: bool
+    ) -> tuple[BitMap64, list[AnyRecord]]:
+        """A transaction has ended: what waited for it is finished, or ready again uncounted.
+
+        Which messages are acknowledged by that. Nothing happens the second time.
+        """
+        acked, records = BitMap64(), list[AnyRecord]()
+        for one in self.state.pending_acks.of(transaction):
+            offsets = one.offsets.copy()
+            if is_committed:
+                acked |= offsets
+                records.append(self._done(Finished(offsets.serialize(), one.lease_id), offsets))
+                continue
+            expired, rest = self._finish_expired(one.lease_id, offsets)
+            records += expired
+            if rest:
+                back = Returned(rest.serialize(), one.lease_id, one.since, counted=False)
+                records.append(self._done(back))
+        return acked, records
+
     def nack(
         self,
         lease_id: int,
@@ -352,6 +389,8 @@ class DeliveryMachine:
         for lease in self.state.leases.overlapping(offsets):
             part = lease.offsets & offsets
             records.append(self._finished(part, reason, lease.id))
+        for one in self.state.pending_acks.overlapping(offsets):
+            records.append(self._finished(one.offsets & offsets, reason, one.lease_id))
         if dead_letter_pending := self.state.dead_letter_pending & offsets:
             records.append(self._finished(dead_letter_pending, reason))
         return records

@@ -10,6 +10,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from quiver.model.ids import Microseconds, Offset
+from quiver.model.transaction import TransactionId
 
 NO_LEASE = 0
 EXPIRED, CANCELLED, PURGED, DROPPED = "expired", "cancelled", "purged", "dropped-unread"
@@ -63,6 +64,17 @@ class Returned(Record, frozen=True, array_like=True, tag="r"):
     """Whether the consumer ended without a word while it had these: they may be the reason."""
 
 
+class Held(Record, frozen=True, array_like=True, tag="h"):
+    """Acknowledged in a transaction: the lease has ended, and these wait until the transaction does.
+
+    Then they are ``Finished``, or ``Returned`` uncounted.
+    """
+
+    lease_id: int
+    transaction: TransactionId
+    time: Microseconds
+
+
 class DeadLetterPending(Record, frozen=True, array_like=True, tag="c"):
     """Failed too often, or rejected: on the way to the dead-letter topic."""
 
@@ -85,7 +97,9 @@ class Sought(Record, frozen=True, array_like=True, tag="s"):
     is_purge: bool = False
 
 
-AnyRecord = Leased | Extended | Finished | Returned | DeadLetterPending | DeadLettered | Sought
+AnyRecord = (
+    Leased | Extended | Finished | Returned | Held | DeadLetterPending | DeadLettered | Sought
+)
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True):

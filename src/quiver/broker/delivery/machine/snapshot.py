@@ -17,12 +17,15 @@ from pyroaring import BitMap64
 
 from quiver.broker.delivery.machine.leases import Lease
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_set
+from quiver.broker.delivery.machine.pending_acks import PendingAck
 from quiver.broker.delivery.machine.timed import Moments
 from quiver.errors import UnsupportedFormat
 from quiver.model.ids import Offset
 
 _MAGIC = b"QVRS"
 _VERSION = 1
+_PENDING_ACKS_VERSION = 2
+"""Of a snapshot in which messages wait for transactions: an earlier Quiver would take them for finished."""
 _HEAD = struct.Struct("<4sI")
 _SUM = struct.Struct("<I")
 
@@ -58,10 +61,13 @@ class DeliverySnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Of all that is pending, what was published for a time that has come."""
     suspects: BitMap64 = msgspec.field(default_factory=BitMap64)
     """Of all that is pending, what a consumer had when it ended without a word."""
+    pending_acks: list[PendingAck] = []
+    """What waits for the end of a transaction."""
 
 
 def encode_snapshot(snapshot: DeliverySnapshot) -> bytes:
-    data = _HEAD.pack(_MAGIC, _VERSION) + _encoder.encode(snapshot)
+    version = _PENDING_ACKS_VERSION if snapshot.pending_acks else _VERSION
+    data = _HEAD.pack(_MAGIC, version) + _encoder.encode(snapshot)
     return data + _SUM.pack(crc32c(data))
 
 
@@ -73,10 +79,10 @@ def decode_snapshot(data: bytes) -> DeliverySnapshot | None:
     magic, version = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         return None
-    if version != _VERSION:
+    if not _VERSION <= version <= _PENDING_ACKS_VERSION:
         raise UnsupportedFormat(
-            f"the snapshot has format version {version} and this Quiver reads version {_VERSION}: "
-            "use a newer Quiver",
+            f"the snapshot has format version {version} and this Quiver reads versions up to "
+            f"{_PENDING_ACKS_VERSION}: use a newer Quiver",
             version=version,
         )
     return _decoder.decode(memoryview(content)[_HEAD.size :])

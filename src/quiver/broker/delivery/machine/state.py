@@ -1,8 +1,8 @@
 """What is known of the messages of one subscription in one partition, and how records change it.
 
-Every message is in exactly one place: ready, waiting for its key, delayed, reserved, leased, dead-letter
-pending (on its way to the dead-letter topic), or finished, which is being in none of the others. To
-the state log, and so after a restart, a reserved message is a ready one.
+Every message is in exactly one place: ready, waiting for its key, delayed, reserved, leased, waiting for a
+transaction, dead-letter pending (on its way to the dead-letter topic), or finished, which is being in none
+of the others. To the state log, and so after a restart, a reserved message is a ready one.
 ``apply`` is the same fold for a live change and for one read back after a restart. The view and the
 machine of the same package read the parts of the state; nobody else does.
 """
@@ -16,9 +16,10 @@ from quiver.broker.delivery.machine.acked import RecentAcks
 from quiver.broker.delivery.machine.arrival import Arrival, IndexedArrival
 from quiver.broker.delivery.machine.attempts import Attempts
 from quiver.broker.delivery.machine.delivery_times import DeliveryTimes
-from quiver.broker.delivery.machine.key_order import KeyOrder
+from quiver.broker.delivery.machine.keys.key_order import KeyOrder
 from quiver.broker.delivery.machine.leases import Lease, LeaseTable
 from quiver.broker.delivery.machine.offset_sets import Label, offset_range
+from quiver.broker.delivery.machine.pending_acks import PendingAck, PendingAcks
 from quiver.broker.delivery.machine.ready import PublishTimes, ReadyQueue
 from quiver.broker.delivery.machine.records import (
     NO_LEASE,
@@ -27,6 +28,7 @@ from quiver.broker.delivery.machine.records import (
     DeadLetterPending,
     Extended,
     Finished,
+    Held,
     Leased,
     Returned,
     Sought,
@@ -36,6 +38,7 @@ from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
 from quiver.broker.delivery.machine.timed import Moments, TimedOffsets
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Ordering, SubscriptionSettings
+from quiver.model.transaction import TransactionId
 
 _NONE = BitMap64()
 
@@ -71,6 +74,7 @@ class DeliveryState:
         self.expired_in_lease = BitMap64()
         self.reserved = Reservations()
         self.leases = LeaseTable()
+        self.pending_acks = PendingAcks()
         self.suspects = BitMap64()
         """What a consumer had when it ended without a word. Each is delivered alone."""
         self.suspects_cleared_at = Microseconds(0)
@@ -95,6 +99,7 @@ class DeliveryState:
             self.delayed.members,
             self.reserved.held,
             self.leases.held,
+            self.pending_acks.members,
             self.dead_letter_pending,
             self.waiting,
         )
@@ -106,6 +111,10 @@ class DeliveryState:
     def waiting(self) -> BitMap64:
         """Messages that wait for others with the same key."""
         return _NONE if self.keys is None else self.keys.waiting
+
+    def held_transactions(self, before: Microseconds) -> set[TransactionId]:
+        """The transactions that messages have been waiting for since before a moment."""
+        return self.pending_acks.since(before)
 
     @property
     def published(self) -> PublishTimes:
@@ -158,6 +167,8 @@ class DeliveryState:
         lost = offset_range(end, self.observed_to)
         for lease in self.leases.overlapping(lost):
             self.leases.release(lease.id, lost)
+        for one in self.pending_acks.overlapping(lost):
+            self.pending_acks.release(one.lease_id, lost)
         self._finish(lost)
         self.acked.keep_within(self.start, end)
         self.dead -= lost
@@ -172,11 +183,12 @@ class DeliveryState:
     # ------------------------------------------------------------------ time passes
 
     def take_expired(self, now: Microseconds) -> BitMap64:
-        """Messages that have expired since; those that are leased are remembered as such."""
+        """Messages that have expired since; those that somebody has are remembered as such."""
         expired = self.expiring.take_due(now)
         if expired:
             self.expired_in_lease |= expired & self.leases.held
             self.expired_in_lease |= expired & self.reserved.held
+            self.expired_in_lease |= expired & self.pending_acks.members
         return expired
 
     def scheduled_after(self, time: Microseconds) -> Offset | None:
@@ -228,6 +240,7 @@ class DeliveryState:
             first_delivered=self.times.first.moments(),
             last_delivered=self.times.last.moments(),
             suspects=self.suspects.copy(),
+            pending_acks=[replace(one, offsets=one.offsets.copy()) for one in self.pending_acks],
         )
 
     def restore(self, snapshot: DeliverySnapshot) -> None:
@@ -249,6 +262,8 @@ class DeliveryState:
         self.expiring.add(expired_in_reservation, Microseconds(0))
         for lease in snapshot.leases:
             self.leases.grant(replace(lease, offsets=lease.offsets.copy()))
+        for one in snapshot.pending_acks:
+            self.pending_acks.add(replace(one, offsets=one.offsets.copy()))
         self.attempts.levels = _copied(snapshot.attempts)
         self._restore_scheduled(snapshot)
         self.dead_letter_pending = snapshot.dead_letter_pending.copy()
@@ -259,6 +274,7 @@ class DeliveryState:
             self.ready.add(snapshot.ready)
             return
         under_way = snapshot.under_way | self.leases.held | self.dead_letter_pending
+        under_way |= self.pending_acks.members
         self.keys.restore(snapshot.ready, under_way)
         self.ready.add(snapshot.ready & under_way)
         self._learn_from(self.floor)
@@ -316,6 +332,7 @@ class DeliveryState:
                 self._lease(record, offsets)
             case Finished():
                 self.leases.release(record.lease_id, offsets)
+                self.pending_acks.release(record.lease_id, offsets)
                 self._finish(offsets)
                 if record.lease_id != NO_LEASE:
                     self.acked.add(record.lease_id, offsets)
@@ -323,6 +340,8 @@ class DeliveryState:
                 self.leases.extend(record.lease_id, offsets, record.deadline)
             case Returned():
                 self._return(record, offsets)
+            case Held():
+                self._hold(record, offsets)
             case DeadLetterPending():
                 self._become_dead_letters(record, offsets)
             case DeadLettered():
@@ -362,6 +381,7 @@ class DeliveryState:
     def _return(self, record: Returned, offsets: BitMap64) -> None:
         if not record.counted:
             self.leases.release(record.lease_id, offsets)
+            self.pending_acks.release(record.lease_id, offsets)
             self.attempts.take_back(offsets)
             self._line_up(offsets)
             return
@@ -373,6 +393,18 @@ class DeliveryState:
             self.suspects |= offsets
         else:
             self.suspects -= offsets
+
+    def _hold(self, record: Held, offsets: BitMap64) -> None:
+        self.leases.release(record.lease_id, offsets)
+        self.suspects -= offsets  # its consumer has come to the end of its work on them
+        self.pending_acks.add(
+            PendingAck(
+                transaction=record.transaction,
+                lease_id=record.lease_id,
+                since=record.time,
+                offsets=offsets,
+            )
+        )
 
     def _become_dead_letters(self, record: DeadLetterPending, offsets: BitMap64) -> None:
         for granted, part in self.leases.by_grant(record.lease_id, offsets):

@@ -83,6 +83,7 @@ class DeliveryView:
             state.attempts.among(state.delayed.members),
             state.reserved.held,
             state.leases.held,
+            state.pending_acks.members,
             state.dead_letter_pending,
             state.waiting,
         )
@@ -119,7 +120,7 @@ class DeliveryView:
         return Depth(
             ready=len(state.ready) + len(state.waiting) + len(state.reserved.held),
             delayed=len(state.delayed),
-            leased=len(state.leases.held),
+            leased=len(state.leases.held) + len(state.pending_acks.members),
             dead_letter_pending=len(state.dead_letter_pending),
             dead=len(state.dead),
         )
@@ -139,6 +140,7 @@ class DeliveryView:
             state.delayed.members,
             state.reserved.held,
             state.leases.held,
+            state.pending_acks.members,
             state.dead_letter_pending,
         )
         return sum(offsets.range_cardinality(0, end) for offsets in sets)
@@ -161,7 +163,8 @@ class DeliveryView:
     def in_turn(self, limit: int) -> BitMap64:
         """In strict order: what comes next once nothing is under way, but for what is retried."""
         state = self._state
-        if state.reserved.held or state.leases.held or state.dead_letter_pending:
+        out = (state.reserved.held, state.leases.held, state.pending_acks.members)
+        if any(out) or state.dead_letter_pending:
             return BitMap64()
         retried = state.attempts.among(state.delayed.members)
         return lowest(state.ready.offsets, limit, retried.min() if retried else None)
@@ -169,14 +172,15 @@ class DeliveryView:
     def in_state(self, state: str) -> BitMap64:
         """The messages that are ready (be it that they wait for others), delayed or leased.
 
-        What was pushed to a consumer is ready until a program has it.
+        What was pushed to a consumer is ready until a program has it. What waits for a transaction
+        is leased, to nobody.
         """
         if state == "ready":
             ready = self._state.ready.offsets
             return BitMap64.union(ready, self._state.waiting, self._state.reserved.held)
         if state == "delayed":
             return self._state.delayed.members.copy()
-        return self._state.leases.held.copy()
+        return self._state.leases.held | self._state.pending_acks.members
 
     @property
     def dead_letter_pending(self) -> BitMap64:
@@ -217,7 +221,7 @@ class DeliveryView:
         state = self._state
         if offset in state.delayed.members:
             return "delayed"
-        if offset in state.leases.held:
+        if offset in state.leases.held or offset in state.pending_acks.members:
             return "leased"
         if offset in state.dead_letter_pending:
             return "dead_letter_pending"

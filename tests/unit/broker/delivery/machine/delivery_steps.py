@@ -36,6 +36,7 @@ choices = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
 some_or_all = st.none() | choices
 leases = st.integers(0, 1000)
 """Which of the leases that were ever given; some are forged."""
+transactions = st.integers(1, 3)
 ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "publish": (
         6,
@@ -50,6 +51,8 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         },
     ),
     "ack": (4, {"lease": leases, "chosen": some_or_all}),
+    "hold": (4, {"lease": leases, "chosen": some_or_all, "transaction": transactions}),
+    "close": (2, {"transaction": transactions, "committed": st.booleans()}),
     "nack": (
         3,
         {

@@ -25,9 +25,10 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine import key_order, keyed_offsets, timed
 from quiver.broker.delivery.machine import leases as lease_table
+from quiver.broker.delivery.machine import timed
 from quiver.broker.delivery.machine.arrival import Arrival
+from quiver.broker.delivery.machine.keys import key_order, keyed_offsets
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.records import (
     PURGED,
@@ -41,6 +42,7 @@ from quiver.broker.delivery.machine.snapshot import decode_snapshot, encode_snap
 from quiver.model.delivery_columns import NEVER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
+from quiver.model.transaction import TransactionId
 from tests.unit.broker.delivery.delivery_model import Message, Model
 from tests.unit.broker.delivery.machine.delivery_steps import Published, steps
 from tests.unit.log.small_logs import SECOND_US, effort
@@ -216,6 +218,19 @@ class LiveMachine(RuleBasedStateMachine):
         lease_id, offsets = self.lease(lease, chosen)
         held, records = self.machine.ack(lease_id, BitMap64(offsets))
         assert set(held) == self.model.ack(lease_id, offsets)
+        self.records += records
+
+    def hold(self, lease: int, chosen: list[int] | None, transaction: int) -> None:
+        lease_id, offsets = self.lease(lease, chosen)
+        held, records = self.machine.hold(
+            lease_id, BitMap64(offsets), TransactionId(transaction), self.now
+        )
+        assert set(held) == self.model.hold(lease_id, offsets, transaction)
+        self.records += records
+
+    def close(self, transaction: int, committed: bool) -> None:
+        acked, records = self.machine.close(TransactionId(transaction), is_committed=committed)
+        assert set(acked) == self.model.close(transaction, is_committed=committed)
         self.records += records
 
     def nack(
@@ -409,6 +424,8 @@ class LiveMachine(RuleBasedStateMachine):
             assert (offset in machine.state.suspects) == bool(message and message.is_suspect)
             is_reserved = message is not None and message.state == "reserved"
             assert (offset in machine.state.reserved.held) == is_reserved
+            is_held = message is not None and message.state == "held"
+            assert (offset in machine.state.pending_acks.members) == is_held
             assert machine.view.deliveries(Offset(offset)) == (message.deliveries if message else 0)
             assert machine.view.last_error(Offset(offset)) == (message.error if message else "")
             holder = machine.view.holder(Offset(offset))
@@ -418,6 +435,11 @@ class LiveMachine(RuleBasedStateMachine):
                 assert holder.deadline == message.deadline
             else:
                 assert holder is None
+
+    @invariant()
+    def open_transactions_are_known(self) -> None:
+        expected = {message.transaction for message in self.model.of_state("held")}
+        assert self.machine.state.held_transactions(Microseconds(1 << 62)) == expected
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -500,6 +522,10 @@ def facts(machine: DeliveryMachine) -> dict[str, Any]:
         "leases": sorted(
             (one.id, one.consumer, one.granted, one.deadline, tuple(one.offsets))
             for one in state.leases
+        ),
+        "pending_acks": sorted(
+            (one.transaction, one.lease_id, one.since, tuple(one.offsets))
+            for one in state.pending_acks
         ),
     }
 

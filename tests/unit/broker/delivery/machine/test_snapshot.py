@@ -93,8 +93,8 @@ def test_a_sound_file_of_another_kind_is_no_snapshot() -> None:
 
 
 def test_a_snapshot_of_a_later_version_says_so() -> None:
-    content = b"QVRS" + struct.pack("<I", 2) + b"\x80"
-    with pytest.raises(UnsupportedFormat, match="format version 2"):
+    content = b"QVRS" + struct.pack("<I", 3) + b"\x80"
+    with pytest.raises(UnsupportedFormat, match="format version 3"):
         decode_snapshot(content + struct.pack("<I", crc32c(content)))
 
 

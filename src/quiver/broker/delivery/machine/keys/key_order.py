@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from quiver.broker.delivery.machine.keyed_offsets import NOBODY, KeyedOffsets
+from quiver.broker.delivery.machine.keys.keyed_offsets import NOBODY, KeyedOffsets
 from quiver.broker.delivery.machine.offset_sets import Numbers, offset_numbers, offset_set
 
 _GHOSTS_MAX = 4096
