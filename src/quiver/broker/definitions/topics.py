@@ -84,10 +84,10 @@ class Topics:
             await self._changes.run(self._catalog.finish_restore(name))
             logger.info("topic restored", topic=name)
 
-    async def internal(self, name: str) -> TopicRecord:
+    async def internal(self, name: str, partitions: int = 1) -> TopicRecord:
         """One of the broker's own topics, made if need be."""
         with contextlib.suppress(TopicExists):
-            return await self._changes.run(self._catalog.create_internal(name))
+            return await self._changes.run(self._catalog.create_internal(name, partitions))
         return self._catalog.get(name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicInfo:

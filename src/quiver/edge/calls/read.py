@@ -8,7 +8,7 @@ from quiver import protocol
 from quiver.edge.auth.call_permissions import CONSUME, on_topic
 from quiver.edge.calls.call import Call, Turn, wait_timeout_s
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.calls.fan_out.route import AT_LEADER
 from quiver.model.transaction import UNCOMMITTED, require_isolation
 
 
