@@ -43,8 +43,8 @@ from quiver.edge.http.schemas.messages import (
     Stored,
 )
 from quiver.edge.http.schemas.values import DedupId
+from quiver.edge.messages.message_ids import message_ids
 from quiver.errors import InvalidRequest, InvalidSetting, QuiverError
-from quiver.model.message_ids import message_ids
 from quiver.model.topic import Acks
 from quiver.tracing import tracer
 

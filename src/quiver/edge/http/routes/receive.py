@@ -31,6 +31,7 @@ from quiver.edge.http.schemas.deliveries import (
     ReceiveQuery,
 )
 from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
+from quiver.edge.messages.message_ids import message_ids
 from quiver.errors import (
     InvalidRequest,
     MalformedBody,
@@ -41,7 +42,6 @@ from quiver.errors import (
     SubscriptionNotFound,
 )
 from quiver.model.message import PRIORITY_DEFAULT, Message, datetime_of
-from quiver.model.message_ids import message_ids
 from quiver.model.receipt import receipt
 from quiver.model.units import seconds
 
