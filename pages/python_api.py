@@ -35,7 +35,12 @@ Every error is a `quiver.QuiverError` with `code`, `message`, `details` and `ret
 
 """
 FUNCTIONS = ("open", "open_async", "idempotent")
-PAIRS = {"Client": "AsyncClient", "Producer": "AsyncProducer", "Reader": "AsyncReader"}
+PAIRS = {
+    "Client": "AsyncClient",
+    "Producer": "AsyncProducer",
+    "Reader": "AsyncReader",
+    "Transaction": "AsyncTransaction",
+}
 """What waits, and what is awaited. They have the same methods, so each is described once."""
 INNER = {
     "end",
@@ -47,10 +52,13 @@ INNER = {
     "promise",
     "place",
     "settler",
+    "session",
+    "hold",
+    "tick",
 }
 """What the parts of the client library say to each other."""
 _SEE = re.compile(r"; see `(?P<name>Async\w+)(\.(?P<method>\w+))?`")
-_ASYNC = re.compile(r"\bAsync(Producer|Reader|Iterator)\b")
+_ASYNC = re.compile(r"\bAsync(Producer|Reader|Transaction|Iterator)\b")
 
 
 def reference_page() -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         AsyncConsumer,
         AsyncProducer,
         AsyncReader,
+        AsyncTransaction,
         Channel,
         Client,
         Consumer,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Reader,
         TableDelivery,
         Tls,
+        Transaction,
     )
     from quiver.client.consumer.peeked import (
         MessageStatus,
@@ -81,6 +83,13 @@ if TYPE_CHECKING:
         TopicExists,
         TopicFull,
         TopicNotFound,
+        TransactionAborted,
+        TransactionError,
+        TransactionFenced,
+        TransactionInDoubt,
+        TransactionNotFound,
+        TransactionTimedOut,
+        TransactionTooLarge,
         Unauthenticated,
         Unavailable,
         UnknownCall,
@@ -108,6 +117,7 @@ if TYPE_CHECKING:
         TopicSettings,
         Unread,
     )
+    from quiver.model.transaction import TransactionState
     from quiver.model.units import Duration, Size
     from quiver.protocol import (
         AlertInfo,
@@ -133,6 +143,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncTransaction",
     "Backoff",
     "Channel",
     "Client",
@@ -224,6 +235,15 @@ __all__ = [
     "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFenced",
+    "TransactionInDoubt",
+    "TransactionNotFound",
+    "TransactionState",
+    "TransactionTimedOut",
+    "TransactionTooLarge",
     "Unauthenticated",
     "Unavailable",
     "UnknownCall",
@@ -245,6 +265,7 @@ _HOMES = {
         "AsyncConsumer",
         "AsyncProducer",
         "AsyncReader",
+        "AsyncTransaction",
         "Channel",
         "Client",
         "Consumer",
@@ -257,6 +278,7 @@ _HOMES = {
         "Reader",
         "TableDelivery",
         "Tls",
+        "Transaction",
     ),
     "quiver.client.consumer.peeked": (
         "MessageStatus",
@@ -300,6 +322,7 @@ _HOMES = {
         "TopicSettings",
         "Unread",
     ),
+    "quiver.model.transaction": ("TransactionState",),
     "quiver.model.units": (
         "Duration",
         "Size",

@@ -45,6 +45,7 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── TransactionAborted
     │   │   ├── TransactionTimedOut
     │   │   └── TransactionFenced
+    │   ├── TransactionInDoubt
     │   ├── TransactionTooLarge
     │   └── TransactionNotFound
     ├── Unavailable
@@ -344,6 +345,12 @@ class TransactionFenced(TransactionAborted):
     """Another client has begun a transaction under the same name. Stop this one."""
 
     code = "transaction_fenced"
+
+
+class TransactionInDoubt(TransactionError):
+    """No node said whether the transaction was committed. Ask for its outcome by its id."""
+
+    code = "transaction_in_doubt"
 
 
 class TransactionTooLarge(TransactionError):

@@ -14,7 +14,16 @@ from pages.python_api import INNER
 
 import quiver
 from quiver import errors
-from quiver.client import AsyncClient, AsyncProducer, AsyncReader, Client, Producer, Reader
+from quiver.client import (
+    AsyncClient,
+    AsyncProducer,
+    AsyncReader,
+    AsyncTransaction,
+    Client,
+    Producer,
+    Reader,
+    Transaction,
+)
 
 SURFACE = [
     "AccessRefused",
@@ -25,6 +34,7 @@ SURFACE = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncTransaction",
     "Backoff",
     "Channel",
     "Client",
@@ -116,6 +126,15 @@ SURFACE = [
     "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFenced",
+    "TransactionInDoubt",
+    "TransactionNotFound",
+    "TransactionState",
+    "TransactionTimedOut",
+    "TransactionTooLarge",
     "Unauthenticated",
     "Unavailable",
     "UnknownCall",
@@ -134,7 +153,17 @@ PROTOCOL_CLASSES = {"Channel"}
 """What they take and give are messages of the native protocol, not types for programs."""
 NOT_RAISED_BY_CALLS = {"LogFailed", "LogClosed", "LeaseLost", "WatchCompacted", "NodeGone"}
 """Errors inside and between nodes. The answer to a client has another."""
-INTERNAL = {"add", "open", "abort", "full", "next_chunk", "opened_sender", "opened_validator"}
+INTERNAL = {
+    "hold",
+    "tick",
+    "add",
+    "open",
+    "abort",
+    "full",
+    "next_chunk",
+    "opened_sender",
+    "opened_validator",
+}
 """Methods by which the parts of an async client work together."""
 KNOWN_TO_PROGRAMS = {*sys.stdlib_module_names, "pyarrow", "pyroaring"}
 SPECIAL = {"__iter__", "__next__", "__enter__", "__aiter__", "__anext__", "__aenter__", "__await__"}
@@ -212,7 +241,12 @@ class TestSurface:
 
     @pytest.mark.parametrize(
         ("blocking", "original"),
-        [(Client, AsyncClient), (Producer, AsyncProducer), (Reader, AsyncReader)],
+        [
+            (Client, AsyncClient),
+            (Producer, AsyncProducer),
+            (Reader, AsyncReader),
+            (Transaction, AsyncTransaction),
+        ],
     )
     def test_blocking_classes_have_the_methods_of_the_async_ones(
         self, blocking: type, original: type

@@ -29,13 +29,17 @@ from quiver.client.api.settings import (
 )
 from quiver.client.api.subscription_admin import SubscriptionAdminApi
 from quiver.client.api.subscriptions import SubscriptionsApi
-from quiver.client.producer.buffer_budget import BufferFull
+from quiver.client.api.transactions import TransactionsApi
 from quiver.client.producer.delivery import Delivery, Published, outcomes, stored_of
-from quiver.client.producer.outgoing import MessageOptions, parts_of
-from quiver.client.producer.producer import AsyncProducer
+from quiver.client.producer.many import offer_each
+from quiver.client.producer.outgoing import MessageOptions
+from quiver.client.producer.partition_queue import ProducerSession
+from quiver.client.producer.producer import AsyncProducer, ProducerSettings
 from quiver.client.producer.shared_producers import SharedProducers
 from quiver.client.reader.range import Position
 from quiver.client.reader.reader import AsyncReader, ReadRequest
+from quiver.client.transaction.coordinator import Coordinator
+from quiver.client.transaction.transaction_producers import TransactionProducers
 from quiver.client.transport.access import Tls, access_from_environment
 from quiver.client.transport.addresses import DEFAULT_URL, addresses_in, is_secure
 from quiver.client.transport.channel import Dialer
@@ -65,7 +69,7 @@ _SHARED_LINGER_S = 0.001
 """A single publish waits for its confirmation, so batching must add little to that time."""
 
 
-class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
+class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, TransactionsApi, ClusterAdminApi):
     """A client of Quiver. Use it in a ``with`` block (``async with``), or call ``close``.
 
     ``url`` names one or more nodes, as ``quiver://host:port,host2:port2``. ``quivers://`` connects
@@ -113,6 +117,9 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             lambda topic, acks: self.producer(
                 topic, acks=acks, linger=_SHARED_LINGER_S, delivery_timeout=self._timeout_s
             )
+        )
+        self._transactions = TransactionProducers(
+            Coordinator(self._cluster, self._clock), self._transaction_producer
         )
         self._closed = False
 
@@ -216,7 +223,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
             if isinstance(messages, pa.RecordBatch | pa.Table):
                 results = await (await producer.send_arrow(messages)).outcomes()
             else:
-                sent = await _offered(producer, messages)
+                sent = await offer_each(producer, messages)
                 for promise in {one.promise: None for one in sent if isinstance(one, Delivery)}:
                     if not promise.is_done():
                         await promise.future()
@@ -273,6 +280,12 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         self._producers.add(producer)
         return producer
 
+    def _transaction_producer(self, topic: str, session: ProducerSession) -> AsyncProducer:
+        settings = ProducerSettings(
+            delivery_timeout_s=self._timeout_s, send_timeout_s=self._timeout_s
+        )
+        return AsyncProducer(self._cluster, topic, settings, self._clock, session=session)
+
     # ------------------------------------------------------------------ reading
 
     def read(
@@ -316,6 +329,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         if self._closed:
             return
         self._closed = True
+        await self._transactions.close()
         for session in list(self._sessions):
             with contextlib.suppress(QuiverError):
                 await session.close()
@@ -350,33 +364,3 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, ClusterAdminApi):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def _offered(
-    producer: AsyncProducer, messages: Iterable[Any]
-) -> Sequence[Delivery | QuiverError]:
-    """What becomes of each message; the error of one that is not even sent."""
-    validator = (await producer.open()).opened_validator
-    if isinstance(messages, list) and all(type(message) is bytes for message in messages):
-        plain = validator.offer_plain(messages)
-        if plain is not None:
-            return plain
-    sent: list[Delivery | QuiverError] = []
-    for message in messages:
-        payload, key, options = parts_of(message)
-        try:
-            sent.append(validator.offer(payload, key, options))
-        except BufferFull:
-            sent.append(await _sent(producer, payload, key, options))
-        except QuiverError as error:
-            sent.append(error)
-    return sent
-
-
-async def _sent(
-    producer: AsyncProducer, payload: Any, key: str | bytes | None, options: MessageOptions
-) -> Delivery | QuiverError:
-    try:
-        return await producer.send(payload, key=key, **options)
-    except QuiverError as error:
-        return error

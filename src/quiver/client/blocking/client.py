@@ -22,6 +22,7 @@ from quiver.client.blocking.consumer import Consumer
 from quiver.client.blocking.loop_thread import LoopThread, look_after
 from quiver.client.blocking.producer import Producer
 from quiver.client.blocking.reader import Reader
+from quiver.client.blocking.transaction import Transaction
 from quiver.client.blocking.wrapper import Wrapper, blocking
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session.terms import AckMode, OnStale
@@ -132,6 +133,8 @@ class Client(Wrapper[AsyncClient]):
     decommission = blocking(AsyncClient.decommission)
     producer = _wrapping(AsyncClient.producer, Producer)
     read = _wrapping(AsyncClient.read, Reader)
+    transaction = _wrapping(AsyncClient.transaction, Transaction)
+    describe_transaction = blocking(AsyncClient.describe_transaction)
 
     def consume(
         self,

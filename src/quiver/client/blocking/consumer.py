@@ -25,7 +25,7 @@ class Consumer:
     ) -> None:
         self._thread = thread
         self._on_close = on_close
-        self._session = make(self)
+        self.session = self._session = make(self)
         self._is_open = False
 
     def __enter__(self) -> Self:

@@ -13,14 +13,29 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import pyarrow as pa
+
 from quiver.client.async_client import AsyncClient
 from quiver.client.blocking.loop_thread import LoopThread, look_after
 from quiver.client.blocking.wrapper import Wrapper, blocking
 from quiver.client.producer.buffer_budget import BufferFull
 from quiver.client.producer.delivery import Delivery
 from quiver.client.producer.outgoing import MessageOptions
-from quiver.client.producer.producer import AsyncProducer
+from quiver.client.producer.producer import AsyncProducer, check_unnamed
+from quiver.client.producer.table import TableDelivery
 from quiver.errors import QuiverError
+
+
+def when_room(producer: AsyncProducer, size: int, offer: Callable[[], Delivery]) -> Delivery:
+    """Offer a message again when its producer has room for so many bytes, until that succeeds."""
+    budget = producer.opened_sender.accumulator.budget
+    deadline = time.monotonic() + producer.settings.send_timeout_s
+    while budget.wait(size, deadline - time.monotonic()):
+        try:
+            return offer()
+        except BufferFull as full:
+            size = full.size
+    raise producer.full() from None
 
 
 class Producer(Wrapper[AsyncProducer]):
@@ -43,19 +58,38 @@ class Producer(Wrapper[AsyncProducer]):
         look_after(self)
 
     def send(
-        self, payload: Any, *, key: str | bytes | None = None, **options: Unpack[MessageOptions]
+        self,
+        payload: Any,
+        *,
+        key: str | bytes | None = None,
+        transaction: Any = None,
+        **options: Unpack[MessageOptions],
     ) -> Delivery:
         """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
         ``options`` are ``headers``, ``priority``, ``delay``, ``deliver_at``, ``ttl``, ``event_time``,
-        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``.
+        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``. With a ``transaction``
+        it is the transaction's message, in a batch of its own settings.
         """
+        if transaction is not None:
+            check_unnamed(self.name)
+            delivery: Delivery = transaction.publish(self.topic, payload, key=key, **options)
+            return delivery
         try:
             return self._offer(payload, key, options)
         except BufferFull as full:
-            return self._send_when_room(full.size, payload, key, options)
+            return when_room(self._wrapped(), full.size, lambda: self._offer(payload, key, options))
 
-    send_arrow = blocking(AsyncProducer.send_arrow)
+    def send_arrow(
+        self, data: pa.RecordBatch | pa.Table, *, transaction: Any = None
+    ) -> TableDelivery:
+        """Send the rows of an Arrow batch or table; see ``AsyncProducer.send_arrow``."""
+        if transaction is not None:
+            check_unnamed(self.name)
+            sent: TableDelivery = transaction.publish_table(self.topic, data)
+            return sent
+        return self._run(lambda inner: inner.send_arrow(data))
+
     send_encoded = blocking(AsyncProducer.send_encoded)
     flush = blocking(AsyncProducer.flush)
 
@@ -84,19 +118,6 @@ class Producer(Wrapper[AsyncProducer]):
         self, payload: Any, key: str | bytes | None, options: MessageOptions
     ) -> Delivery:
         return self._wrapped().opened_validator.offer(payload, key, options)
-
-    def _send_when_room(
-        self, size: int, payload: Any, key: str | bytes | None, options: MessageOptions
-    ) -> Delivery:
-        producer = self._wrapped()
-        budget = producer.opened_sender.accumulator.budget
-        deadline = time.monotonic() + producer.settings.send_timeout_s
-        while budget.wait(size, deadline - time.monotonic()):
-            try:
-                return self._offer(payload, key, options)
-            except BufferFull as full:
-                size = full.size
-        raise producer.full() from None
 
     def _wrapped(self) -> AsyncProducer:
         with self._lock:

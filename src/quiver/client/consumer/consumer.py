@@ -59,7 +59,7 @@ class AsyncConsumer:
         make: Callable[[AsyncConsumer], ConsumerSession],
         on_close: Callable[[ConsumerSession], object],
     ) -> None:
-        self._session = make(self)
+        self.session = self._session = make(self)
         self._on_close = on_close
 
     async def __aenter__(self) -> Self:

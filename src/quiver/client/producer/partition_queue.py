@@ -34,6 +34,8 @@ IN_FLIGHT_MAX = 5
 """Batches of one partition sent and unanswered; fewer than a partition recognises again."""
 _NOT_STORED = (Overloaded, QuotaExceeded, SequenceGap, StaleLayout)
 """After these a batch is certainly not stored; after any other retryable error it may be."""
+_UNNUMBERED = Sequence(-1)
+"""The sequence of a batch of a transaction that is not recognised when it comes again."""
 
 
 class ProducerSession(msgspec.Struct, frozen=True):
@@ -41,6 +43,10 @@ class ProducerSession(msgspec.Struct, frozen=True):
 
     producer_id: ProducerId
     epoch: ProducerEpoch
+    flags: int = 0
+    """Of the envelope: whether the batches belong to a transaction."""
+    is_numbered: bool = True
+    """Whether batches have sequences. One without is not sent again if it may be stored."""
 
 
 class Verdict(Enum):
@@ -65,6 +71,15 @@ class PartitionQueue:
         self._next_sequence = 0
         self._hole: int | None = None
         """The lowest sequence that the partition will never see in this session."""
+
+    @property
+    def flags(self) -> int:
+        return 0 if self._session is None else self._session.flags
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the partition may have something of this session."""
+        return self._next_sequence > 0
 
     @property
     def has_hole(self) -> bool:
@@ -118,7 +133,7 @@ class PartitionQueue:
         return ProducerStamp(
             producer_id=self._session.producer_id,
             producer_epoch=self._session.epoch,
-            sequence=Sequence(batch.sequence),
+            sequence=Sequence(batch.sequence) if self._session.is_numbered else _UNNUMBERED,
         )
 
     def acknowledged(self, batch: PendingBatch) -> None:
@@ -138,8 +153,10 @@ class PartitionQueue:
                 self._leave_hole(batch)
             self.is_recovering = True
             return Verdict.RETRY
-        if error.retryable:
-            batch.is_in_doubt = _may_be_stored(batch, error)
+        is_in_doubt = _may_be_stored(batch, error)
+        is_unnumbered = self._session is not None and not self._session.is_numbered
+        if error.retryable and not (is_unnumbered and is_in_doubt):
+            batch.is_in_doubt = is_in_doubt
             self.failures += not self.is_recovering
             self.is_recovering = True
             return Verdict.RETRY

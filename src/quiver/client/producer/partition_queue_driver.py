@@ -156,7 +156,7 @@ class PartitionQueueDriver:
         assert batch.encoded is not None, "batches are encoded before they get here"
         sealed = batch.encoded
         if stamp is not None:
-            sealed = seal_batch(sealed.body, sealed.count, sealed.columns, stamp)
+            sealed = seal_batch(sealed.body, sealed.count, sealed.columns, stamp, self.queue.flags)
         left_s = batch.opened + owner.delivery_timeout_s - owner.now()
         timeout_s = max(_REQUEST_TIMEOUT_S_MIN, min(REQUEST_TIMEOUT_S, left_s))
         request = Publish(

@@ -20,6 +20,7 @@ from quiver.client.producer.accumulator import BatchLimits
 from quiver.client.producer.buffer_budget import BufferFull
 from quiver.client.producer.delivery import Delivery
 from quiver.client.producer.outgoing import MessageOptions
+from quiver.client.producer.partition_queue import ProducerSession
 from quiver.client.producer.sender import Sender
 from quiver.client.producer.table import TableDelivery
 from quiver.client.producer.table_sender import TableSender
@@ -59,6 +60,7 @@ class AsyncProducer:
         settings: ProducerSettings,
         clock: Clock,
         on_close: Callable[[AsyncProducer], None] = lambda _: None,
+        session: ProducerSession | None = None,
     ) -> None:
         if settings.name is not None and settings.acks is Acks.NONE:
             raise InvalidRequest("a named producer needs confirmations: use acks other than 'none'")
@@ -67,6 +69,7 @@ class AsyncProducer:
         self._cluster = cluster
         self._clock = clock
         self._on_close = on_close
+        self._session = session
         self._sender: Sender | None = None
         self._validator: MessageValidator | None = None
         self._opening: SingleFlight[None, None] = SingleFlight()
@@ -95,6 +98,8 @@ class AsyncProducer:
             delivery_timeout_s=settings.delivery_timeout_s,
             clock=self._clock,
         )
+        if self._session is not None:
+            sender.begin(self._session)
         if settings.name is not None and sender.acks is Acks.NONE:
             raise InvalidRequest(
                 f"topic {self.topic!r} has acks 'none': give acks='quorum' or 'all'"
@@ -112,13 +117,23 @@ class AsyncProducer:
         return dict(self._sender.last_sequences) if self._sender is not None else {}
 
     async def send(
-        self, payload: Any, *, key: str | bytes | None = None, **options: Unpack[MessageOptions]
+        self,
+        payload: Any,
+        *,
+        key: str | bytes | None = None,
+        transaction: Any = None,
+        **options: Unpack[MessageOptions],
     ) -> Delivery:
         """Send a message. Waits only while the buffer is full, and raises ``Overloaded`` after a time.
 
         ``options`` are ``headers``, ``priority``, ``delay``, ``deliver_at``, ``ttl``, ``event_time``,
-        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``.
+        ``dedup_id``, ``partition`` and ``sequence``: see ``MessageOptions``. With a ``transaction``
+        it is the transaction's message, in a batch of its own settings.
         """
+        if transaction is not None:
+            check_unnamed(self.name)
+            delivery: Delivery = await transaction.publish(self.topic, payload, key=key, **options)
+            return delivery
         validator = self._validator or await self._opened_validator()
         try:
             return validator.offer(payload, key, options)
@@ -127,11 +142,17 @@ class AsyncProducer:
                 full.size, lambda: validator.offer(payload, key, options)
             )
 
-    async def send_arrow(self, data: pa.RecordBatch | pa.Table) -> TableDelivery:
+    async def send_arrow(
+        self, data: pa.RecordBatch | pa.Table, *, transaction: Any = None
+    ) -> TableDelivery:
         """Send the rows of an Arrow batch or table, whose columns are the fields of a message.
 
         Rows are split by key where there are keys; ``payload`` is the one column that must be there.
         """
+        if transaction is not None:
+            check_unnamed(self.name)
+            sent: TableDelivery = await transaction.publish_table(self.topic, data)
+            return sent
         validator = self._validator or await self._opened_validator()
         sender = TableSender(self.opened_sender, validator, self.settings.limits, self._when_budget)
         return await sender.send(data)
@@ -233,3 +254,9 @@ class AsyncProducer:
                 await self.close()
         else:
             await self.abort()
+
+
+def check_unnamed(name: str | None) -> None:
+    """A transaction and a name both say who wrote a message, and only one can."""
+    if name is not None:
+        raise InvalidRequest("a named producer sends nothing in a transaction: use another one")

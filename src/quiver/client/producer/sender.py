@@ -21,7 +21,7 @@ from quiver.client.producer.rerouting import changed_partitions, divided
 from quiver.client.producer.wait_notice import WaitNotice
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.client.transport.cluster import Cluster, TopicLayout, expect
-from quiver.errors import ProducerError, QuiverError, RequestTimeout
+from quiver.errors import ProducerError, QuiverError, RequestTimeout, TransactionAborted
 from quiver.model.clock import Clock
 from quiver.model.ids import PartitionIndex, ProducerEpoch, ProducerId
 from quiver.model.topic import Acks, Compression
@@ -55,6 +55,7 @@ class Sender:
         # Told explicitly, "none" is answered at once.
         default = layout.info.settings.acks
         self.acks = Acks.NONE if acks is None and default is Acks.NONE else acks
+        self._is_transactional = False
         self.delivery_timeout_s = delivery_timeout_s
         self.message_bytes_max = layout.info.settings.message_bytes_max
         self.last_sequences: dict[int, int] = {}
@@ -89,9 +90,22 @@ class Sender:
 
     async def open(self) -> None:
         """Get a session, unless nothing is to be acknowledged."""
-        if self.acks is not Acks.NONE:
+        if self.acks is not Acks.NONE and self._session is None:
             self._session = await self.open_session()
             self.stored_before = dict(self.last_sequences)
+
+    def begin(self, session: ProducerSession) -> None:
+        """Send for a transaction from now on. Nothing of the last one is under way."""
+        self._session, self._is_transactional = session, True
+        # What is committed must not be lost with a leader.
+        self.acks = Acks.ALL if self.layout.info.settings.acks is Acks.ALL else Acks.QUORUM
+        for driver in self._drivers.values():
+            driver.queue.adopt(session)
+
+    @property
+    def reached(self) -> list[int]:
+        """The partitions that may have something of the session."""
+        return [one for one, driver in self._drivers.items() if driver.queue.is_used]
 
     def wake(self) -> None:
         """There is something new in the accumulator. From any thread."""
@@ -118,9 +132,7 @@ class Sender:
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything accepted so far and wait until it is settled."""
-        unfinished = self.accumulator.close_all()
-        for partition in {batch.promise.partition for batch in unfinished}:
-            self._driver(partition).pump()
+        unfinished = self.send_all()
         try:
             async with asyncio.timeout(timeout_s):
                 await self.accumulator.finished(unfinished)
@@ -129,6 +141,13 @@ class Sender:
                 f"some messages were not confirmed within {timeout_s:g} s; they may still be stored"
             ) from error
         self._raise_unseen_failure()
+
+    def send_all(self) -> list[PendingBatch]:
+        """Send everything accepted so far; what is not settled yet."""
+        unfinished = self.accumulator.close_all()
+        for partition in {batch.promise.partition for batch in unfinished}:
+            self._driver(partition).pump()
+        return unfinished
 
     def _raise_unseen_failure(self) -> None:
         failures, self._failures = self._failures, []
@@ -184,7 +203,9 @@ class Sender:
 
     def lost(self, batch: PendingBatch, error: QuiverError) -> None:
         self._finish(batch, None, error)
-        if self.name is not None:
+        if self._is_transactional:
+            self.stop(error)  # without it, the transaction is not what the program meant
+        elif self.name is not None:
             # Going on would let a rerun take the lost message for one that is stored.
             self.stop(
                 ProducerError(
@@ -305,6 +326,8 @@ class Sender:
             await self.refresh_layout()
 
     async def open_session(self) -> ProducerSession:
+        if self._is_transactional:
+            raise TransactionAborted("a message of the transaction could not be stored")
         topic = self.topic if self.name is not None else None
         request = OpenProducer(name=self.name, topic=topic)
         _, (reply, _) = await self.cluster.call(request, repeatable=True)

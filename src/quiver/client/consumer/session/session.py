@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from quiver.aio import finish
 from quiver.client.consumer.received import ReceivedMessage, leases_of, messages_in
 from quiver.client.consumer.session.in_hand import InHand
-from quiver.client.consumer.session.leases import leases_from, settlements_of
+from quiver.client.consumer.session.leases import Leases, leases_from, settlements_of
 from quiver.client.consumer.session.node_stream import NodeStream, lost_in
 from quiver.client.consumer.session.pace import HandlerPace
 from quiver.client.consumer.session.push_queue import PushQueue
@@ -27,12 +27,12 @@ from quiver.client.consumer.session.pushed import PushedMessages
 from quiver.client.consumer.session.settlements import Settlements
 from quiver.client.consumer.session.start_backoff import StartBackoff
 from quiver.client.consumer.session.streams import NodeStreams
-from quiver.client.consumer.session.terms import Program, SessionTerms
+from quiver.client.consumer.session.terms import Holder, Program, SessionTerms
 from quiver.client.consumer.session.work_watch import WorkWatch
 from quiver.client.consumer.settlement_kind import ACK, RETURN, Kind
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
-from quiver.errors import QuiverError
+from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.clock import Clock
 from quiver.model.subscription import Guarantee, Ordering
 from quiver.protocol import Received, Settlement
@@ -74,6 +74,8 @@ class ConsumerSession:
         self._nacked: set[bytes] = set()
         """Leases of which the program gets nothing more: what is left follows a nacked message."""
         self._current: ReceivedMessage | None = None
+        self._holders: set[Holder] = set()
+        """Transactions that acknowledge messages of this session."""
 
     @property
     def guarantee(self) -> str:
@@ -93,6 +95,8 @@ class ConsumerSession:
         self._streams.set_window(0)
         self._return_started()
         try:
+            for holder in list(self._holders):
+                await holder.hold()  # else the messages would go back with the session
             await self._settlements.store_all()
         finally:
             await self._streams.close()
@@ -280,6 +284,40 @@ class ConsumerSession:
         if self._terms.ack == "manual" or self.guarantee == Guarantee.AT_MOST_ONCE:
             return None
         return self.take_current()
+
+    # ------------------------------------------------------------------ transactions
+
+    def join(self, message: ReceivedMessage, holder: Holder) -> None:
+        """A transaction acknowledges a message. May be called from the program's thread."""
+        if self.guarantee == Guarantee.AT_MOST_ONCE:
+            raise InvalidRequest("a message with at-most-once is acknowledged when it is delivered")
+        if message is self._current:
+            self._current = None
+        self._holders.add(holder)
+
+    def leave(self, holder: Holder) -> None:
+        """The transaction has ended."""
+        self._holders.discard(holder)
+
+    def by_stream(self, leases: Leases) -> dict[NodeStream | None, Leases]:
+        """The streams over which messages came, as far as they are open."""
+        found: dict[NodeStream | None, Leases] = {}
+        for lease, offsets in leases.items():
+            found.setdefault(self._in_hand.stream_of(lease), {})[lease] = offsets
+        return found
+
+    def held(self, leases: Leases) -> None:
+        """The nodes keep these for a transaction: their leases need no heartbeats."""
+        self._in_hand.forget(leases)
+
+    def undone(self, leases: Leases, kind: Kind | None) -> None:
+        """A transaction was aborted: its messages are back. ``kind``: or go back now, like this."""
+        if self._streams.blocks_on_nack:
+            self._nacked.update(leases)
+        if kind is not None:
+            self._buffer.add_all(kind, leases)
+
+    # ------------------------------------------------------------------ until it is stored
 
     async def flush(self) -> None:
         """Wait until everything that was settled so far is stored; an error if that cannot be had."""

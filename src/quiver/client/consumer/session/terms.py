@@ -34,6 +34,13 @@ class Program(Protocol):
         """Run something in the session's event loop. Called from the program's thread."""
 
 
+class Holder(Protocol):
+    """A transaction that acknowledges messages of a session."""
+
+    async def hold(self) -> None:
+        """Have the nodes keep the messages for the transaction from now on."""
+
+
 class OpenSession(Protocol):
     """A session of a client, which closes it at its own end."""
 

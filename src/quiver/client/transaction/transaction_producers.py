@@ -1,0 +1,126 @@
+"""The producers of a client's transactions, and the transactions that are open.
+
+There is one producer for each transaction that is open at the same time, kept for the next. A name has
+one producer, and so one open transaction in a client. Once a second, messages that wait to be
+acknowledged are given to the nodes: their leases do not end while the transaction is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from typing import Protocol
+
+from quiver.client.transaction.coordinator import Coordinator
+from quiver.client.transaction.transaction_producer import MakeProducer, TransactionProducer
+from quiver.errors import InvalidRequest, TransactionFenced
+
+IDLE_MAX = 256
+"""So many producers without a transaction are kept."""
+HOLD_AFTER_S = 1.0
+
+
+class OpenTransaction(Protocol):
+    def tick(self) -> bool:
+        """Send what has waited; whether the transaction is still open."""
+
+    async def abort(self) -> None: ...
+
+
+class TransactionProducers:
+    """``take_idle`` and ``opened`` may be called from any thread, everything else on the event loop."""
+
+    def __init__(self, coordinator: Coordinator, make: MakeProducer) -> None:
+        self.coordinator = coordinator
+        self._make = make
+        self._lock = threading.Lock()
+        self._idle: deque[TransactionProducer] = deque()
+        self._named: dict[str, TransactionProducer] = {}
+        self._taken_names: set[str] = set()
+        self._fenced: dict[str, TransactionFenced] = {}
+        self._open: set[OpenTransaction] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_ticking = False
+
+    def take_idle(self, name: str | None) -> TransactionProducer | None:
+        """A producer that has no transaction. A name is taken, whether there is one or not."""
+        if name is None:
+            try:
+                return self._idle.pop()
+            except IndexError:
+                return None
+        with self._lock:
+            if (fenced := self._fenced.get(name)) is not None:
+                raise TransactionFenced(fenced.message, **fenced.details)
+            if name in self._taken_names:
+                raise InvalidRequest(
+                    f"a transaction named {name!r} is open in this client: end it first"
+                )
+            self._taken_names.add(name)
+            return self._named.pop(name, None)
+
+    async def begin(self, name: str | None) -> TransactionProducer:
+        """A producer, when there was none. The name is taken."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            begun = await self.coordinator.begin(name)
+        except BaseException:
+            self._taken_names.discard(name or "")
+            raise
+        return TransactionProducer(begun, name, self._make)
+
+    def release(self, producer: TransactionProducer, *, is_clean: bool) -> None:
+        """Its transaction has ended. ``is_clean``: in all partitions, and nothing is under way."""
+        if is_clean and producer.has_next and len(self._idle) < IDLE_MAX:
+            producer.next()
+            if producer.name is None:
+                self._idle.append(producer)
+            else:
+                self._named[producer.name] = producer
+        else:
+            producer.close()
+        if producer.name is not None:
+            self._taken_names.discard(producer.name)
+
+    def fence(self, name: str, error: TransactionFenced) -> None:
+        """Another client has the name: this one must not take it back."""
+        self._fenced[name] = error
+
+    # ------------------------------------------------------------------ those that are open
+
+    def opened(self, transaction: OpenTransaction) -> None:
+        self._open.add(transaction)
+        if not self._is_ticking and self._loop is not None:
+            self._is_ticking = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+                self._loop.call_soon_threadsafe(self._tick_later)
+
+    def ended(self, transaction: OpenTransaction) -> None:
+        self._open.discard(transaction)
+
+    def _tick_later(self) -> None:
+        assert self._loop is not None, "it is known since the first transaction"
+        self._timer = self._loop.call_later(HOLD_AFTER_S, self._tick)
+
+    def _tick(self) -> None:
+        for transaction in list(self._open):
+            if not transaction.tick():
+                self._open.discard(transaction)
+        if self._open:
+            self._tick_later()
+        else:
+            self._is_ticking = False
+
+    async def close(self) -> None:
+        """Abort what is open, and stop everything."""
+        for transaction in list(self._open):
+            await transaction.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        for producer in (*self._idle, *self._named.values()):
+            producer.close()
+        self._idle.clear()
+        self._named.clear()
