@@ -414,6 +414,12 @@ class NotEnoughReplicas(Unavailable):
     code = "not_enough_replicas"
 
 
+class DedupIdPending(Unavailable):
+    """A message with the same id is in a transaction that is still open. Try again when it has ended."""
+
+    code = "dedup_id_pending"
+
+
 class LeaderChanged(Unavailable):
     """The partition's leader changed before the publish was confirmed. It may or may not be stored."""
 

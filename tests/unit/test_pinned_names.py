@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from quiver.broker.delivery.machine.records import AnyRecord
+from quiver.broker.transactions.records import AnyTransactionRecord
 from quiver.edge.http.app import OPERATIONS
 from quiver.edge.http.openapi import openapi_document
 from quiver.edge.http.routes.description import description_of
@@ -42,6 +43,7 @@ def test_openapi_schema_names_are_the_pinned_ones() -> None:
         (Question, "peer_questions"),
         (PeerReply, "peer_answers"),
         (AnyRecord, "state_records"),
+        (AnyTransactionRecord, "transaction_records"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -46,6 +46,7 @@ SURFACE = [
     "ConsumerSilent",
     "CorruptLog",
     "DeadLetter",
+    "DedupIdPending",
     "Delivery",
     "Dialer",
     "DiskFull",

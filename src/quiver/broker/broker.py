@@ -40,6 +40,10 @@ from quiver.broker.subscription.lookup import Lookup
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
+from quiver.broker.transactions.coordinators import Coordinators
+from quiver.broker.transactions.participants import Participants
+from quiver.broker.transactions.service import TransactionService
+from quiver.broker.transactions.token import TransactionTokens
 from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
@@ -139,7 +143,7 @@ class Broker:
         self.maintenance = Maintenance(
             self._topic_catalog,
             self._partitions,
-            self.directory,
+            self._tick,
             self.retainer,
             space,
             one.limits,
@@ -155,6 +159,23 @@ class Broker:
             self._changes,
             space,
             run_checks=one.run_checks or one.run_blocking,
+        )
+        participants = Participants(self._topic_catalog, self._partitions, one.remote)
+        self.transactions = TransactionService(
+            Coordinators(
+                self.topics,
+                self._topic_catalog,
+                self._partitions,
+                participants.close,
+                clock,
+                is_cluster=one.remote is not None,
+            ),
+            participants,
+            self._partitions,
+            self._producer_ids,
+            TransactionTokens(signer),
+            clock,
+            one.remote,
         )
         self.restorer = EntryRestorer(
             self._topic_catalog, self._partitions, run_checks=one.run_checks or one.run_blocking
@@ -202,6 +223,7 @@ class Broker:
     async def close(self) -> None:
         """Finish what is under way and leave every log ready for a quick start."""
         await self.maintenance.stop()
+        await self.transactions.close()
         await self._opener.close()
         await self._producer_ids.close()
         self._splitter.close()
@@ -222,6 +244,11 @@ class Broker:
         return msgspec.structs.replace(sample, free_bytes=self.maintenance.free_bytes)
 
     # ------------------------------------------------------------------ between the services
+
+    def _tick(self) -> None:
+        """Each second."""
+        self.directory.tick()
+        self.transactions.tick()
 
     def _known_revision(self) -> int:
         return max(

@@ -12,7 +12,6 @@ from quiver.aio import cancel_and_wait
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.publish.space import PublishSpace
 from quiver.broker.retention import Retainer
-from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import DiskFull
 from quiver.model.clock import Clock
@@ -29,13 +28,13 @@ class MaintenanceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Maintenance:
-    """``start`` it, and ``stop`` it. ``free_bytes_of`` asks the disk."""
+    """``start`` it, and ``stop`` it. ``tick`` is called each second; ``free_bytes_of`` asks the disk."""
 
     def __init__(
         self,
         topics: TopicCatalog,
         partitions: Partitions,
-        subscriptions: SubscriptionDirectory,
+        tick: Callable[[], None],
         retainer: Retainer,
         space: PublishSpace,
         limits: MaintenanceLimits,
@@ -47,7 +46,7 @@ class Maintenance:
         self.free_bytes: int | None = None
         self._topics = topics
         self._partitions = partitions
-        self._subscriptions = subscriptions
+        self._tick = tick
         self._retainer = retainer
         self._space = space
         self._limits = limits
@@ -68,7 +67,7 @@ class Maintenance:
             await self._clock.sleep(self._limits.upkeep_interval_s)
             try:
                 await self._check_disk()
-                self._subscriptions.tick()
+                self._tick()
                 await self._space.refresh()
                 if not self.disk_is_full:
                     await self._partitions.reopen_failed(

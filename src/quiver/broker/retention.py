@@ -67,7 +67,7 @@ class Retainer:
 
     async def _retain(self, record: TopicRecord, index: int, limits: RetentionLimits) -> None:
         partition = await self._partitions.get(record, index)
-        log = partition.log
+        log = partition.committed
         if log.failure is not None:
             return
         before, stored_from = log.start_offset, log.stored_from
@@ -105,7 +105,7 @@ class Retainer:
         elif retention.unread is not Unread.DROP:
             first = await self._first_scheduled(record, index, goal, limits.age_us)
             limits = limits if first is None else limits.capped(first)
-        start = await partition.log.retain(limits, dry_run=True)
+        start = await partition.committed.retain(limits, dry_run=True)
         if start > partition.log.start_offset:
             await self._pass_over_lost(record, index, start)
             await partition.retain(RetentionLimits(before=start).capped(start))

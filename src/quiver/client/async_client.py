@@ -298,13 +298,15 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, TransactionsApi, Clust
         follow: bool = False,
         columns: Sequence[str] | None = None,
         read_from: str = "leader",
+        isolation: str = "committed",
     ) -> AsyncReader:
         """Read a topic as record batches, or as messages with ``.messages()``.
 
         ``start`` and ``end`` (exclusive) are an offset, "earliest", "latest", a duration such as
         "-1h", or a datetime. Without ``end`` the reader stops at the present end of the topic; with
         ``follow`` it waits for new messages. ``read_from="nearest"`` reads from in-sync replicas in
-        this client's ``zone``, which may be slightly behind the leader.
+        this client's ``zone``, which may be slightly behind the leader. ``isolation="uncommitted"``
+        also reads messages of transactions that are open or were aborted.
         """
         self._check_open()
         if read_from not in ("leader", "nearest"):
@@ -317,6 +319,7 @@ class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, TransactionsApi, Clust
             follow=follow,
             columns=columns,
             zone=self.zone if read_from == "nearest" else None,
+            isolation=isolation,
         )
         reader = AsyncReader(self._read_cluster, request, self._clock)
         self._readers.add(reader)

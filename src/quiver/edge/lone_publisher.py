@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from quiver import protocol
-from quiver.broker.partition.partition import unavailable
+from quiver.broker.partition.producers.in_flight import unavailable
 from quiver.client import AsyncClient
 from quiver.client.producer.delivery import Published
 from quiver.client.producer.outgoing import (

@@ -16,7 +16,7 @@ import msgspec
 
 from quiver import protocol
 from quiver.aio import TaskSet, run_eagerly
-from quiver.broker.partition.partition import unavailable
+from quiver.broker.partition.producers.in_flight import unavailable
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.call import Call, Turn

@@ -93,6 +93,8 @@ class DeliverySpan(msgspec.Struct, frozen=True, kw_only=True):
     delays: Numbers
     expiries: Numbers
     """Fields ``offset`` and ``time``, in order of the offsets."""
+    hidden: BitMap64 | None = None
+    """Offsets that are never delivered, in the span or beyond: whoever knows of them adds them."""
     is_indexed: bool = True
     """Whether an index said so; else entries had to be read."""
 

@@ -18,7 +18,9 @@ from quiver.model.ids import Microseconds, Offset
 from quiver.model.topic import Acks
 
 
-class Log(Protocol):
+class LogReader(Protocol):
+    """The side of a log that readers use."""
+
     @property
     def growth(self) -> Signal:
         """Woken whenever there is more to read."""
@@ -36,14 +38,36 @@ class Log(Protocol):
         """Everything before it can be read."""
 
     @property
-    def staged_offset(self) -> Offset:
-        """The offset after everything submitted, acknowledged or not."""
-
-    @property
     def size(self) -> int: ...
 
     @property
     def failure(self) -> LogFailed | None: ...
+
+    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
+
+    async def read(
+        self, offset: Offset, bytes_max: int = 1 << 20, *, stored: bool = False
+    ) -> list[StoredBatch]:
+        """Entries from the one that holds ``offset`` on; ``stored``: also of what is excluded."""
+
+    async def delivery_span(self, offset: Offset) -> DeliverySpan:
+        """What decides the delivery of messages from ``offset`` on, to the end of a segment at most."""
+
+    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool: ...
+
+    async def offset_at(self, time: Microseconds) -> Offset: ...
+
+    async def size_from(self, offset: Offset) -> int:
+        """Bytes from the entry that holds ``offset`` on, and a little before it."""
+
+    async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
+        """Drop what the limits allow, unless this is a dry run; where the log begins then."""
+
+
+class Log(LogReader, Protocol):
+    @property
+    def staged_offset(self) -> Offset:
+        """The offset after everything submitted, acknowledged or not."""
 
     @property
     def has_room(self) -> bool: ...
@@ -65,26 +89,6 @@ class Log(Protocol):
         ``append_time`` is for a batch that was stored before, in another log.
         """
 
-    def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None: ...
-
-    async def read(
-        self, offset: Offset, bytes_max: int = 1 << 20, *, stored: bool = False
-    ) -> list[StoredBatch]:
-        """Entries from the one that holds ``offset`` on; ``stored``: also of what is excluded."""
-
-    async def delivery_span(self, offset: Offset) -> DeliverySpan:
-        """What decides the delivery of messages from ``offset`` on, to the end of a segment at most."""
-
-    async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool: ...
-
-    async def offset_at(self, time: Microseconds) -> Offset: ...
-
     def reconfigure(self, settings: LogSettings) -> None: ...
-
-    async def size_from(self, offset: Offset) -> int:
-        """Bytes from the entry that holds ``offset`` on, and a little before it."""
-
-    async def retain(self, limits: RetentionLimits, *, dry_run: bool = False) -> Offset:
-        """Drop what the limits allow, unless this is a dry run; where the log begins then."""
 
     async def close(self) -> None: ...

@@ -103,6 +103,7 @@ def encode_record_batch(
     batch: pa.RecordBatch,
     compression: Compression = Compression.NONE,
     stamp: ProducerStamp = UNSTAMPED,
+    flags: int = 0,
 ) -> UnstoredBatch:
     """An Arrow batch with a ``payload`` column and any of the others, as a batch of messages."""
     require_message_columns(batch.schema.names)
@@ -121,7 +122,7 @@ def encode_record_batch(
             columns |= COLUMN_BIT[field.name]
             arrays.append(cast_column(batch.column(field.name), field))
     arranged = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
-    return seal_batch(_serialize(arranged, compression), batch.num_rows, columns, stamp)
+    return seal_batch(_serialize(arranged, compression), batch.num_rows, columns, stamp, flags)
 
 
 def require_message_columns(names: Sequence[str]) -> None:

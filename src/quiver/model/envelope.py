@@ -101,6 +101,11 @@ def seal_marker(producer: ProducerId, epoch: ProducerEpoch, *, is_committed: boo
     return seal_batch(b"", 1, 0, ProducerStamp(producer, epoch), flags)
 
 
+def is_hidden(entry: StoredBatch) -> bool:
+    """Whether an entry, as a reader of committed messages gets it, has nothing that counts."""
+    return bool(entry.flags & MARKER)
+
+
 def open_batch(data: Bytes) -> UnstoredBatch:
     """Check bytes that a producer sent (its part of the envelope, then the body) and name them."""
     view = memoryview(data)

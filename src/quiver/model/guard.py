@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX
+from quiver.model.ids import NO_SEQUENCE
 from quiver.model.schema import (
     COLUMN_BIT,
     DEAD_LETTER_COLUMNS,
@@ -110,7 +111,7 @@ def require_few_ids(batch: UnstoredBatch) -> None:
 
 def open_message(batch: UnstoredBatch) -> OpenedBatch:
     """Look at what a batch says of itself; nothing is decompressed."""
-    if batch.producer_id < 0 or batch.sequence < 0:
+    if batch.producer_id < 0 or batch.sequence < (NO_SEQUENCE if batch.flags else 0):
         raise InvalidBatch("a producer's id and sequence must not be negative")
     metadata = _metadata_of(batch.body)
     sizes = _known_sizes.get((metadata, batch.columns))

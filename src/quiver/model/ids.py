@@ -20,5 +20,8 @@ Sequence = NewType("Sequence", int)
 Microseconds = NewType("Microseconds", int)
 """A point in time: microseconds since 1970-01-01 UTC."""
 
+NO_SEQUENCE = Sequence(-1)
+"""Of a batch of a transaction that is never taken for a repeat."""
+
 NO_PRODUCER = ProducerId(0)
 """The id of a batch whose producer keeps no session: such batches are never deduplicated by sequence."""

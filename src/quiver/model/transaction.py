@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NewType
 
+from quiver.errors import InvalidRequest
 from quiver.model.ids import ProducerEpoch, ProducerId
 
 TransactionId = NewType("TransactionId", int)
@@ -22,6 +23,18 @@ PARTICIPANTS_MAX = 1_000
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 900.0
 """How long a transaction may be open: as a rule, and at most."""
+
+
+COMMITTED_ONLY, UNCOMMITTED = "committed", "uncommitted"
+"""What a reader sees: what counts, or also messages of transactions that are open or were aborted."""
+
+
+def require_isolation(isolation: str) -> None:
+    """``InvalidRequest`` unless it is one of the two."""
+    if isolation not in (COMMITTED_ONLY, UNCOMMITTED):
+        raise InvalidRequest(
+            f"isolation is {COMMITTED_ONLY!r} or {UNCOMMITTED!r}, not {str(isolation)[:80]!r}"
+        )
 
 
 class TransactionState(StrEnum):

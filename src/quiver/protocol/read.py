@@ -15,6 +15,8 @@ class Fetch(Request, tag="fetch"):
     wait_ms: int = 0
     any_replica: bool = False
     """A replica that does not lead may answer, with as much as it knows to be committed."""
+    isolation: str = "committed"
+    """``uncommitted``: with the messages of transactions that are open, or were aborted."""
 
 
 class Fetched(Reply, tag="fetched"):
@@ -25,6 +27,8 @@ class Fetched(Reply, tag="fetched"):
     topic_number: int
     layout: int = 0
     """The topic's, as the node knows it: whoever reads all partitions learns that there are more."""
+    read_to: int = 0
+    """Where to go on. Offsets before it that are not in the body have no message to read."""
 
 
 class FindOffset(Request, tag="find_offset"):
@@ -34,6 +38,8 @@ class FindOffset(Request, tag="find_offset"):
     partition: int
     at: str | None = None
     time_us: int | None = None
+    isolation: str = "committed"
+    """As of ``Fetch``: it says where the latest message is."""
 
 
 class OffsetFound(Reply, tag="offset_found"):

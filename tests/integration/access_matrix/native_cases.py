@@ -198,6 +198,14 @@ CASES = [
     case(protocol.Decommission(node="a"), "admin:cluster:*"),
     case(protocol.RotatePeerSecret(), "admin:cluster:*"),
     case(protocol.AskPeer(question=b""), NEVER),
+    # transactions; whoever has not begun one lacks its token
+    case(protocol.BeginTransactions()),
+    case(protocol.BeginTransactions(name="x")),
+    case(protocol.JoinTransaction(transaction=1 << 20, token=b"forged"), NEVER),
+    case(protocol.EndTransaction(transaction=1 << 20, token=b"forged", is_commit=True), NEVER),
+    case(protocol.DescribeTransaction(transaction=1 << 20)),
+    case(protocol.ResolveTransactions(transactions=[1 << 20]), NEVER),
+    case(protocol.CloseTransactions(topic=TOPIC, partition=0, outcomes={1 << 20: True}), NEVER),
     # backups
     case(
         protocol.RestoreTopic(name=SPARE, backup="b", info=_TOPIC_INFO),

@@ -19,7 +19,8 @@ import uvloop
 
 import quiver
 from quiver.broker.delivery import state_log
-from quiver.broker.partition import partition, replicated_storage
+from quiver.broker.partition import replicated_storage
+from quiver.broker.partition.producers import snapshots
 from quiver.config import Address, Limits, Metadata, NodeConfig
 from quiver.edge.run import run_node
 from quiver.errors import QuiverError
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 def _serve(config: NodeConfig, ready: str, log: str) -> None:
     """What a node's process does. Snapshots are taken often, so that every test depends on some."""
-    partition._SNAPSHOT_BYTES = 64 << 10
+    snapshots._SNAPSHOT_BYTES = 64 << 10
     state_log._SNAPSHOT_BYTES = 2 << 10
     state_log._HISTORY_BYTES_MAX = 4 << 10
     small = msgspec.structs.replace(state_log.STATE_SETTINGS, segment_bytes=4 << 10)

@@ -62,8 +62,8 @@ def with_bytes(disk: SimulatedDisk, position: int, data: bytes) -> dict[str, byt
 
 
 def newer_version(entry: bytes) -> bytes:
-    """The same entry as a format version 2 would have it, with its leader sum right."""
-    prefix = entry[:4] + struct.pack("<H", 2) + entry[6:12]
+    """The same entry as a later format version would have it, with its leader sum right."""
+    prefix = entry[:4] + struct.pack("<H", 3) + entry[6:12]
     return prefix + struct.pack("<I", crc32c(entry[16:ENVELOPE_SIZE], crc32c(prefix))) + entry[16:]
 
 
@@ -215,7 +215,7 @@ def test_an_entry_of_a_newer_version_is_refused_and_not_cut() -> None:
     disk = killed_log([batch(seed=1)], [batch(seed=2)])
     newer = newer_version(files_in(disk)[SEGMENT][ENTRY:])
     caught = refused_untouched(with_bytes(disk, ENTRY, newer), UnsupportedFormat)
-    assert caught.value.details == {"file": PATH, "position": ENTRY, "version": 2}  # type: ignore[attr-defined]
+    assert caught.value.details == {"file": PATH, "position": ENTRY, "version": 3}  # type: ignore[attr-defined]
 
 
 def test_a_torn_entry_before_one_of_a_newer_version_is_not_cut() -> None:

@@ -84,10 +84,10 @@ class Topics:
             await self._changes.run(self._catalog.finish_restore(name))
             logger.info("topic restored", topic=name)
 
-    async def internal(self, name: str) -> TopicRecord:
+    async def internal(self, name: str, partitions: int = 1) -> TopicRecord:
         """One of the broker's own topics, made if need be."""
         with contextlib.suppress(TopicExists):
-            return await self._changes.run(self._catalog.create_internal(name))
+            return await self._changes.run(self._catalog.create_internal(name, partitions))
         return self._catalog.get(name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicInfo:
@@ -226,7 +226,7 @@ class Topics:
                     logger.error("partition cannot be opened", topic=record.name, error=str(error))
                     return info
                 info.dedup_forgotten = partition.window.forgotten
-                log = partition.log
+                log = partition.committed
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 
         infos = await asyncio.gather(*map(described, self._partition_infos(record)))

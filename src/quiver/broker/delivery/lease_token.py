@@ -52,6 +52,10 @@ class TokenSigner:
             raise InvalidReceipt("the receipt is not valid")
         return LeaseToken(*_FIELDS.unpack(fields))
 
+    def signature(self, purpose: bytes, data: bytes) -> bytes:
+        """What shows that this cluster has given something else out, for another purpose."""
+        return blake2b(data, digest_size=16, key=self._secret, person=purpose).digest()
+
     def _signature(self, fields: bytes) -> bytes:
         return blake2b(fields, digest_size=_SIGNATURE_BYTES, key=self._secret).digest()
 

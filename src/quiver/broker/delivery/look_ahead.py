@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from quiver.broker.delivery.machine.arrival import IndexedArrival, arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import Numbers
-from quiver.log.log import Log
+from quiver.log.log import LogReader
 from quiver.model.batch import StoredBatch
 from quiver.model.delivery_columns import is_targeted
+from quiver.model.envelope import is_hidden
 from quiver.model.filter import Filter, parse_filter
 from quiver.model.ids import Offset
 from quiver.model.subscription import Ordering
@@ -51,7 +52,7 @@ class LookAhead:
     ``pass_over`` is called for a subscription that has not learnt of messages that are deleted by now.
     """
 
-    def __init__(self, data: Log, pass_over: Callable[[DeliveryMachine], None]) -> None:
+    def __init__(self, data: LogReader, pass_over: Callable[[DeliveryMachine], None]) -> None:
         self._data = data
         self._pass_over = pass_over
         self._plain = (Offset(0), Offset(0))
@@ -159,9 +160,13 @@ def _known_bytes(machine: DeliveryMachine) -> int:
 def _observe(machine: DeliveryMachine, entries: list[StoredBatch]) -> bool:
     """Let a subscription learn of the entries; ``False`` once its filter takes too long for the loop."""
     for entry in entries:
-        if _is_next(machine, entry):
-            if is_slow(_filter_of(machine), entry):
-                return False
+        if not _is_next(machine, entry):
+            continue
+        if is_hidden(entry):
+            machine.state.observe(arrival_of(entry))
+        elif is_slow(_filter_of(machine), entry):
+            return False
+        else:
             _observe_one(machine, entry, _filtered(machine, entry))
     return True
 
@@ -172,6 +177,9 @@ async def _observe_in_turns(machine: DeliveryMachine, entries: list[StoredBatch]
         if not _is_next(machine, entry):
             continue
         condition = _filter_of(machine)
+        if is_hidden(entry):
+            machine.state.observe(arrival_of(entry))
+            continue
         if condition is None or not is_slow(condition, entry):
             _observe_one(machine, entry, _filtered(machine, entry))
             continue

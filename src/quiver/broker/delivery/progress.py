@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from quiver.broker.delivery.machine.view import DeliveryView, Depth
-from quiver.log.log import Log
+from quiver.log.log import LogReader
 from quiver.model.ids import Offset
 
 
@@ -33,7 +33,7 @@ class Progress(msgspec.Struct, frozen=True):
         return known + self.unseen
 
 
-def progress_of(view: DeliveryView, log: Log) -> Progress:
+def progress_of(view: DeliveryView, log: LogReader) -> Progress:
     end, start = log.next_offset, log.start_offset
     return Progress(
         committed=min(end, max(view.floor, start)),

@@ -41,7 +41,7 @@ from quiver.broker.delivery.machine.snapshot import (
 from quiver.broker.delivery.slice_cache import SliceCache
 from quiver.broker.delivery.snapshots import SNAPSHOT_ENTRY, Snapshots
 from quiver.errors import LogClosed, LogFailed, QuiverError
-from quiver.log.log import Log
+from quiver.log.log import Log, LogReader
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
@@ -89,7 +89,7 @@ class _Batch:
 class DeliveryStateLog:
     """Open between ``open`` and ``close``. ``machines`` are by the subscription's number."""
 
-    def __init__(self, folder: str, data: Log, log: Log, snapshots: Snapshots) -> None:
+    def __init__(self, folder: str, data: LogReader, log: Log, snapshots: Snapshots) -> None:
         self.data = data
         self._folder = folder
         self.machines: dict[int, DeliveryMachine] = {}
@@ -129,7 +129,7 @@ class DeliveryStateLog:
     async def open(
         cls,
         folder: str,
-        data: Log,
+        data: LogReader,
         log: Log,
         snapshots: Snapshots,
         blank: dict[int, DeliveryMachine],

@@ -19,7 +19,7 @@ from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import QuiverError
-from quiver.log.log import Log
+from quiver.log.log import LogReader
 from quiver.metrics.sample import (
     NodeSample,
     PartitionSample,
@@ -124,7 +124,7 @@ class Sampler:
         self._last: NodeSample | None = None
         self._fresh_until = 0.0
         self._taking: SingleFlight[None, NodeSample] = SingleFlight()
-        self._unseen_times: dict[tuple[Log, int], tuple[Offset, int]] = {}
+        self._unseen_times: dict[tuple[LogReader, int], tuple[Offset, int]] = {}
         """By partition and subscription: its first message that was not looked at, and its time."""
         self._reads_left = 0
 
@@ -152,11 +152,11 @@ class Sampler:
             forgotten[topic] = forgotten.get(topic, 0) + partition.window.forgotten
             failed += partition.failure is not None
             for number, offset in self._add_up(names.get(topic, ""), index, partition, depths):
-                time = await self._unseen_time(partition.log, number, offset)
+                time = await self._unseen_time(partition.committed, number, offset)
                 depths[number].saw(time)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
-        self._forget_closed({partition.log for _, partition in partitions})
+        self._forget_closed({partition.committed for _, partition in partitions})
         now, records = self._clock.time_us(), self._subscriptions.all()
         letters = {one.name: dead_letter_topic(one.name, one.settings) for one in records}
         queues = set(letters.values())
@@ -209,7 +209,7 @@ class Sampler:
             return
         for number, machine in list(partition.state.machines.items()):
             one = depths.setdefault(number, _Depths())
-            progress = progress_of(machine.view, partition.log)
+            progress = progress_of(machine.view, partition.committed)
             depth = progress.depth
             one.partitions.append(
                 PartitionSample(
@@ -229,7 +229,7 @@ class Sampler:
             if oldest is None and progress.unseen:
                 yield number, progress.first_unseen
 
-    async def _unseen_time(self, log: Log, subscription: int, offset: Offset) -> int | None:
+    async def _unseen_time(self, log: LogReader, subscription: int, offset: Offset) -> int | None:
         """When a message that the subscription has not looked at was published, if that is known."""
         known = self._unseen_times.get((log, subscription))
         if known is not None and known[0] == offset:
@@ -246,6 +246,6 @@ class Sampler:
         self._unseen_times[log, subscription] = offset, entries[0].append_time
         return entries[0].append_time
 
-    def _forget_closed(self, opened: set[Log]) -> None:
+    def _forget_closed(self, opened: set[LogReader]) -> None:
         for place in [place for place in self._unseen_times if place[0] not in opened]:
             del self._unseen_times[place]

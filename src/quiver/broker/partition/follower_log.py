@@ -1,9 +1,12 @@
 """A partition's log as a follower has it: everything that it knows to be committed can be read.
 
-That may be less than the leader has, but it is never taken back.
+That may be less than the leader has, but it is never taken back. Messages of transactions are left to
+the leader.
 """
 
 from __future__ import annotations
+
+from itertools import takewhile
 
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog
@@ -32,7 +35,10 @@ class FollowerLog:
         return self._held.watermark
 
     async def read(self, offset: Offset, bytes_max: int = 1 << 20) -> list[StoredBatch]:
-        """Committed entries from the one that holds ``offset`` on; none if it is not that far."""
+        """Committed entries from the one that holds ``offset`` on; none if it is not that far.
+
+        They end before the first that belongs to a transaction: the leader knows what became of it.
+        """
         if offset >= self.next_offset:
             return []
         try:
@@ -40,7 +46,8 @@ class FollowerLog:
         except CorruptLog as error:
             self._replica.met_damage(error)
             raise
-        return [entry for entry in entries if entry.next_offset <= self.next_offset]
+        end = self.next_offset
+        return list(takewhile(lambda entry: entry.next_offset <= end and not entry.flags, entries))
 
     async def wait_beyond(self, offset: Offset, timeout_s: float) -> bool:
         deadline = self._clock.monotonic() + timeout_s

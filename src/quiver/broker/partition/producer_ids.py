@@ -146,7 +146,7 @@ class ProducerIds:
         An owner has ``names_max`` names; 0: any number.
         """
         if name is None:
-            return ProducerIdentity(await self._fresh_id(), ProducerEpoch(0))
+            return ProducerIdentity(await self.fresh(), ProducerEpoch(0))
         if not _NAME.fullmatch(name):
             raise InvalidSetting(
                 f"{name[:80]!r} is not a producer name; "
@@ -171,7 +171,7 @@ class ProducerIds:
                 last = _decoder.decode(found.value)
                 identity = ProducerIdentity(last.producer_id, ProducerEpoch(last.epoch + 1))
             else:
-                fresh = fresh or await self._fresh_id()
+                fresh = fresh or await self.fresh()
                 identity = ProducerIdentity(fresh, ProducerEpoch(0))
             if earlier is not None:  # moved, so that nobody else continues as this producer
                 expected.append(Expect(earlier.key, earlier.revision))
@@ -238,12 +238,15 @@ class ProducerIds:
     def _now_us(self) -> int:
         return self._clock.time_us()
 
-    async def _fresh_id(self) -> ProducerId:
+    async def fresh(self, modulus: int = 1, remainder: int = 0) -> ProducerId:
+        """An id that nobody has; one that leaves this remainder, if that is asked for."""
         async with self._turn:
-            if self._next == self._end:
-                await self._reserve_block()
-            self._next += 1
-            return ProducerId(self._next)
+            while True:
+                if self._next == self._end:
+                    await self._reserve_block()
+                self._next += 1
+                if self._next % modulus == remainder:
+                    return ProducerId(self._next)
 
     async def _reserve_block(self) -> None:
         for _ in range(_ATTEMPTS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from quiver.broker.partition.partition import Placed
+from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.partition.reader import PartitionReader
 from quiver.broker.publish.publisher import Publisher
 from quiver.errors import InvalidRequest, OffsetOutOfRange, QuiverError, ShuttingDown, TopicNotFound

@@ -12,9 +12,10 @@ import msgspec
 import pyarrow as pa
 
 from quiver.broker.definitions.changes import MetadataChanges
-from quiver.broker.partition.partition import Partition, Placed
+from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import NAMES_MAX, ProducerIdentity, ProducerIds
+from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter

@@ -10,8 +10,8 @@ import asyncio
 
 import pyarrow as pa
 
-from quiver.broker.partition.partition import Placed
 from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import CorruptLog, InvalidBatch, InvalidRequest, ShuttingDown
 from quiver.log.disk.disk_threads import RunBlocking

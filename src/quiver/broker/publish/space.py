@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quiver.broker.partition.partition import Partition, Placed
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError, TopicFull
@@ -38,7 +39,7 @@ class _Level:
         return self._measured + self.admitted - self._admitted_then
 
     async def measure(self, unfinished: Unfinished, record: TopicRecord, now: int) -> None:
-        log, age_s = self.partition.log, record.settings.retention.unread_age_s
+        log, age_s = self.partition.committed, record.settings.retention.unread_age_s
         admitted, in_flight = self.admitted, self.admitted - self.settled
         first = await unfinished.first(record, self.index, log.next_offset)
         size = 0 if first is None else await log.size_from(first)

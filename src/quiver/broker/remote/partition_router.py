@@ -16,8 +16,9 @@ from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import NotLeader
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import encode_record_batch
-from quiver.model.ids import Microseconds, Offset
+from quiver.model.ids import Microseconds, Offset, ProducerId
 from quiver.model.layout import Split
+from quiver.model.transaction import TransactionId, TransactionState
 from quiver.protocol import PartitionInfo
 
 
@@ -43,6 +44,21 @@ class RemoteBroker(Protocol):
 
     async def extents(self, topic: str) -> list[PartitionInfo]:
         """What others know of their partitions of a topic; of those that do not answer, nothing."""
+
+    async def begin_transactions(
+        self, index: int, name: str, owner: str, names_max: int
+    ) -> ProducerId:
+        """Begin under a name that a partition of ``__transactions`` has; the producer."""
+
+    async def resolve_transactions(
+        self, index: int, transactions: list[TransactionId]
+    ) -> dict[TransactionId, TransactionState]:
+        """Ask a coordinator once what became of transactions."""
+
+    async def close_transactions(
+        self, topic: str, index: int, outcomes: dict[TransactionId, bool]
+    ) -> None:
+        """Tell a partition once how transactions ended; returns when that is durable there."""
 
     def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
         """Tell these nodes that a consumer is gone, without waiting for it."""
@@ -84,7 +100,7 @@ class PartitionRouter:
             end = await ask(name, index, at="latest")
             first = Offset(0) if offset is None else await ask(name, index, at="earliest")
             return first, end, end if time_us is None else await ask(name, index, time_us=time_us)
-        log = (await self._partitions.get(record, index)).log
+        log = (await self._partitions.get(record, index)).committed
         at = log.next_offset
         if time_us is not None:
             at = await log.offset_at(Microseconds(time_us))

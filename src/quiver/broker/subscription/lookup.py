@@ -10,8 +10,9 @@ from quiver.broker.partition.partitions import Partitions
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import MessageNotFound
-from quiver.log.log import Log
+from quiver.log.log import LogReader
 from quiver.model.batch import StoredBatch
+from quiver.model.envelope import is_hidden
 from quiver.model.message_id import MessageId, parse_message_id
 from quiver.protocol import Status
 
@@ -39,9 +40,9 @@ class Lookup:
         entry: StoredBatch | None = None
         if one.offset >= log.start_offset:
             found = (await log.read(one.offset, 1))[0]
-            entry = batch_slice(found, BitMap64([one.offset]))
-            if entry.append_time != one.append_time:
+            if is_hidden(found) or found.append_time != one.append_time:
                 raise MessageNotFound(f"{topic!r} has no message {message_id[:80]!r}")
+            entry = batch_slice(found, BitMap64([one.offset]))
         statuses = await self._subscriptions.statuses(record, one, entry)
         return Found(one, entry, statuses)
 
@@ -58,10 +59,10 @@ class Lookup:
         ]
         return sum(map(len, cancelled))
 
-    async def _require(self, record: TopicRecord, one: MessageId) -> Log:
+    async def _require(self, record: TopicRecord, one: MessageId) -> LogReader:
         """The log that the message is or was in."""
         if one.topic == record.number and one.partition < len(record.first_hashes):
-            log = (await self._partitions.get(record, one.partition)).log
+            log = (await self._partitions.get(record, one.partition)).committed
             if one.offset < log.next_offset:
                 return log
         raise MessageNotFound(f"{record.name!r} has no message {str(one)!r}")

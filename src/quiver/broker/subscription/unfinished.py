@@ -14,6 +14,7 @@ from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import NotEnoughReplicas
+from quiver.model.envelope import is_hidden
 from quiver.model.ids import Microseconds, Offset
 
 _WAIT_S = 5.0
@@ -77,10 +78,12 @@ class Unfinished:
         """Whether an unfinished message was published, or due if it was scheduled, before a time."""
         for delivery in (await self._directory.deliveries(topic, index)).values():
             delivery.machine.state.scheduled_after(time)
-            oldest = delivery.view.oldest_unscheduled_time
-            unseen = max(delivery.view.observed_to, delivery.state.data.start_offset)
-            if oldest is None and unseen < delivery.state.data.next_offset:
-                oldest = (await delivery.state.data.read(unseen, 1))[0].append_time
+            oldest, data = delivery.view.oldest_unscheduled_time, delivery.state.data
+            unseen = max(delivery.view.observed_to, data.start_offset)
+            while oldest is None and unseen < data.next_offset:
+                first = (await data.read(unseen, 1))[0]
+                unseen = first.next_offset
+                oldest = None if is_hidden(first) else first.append_time
             if oldest is not None and oldest < time:
                 return True
         return False

@@ -169,9 +169,10 @@ class TopicCatalog:
         """Add a topic; ``TopicExists`` if there is one of this name."""
         return await self._create(topic_name(name), settings)
 
-    async def create_internal(self, name: str) -> TopicRecord:
+    async def create_internal(self, name: str, partitions: int = 1) -> TopicRecord:
         """Add one of the broker's own topics."""
-        return await self._create(name, SETTINGS[name])
+        settings = msgspec.structs.replace(SETTINGS[name], partitions=partitions)
+        return await self._create(name, settings)
 
     async def _create(self, name: str, settings: TopicSettings) -> TopicRecord:
         return await self._registry.create(

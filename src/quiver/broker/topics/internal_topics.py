@@ -9,7 +9,14 @@ from quiver.errors import InvalidRequest
 from quiver.model.topic import Retention, TopicSettings, is_internal
 
 ALERTS = "__alerts"
-SETTINGS = {ALERTS: TopicSettings(retention=Retention(age="30d", bytes=64 << 20))}
+TRANSACTIONS = "__transactions"
+SETTINGS = {
+    ALERTS: TopicSettings(retention=Retention(age="30d", bytes=64 << 20)),
+    # Its coordinators drop what is before their checkpoints, and nobody else drops anything.
+    TRANSACTIONS: TopicSettings(
+        retention=Retention(age=None), segment_bytes=16 << 20, dedup_window=0
+    ),
+}
 
 
 def require_users_own(topic: str) -> None:

@@ -61,12 +61,23 @@ def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for run in _runs(chunk):
         parts = [rows_in(entry, chunk) for entry in run]
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        first = max(run[0].base_offset, chunk.begin)
+        counts = [len(part) for part in parts]
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns["offset"] = pa.array(np.arange(first, first + len(rows)))
+        columns["offset"] = offsets_of(run, counts, chunk)
         columns["partition"] = pa.repeat(pa.scalar(chunk.partition, pa.int32()), len(rows))
-        columns["timestamp"] = times_of(run, [len(part) for part in parts])
+        columns["timestamp"] = times_of(run, counts)
         yield pa.RecordBatch.from_arrays(columns_of(names, columns, len(rows)), schema=schema)
+
+
+def offsets_of(run: Sequence[StoredBatch], counts: Sequence[int], chunk: Chunk) -> pa.Array:
+    """The offsets of the messages: so many of each entry, which need not follow on each other."""
+    first, count = max(run[0].base_offset, chunk.begin), sum(counts)
+    offsets = np.arange(first, first + count)
+    if len(run) > 1 and run[-1].base_offset + counts[-1] != first + count:
+        bases = np.array([first, *(entry.base_offset for entry in run[1:])])
+        ends = np.cumsum(counts)
+        offsets += np.repeat(bases - (first + ends - counts), counts)
+    return pa.array(offsets)
 
 
 def columns_of(names: Sequence[str], columns: Mapping[str, pa.Array], count: int) -> list[pa.Array]:

@@ -28,10 +28,16 @@ class Mark(msgspec.Struct, frozen=True):
     at: str | None = None
     time_us: int | None = None
 
-    def question(self, topic: str, partition: int) -> FindOffset:
+    def question(self, topic: str, partition: int, isolation: str) -> FindOffset:
         """What to ask a node to learn the offset."""
         assert self.offset is None, "an offset need not be asked for"
-        return FindOffset(topic=topic, partition=partition, at=self.at, time_us=self.time_us)
+        return FindOffset(
+            topic=topic,
+            partition=partition,
+            at=self.at,
+            time_us=self.time_us,
+            isolation=isolation,
+        )
 
 
 EARLIEST, LATEST = Mark(at="earliest"), Mark(at="latest")

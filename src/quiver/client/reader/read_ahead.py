@@ -23,6 +23,7 @@ from quiver.errors import OffsetOutOfRange, QuiverError, TopicNotFound
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import entries_in
+from quiver.model.transaction import COMMITTED_ONLY
 from quiver.protocol import Fetch, Fetched, PartitionInfo, TopicInfo
 
 DEPTH = 2
@@ -46,7 +47,10 @@ class Span(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Consecutive entries of one partition; only offsets from ``begin`` to before ``end`` count."""
+    """Entries of one partition, in order; only offsets from ``begin`` to before ``end`` count.
+
+    Offsets in between that are in no entry have no message, and there may be no entry at all.
+    """
 
     topic: str
     topic_number: int
@@ -69,9 +73,11 @@ class ReadAhead:
         clock: Clock,
         grows: bool = False,
         zone: str | None = None,
+        isolation: str = COMMITTED_ONLY,
     ) -> None:
         """With a ``zone``, replicas in it are read from. ``grows``: with partitions that are new."""
         self._zone = zone
+        self._isolation = isolation
         self._by_leader: set[int] = set()
         """Partitions whose replica nearby does not have what is wanted yet: the leader is asked."""
         self._cluster = cluster
@@ -174,6 +180,7 @@ class ReadAhead:
             bytes_max=self._bytes_max,
             wait_ms=wait_ms,
             any_replica=address != leader,
+            isolation=self._isolation,
         )
         answer, body = await channel.call(request, timeout_s=wait_ms / 1000 + _ANSWER_GRACE_S)
         fetched = expect(Fetched, answer)
@@ -184,7 +191,8 @@ class ReadAhead:
             )
         self._learn(fetched.layout)
         entries = [entry for entry in entries_in(body) if entry.next_offset > span.offset]
-        if not entries:
+        end = max(fetched.read_to, entries[-1].next_offset if entries else 0)
+        if end <= span.offset:
             if address != leader:
                 self._by_leader.add(partition)
                 return None
@@ -196,7 +204,6 @@ class ReadAhead:
                     next_offset=fetched.next_offset,
                 )
             return None
-        end = int(entries[-1].next_offset)
         return Chunk(
             self._topic,
             fetched.topic_number,

@@ -23,6 +23,7 @@ from quiver.client.transport.cluster import Cluster, TopicLayout, expect
 from quiver.errors import InvalidRequest, PartitionNotFound
 from quiver.model.clock import Clock
 from quiver.model.message import Message
+from quiver.model.transaction import COMMITTED_ONLY, require_isolation
 from quiver.protocol import OffsetFound
 
 
@@ -37,6 +38,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     columns: Sequence[str] | None = None
     zone: str | None = None
     """Replicas in this zone may be read from."""
+    isolation: str = COMMITTED_ONLY
+    """``uncommitted``: with messages of transactions that are open, or were aborted."""
 
     def check(self) -> None:
         mark_of(self.start, 0)
@@ -47,6 +50,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.partition is not None and not is_partition(self.partition):
             raise InvalidRequest(f"partition must be 0 or more, not {self.partition!r}")
         schema_with(self.columns)
+        require_isolation(self.isolation)
 
 
 class AsyncReader:
@@ -123,6 +127,7 @@ class AsyncReader:
                     grows=self._request.follow and self._request.partition is None,
                     clock=self._clock,
                     zone=self._request.zone,
+                    isolation=self._request.isolation,
                 )
             return self._ahead
 
@@ -159,7 +164,7 @@ class AsyncReader:
         if mark.offset is not None:
             return mark.offset
         _, (reply, _) = await self._cluster.call(
-            mark.question(self.topic, partition),
+            mark.question(self.topic, partition, self._request.isolation),
             repeatable=True,
             find_address=lambda: (self._cluster.known_layout(self.topic) or layout).address(
                 partition

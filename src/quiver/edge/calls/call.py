@@ -18,7 +18,7 @@ from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.edge.auth.call_permissions import NeedsOf
 from quiver.edge.auth.caller import Caller
 from quiver.edge.calls.context import Answer, Context, may_ask_others
-from quiver.edge.calls.fan_out import HERE, Route
+from quiver.edge.calls.fan_out.route import HERE, Route
 from quiver.errors import QuiverError
 
 REQUEST_TIMEOUT_S = 30.0

@@ -11,7 +11,7 @@ from quiver.edge.auth.call_permissions import CONSUME, nothing, on_subscription
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AtCoordinator, AtLeaders
+from quiver.edge.calls.fan_out.route import AtCoordinator, AtLeaders
 from quiver.edge.messages.receiving import CONSUMER_MAX
 
 AT_COORDINATOR = AtCoordinator(attrgetter("subscription"))

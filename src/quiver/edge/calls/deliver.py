@@ -11,7 +11,7 @@ from quiver.edge.auth.call_permissions import CONSUME, on_subscription
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call, Turn, wait_timeout_s
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out_in_parts import AtLeaseLeaders
+from quiver.edge.calls.fan_out.in_parts import AtLeaseLeaders
 from quiver.edge.calls.receive_from_leaders import FromLeaders
 from quiver.edge.messages import settling
 from quiver.edge.messages.failures import failure_of

@@ -20,8 +20,8 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AtLeaders, PassedToLeader
-from quiver.edge.calls.fan_out_in_parts import AtLeadersInTurn, AtMessageLeaders
+from quiver.edge.calls.fan_out.in_parts import AtLeadersInTurn, AtMessageLeaders
+from quiver.edge.calls.fan_out.route import AtLeaders, PassedToLeader
 from quiver.edge.messages import pending
 from quiver.errors import InvalidRequest
 from quiver.model.filter import Filter, parse_filter

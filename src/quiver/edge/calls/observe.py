@@ -8,7 +8,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AtAllNodes
+from quiver.edge.calls.fan_out.route import AtAllNodes
 from quiver.metrics.exposition import CONTENT_TYPE
 from quiver.version import __version__
 

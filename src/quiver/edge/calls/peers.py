@@ -18,6 +18,8 @@ from quiver.edge.calls.call import REQUEST_TIMEOUT_S, Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.peers.messages import (
     Acknowledged,
+    BeginNamed,
+    Begun,
     CatchUp,
     Extents,
     Finished,
@@ -119,6 +121,15 @@ async def _has_finished(
     return Finished(passed=passed)
 
 
+async def _begin_named(
+    services: NodeServices, _: ClusterNode, question: BeginNamed, _body: memoryview
+) -> PeerReply:
+    producer = await services.broker.transactions.begin_here(
+        question.name, question.owner, question.names_max
+    )
+    return Begun(producer_id=producer)
+
+
 _Handler = Callable[[NodeServices, ClusterNode, Any, memoryview], Awaitable[PeerReply]]
 _HANDLERS: dict[type[Question], _Handler] = {
     Fetch: _fetch,
@@ -128,6 +139,7 @@ _HANDLERS: dict[type[Question], _Handler] = {
     Extents: _extents,
     ReadSplitHandover: _split_handover,
     HasFinished: _has_finished,
+    BeginNamed: _begin_named,
 }
 
 

@@ -16,7 +16,7 @@ from quiver.edge.auth.call_permissions import (
 )
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.calls.fan_out.route import AT_LEADER
 from quiver.edge.messages.publish_order import publish_one
 
 _TIMEOUT_S_MAX = 300.0

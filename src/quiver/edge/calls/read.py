@@ -8,7 +8,8 @@ from quiver import protocol
 from quiver.edge.auth.call_permissions import CONSUME, on_topic
 from quiver.edge.calls.call import Call, Turn, wait_timeout_s
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.calls.fan_out.route import AT_LEADER
+from quiver.model.transaction import UNCOMMITTED, require_isolation
 
 
 async def fetch(context: Context, request: protocol.Fetch, _: memoryview) -> Answer:
@@ -17,12 +18,18 @@ async def fetch(context: Context, request: protocol.Fetch, _: memoryview) -> Ans
     One reply is built at a time, and only while the client reads. So a client that asks for much
     and reads nothing costs the memory of one reply.
     """
+    require_isolation(request.isolation)
     reader, wait_s = context.services.broker.reader, request.wait_ms / 1000
     place = request.topic, request.partition, request.offset
-    await reader.wait_for_data(*place, wait_s, any_replica=request.any_replica)
+    uncommitted = request.isolation == UNCOMMITTED
+    any_replica = request.any_replica and not uncommitted
+    await reader.wait_for_data(*place, wait_s, any_replica=any_replica, uncommitted=uncommitted)
     async with context.reply_turn:
         read = await reader.fetch(
-            *place, bytes_max=request.bytes_max, any_replica=request.any_replica
+            *place,
+            bytes_max=request.bytes_max,
+            any_replica=any_replica,
+            uncommitted=uncommitted,
         )
         buffers = [buffer for entry in read.entries for buffer in entry.buffers()]
         context.services.metrics.fetched_bytes.inc(sum(map(len, buffers)))
@@ -31,13 +38,19 @@ async def fetch(context: Context, request: protocol.Fetch, _: memoryview) -> Ans
             next_offset=read.next_offset,
             topic_number=read.topic_number,
             layout=read.layout,
+            read_to=read.read_to,
         )
         return reply, buffers
 
 
 async def find_offset(context: Context, request: protocol.FindOffset, _: memoryview) -> Answer:
+    require_isolation(request.isolation)
     offset = await context.services.broker.reader.find_offset(
-        request.topic, request.partition, request.at, request.time_us
+        request.topic,
+        request.partition,
+        request.at,
+        request.time_us,
+        uncommitted=request.isolation == UNCOMMITTED,
     )
     return protocol.OffsetFound(offset=offset), ()
 

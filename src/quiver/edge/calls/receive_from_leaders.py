@@ -19,8 +19,8 @@ from quiver.broker.partition.reader import FETCH_WAIT_S_MAX
 from quiver.client.transport.cluster import expect
 from quiver.edge.calls.consumers import AT_COORDINATOR, heartbeat
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import Here, ask
-from quiver.edge.calls.fan_out_in_parts import at_lease_leaders
+from quiver.edge.calls.fan_out.in_parts import at_lease_leaders
+from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.edge.calls.merge import first_received
 from quiver.edge.messages.receiving import Receiving, until_ready
 from quiver.edge.messages.settling import return_unread

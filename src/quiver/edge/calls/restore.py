@@ -13,7 +13,7 @@ from quiver.edge.auth.call_permissions import cluster_admin
 from quiver.edge.auth.tokens import TokenRecord
 from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.calls.fan_out.route import AT_LEADER
 from quiver.errors import InvalidRequest
 
 _TIMEOUT_S = 120.0

@@ -27,7 +27,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AtLeaders
+from quiver.edge.calls.fan_out.route import AtLeaders
 from quiver.errors import InvalidRequest
 
 

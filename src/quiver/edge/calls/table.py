@@ -19,6 +19,7 @@ from quiver.edge.calls import (
     subscriptions,
     tokens,
     topics,
+    transactions,
 )
 from quiver.edge.calls.call import Call
 
@@ -48,5 +49,6 @@ CALLS = table_of(
         observe.CALLS,
         cluster.CALLS,
         peers.CALLS,
+        transactions.CALLS,
     )
 )

@@ -9,7 +9,7 @@ from quiver.edge.auth.call_permissions import ADMIN, SEE, nothing, on_topic
 from quiver.edge.auth.caller import Caller
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import AT_LEADER
+from quiver.edge.calls.fan_out.route import AT_LEADER
 
 
 async def create(context: Context, request: protocol.CreateTopic, _: memoryview) -> Answer:

@@ -16,8 +16,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from quiver import protocol
-from quiver.broker.partition.partition import Partition, Placed, StoredOnce
-from quiver.broker.partition.producer_sessions import StoredRange
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.in_flight import Placed, StoredOnce
+from quiver.broker.partition.producers.sessions import StoredRange
 from quiver.broker.publish.publisher import Offer
 from quiver.edge.messages.failures import explained, failure_of
 from quiver.edge.services import NodeServices

@@ -55,6 +55,18 @@ class HasFinished(msgspec.Struct, frozen=True, kw_only=True, tag="HasPassed"):
     offset: int
 
 
+class BeginNamed(msgspec.Struct, frozen=True, kw_only=True, tag="BeginNamed"):
+    """Begin transactions under a name, as it is stored. The caller may have so many names."""
+
+    name: str
+    owner: str
+    names_max: int
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="Begun"):
+    producer_id: ProducerId
+
+
 class SplitHandoverPart(msgspec.Struct, frozen=True, kw_only=True, tag="Bequeathed"):
     """A part of a split handover, and the size of the whole."""
 
@@ -78,7 +90,16 @@ class Partitions(msgspec.Struct, frozen=True, kw_only=True, tag="Partitions"):
     partitions: list[PartitionInfo]
 
 
-Question = Fetch | StoreBatch | LastSequence | CatchUp | Extents | ReadSplitHandover | HasFinished
+Question = (
+    Fetch
+    | StoreBatch
+    | LastSequence
+    | CatchUp
+    | Extents
+    | ReadSplitHandover
+    | HasFinished
+    | BeginNamed
+)
 PeerReply = (
     Entries
     | Diverged
@@ -89,6 +110,7 @@ PeerReply = (
     | Partitions
     | SplitHandoverPart
     | Finished
+    | Begun
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -12,9 +12,12 @@ from typing import TypeVar
 
 from quiver.aio import TaskSet
 from quiver.broker.partition.producer_ids import ProducerIdentity
+from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.client.transport.cluster import expect
 from quiver.edge.peers.messages import (
     Acknowledged,
+    BeginNamed,
+    Begun,
     CatchUp,
     Extents,
     Finished,
@@ -30,14 +33,27 @@ from quiver.edge.peers.peers import Peers
 from quiver.errors import NotLeader, QuiverError, TopicNotFound
 from quiver.model.batch import UnstoredBatch
 from quiver.model.clock import Clock
-from quiver.model.ids import Offset
-from quiver.protocol import FindOffset, Leave, OffsetFound, PartitionInfo
+from quiver.model.ids import Offset, ProducerId
+from quiver.model.transaction import TransactionId, TransactionState
+from quiver.protocol import (
+    AnyRequest,
+    CloseTransactions,
+    Done,
+    FindOffset,
+    Leave,
+    OffsetFound,
+    PartitionInfo,
+    Reply,
+    ResolveTransactions,
+    TransactionsResolved,
+)
 
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.05
 _SPREAD_S = 2.0
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Reply)
 
 
 class PeerBroker:
@@ -110,6 +126,29 @@ class PeerBroker:
         infos = [info for answer in answers for info in answer.partitions]
         return [info for info in infos if info.bytes is not None]
 
+    async def begin_transactions(
+        self, index: int, name: str, owner: str, names_max: int
+    ) -> ProducerId:
+        question = BeginNamed(name=name, owner=owner, names_max=names_max)
+        answer = await self._at_leader(
+            TRANSACTIONS, index, lambda address: self._peers.ask(address, question, Begun)
+        )
+        return answer.producer_id
+
+    async def resolve_transactions(
+        self, index: int, transactions: list[TransactionId]
+    ) -> dict[TransactionId, TransactionState]:
+        request = ResolveTransactions(transactions=list(transactions))
+        answer = await self._once(TRANSACTIONS, index, request, TransactionsResolved)
+        return {TransactionId(one): TransactionState(state) for one, state in answer.states.items()}
+
+    async def close_transactions(
+        self, topic: str, index: int, outcomes: dict[TransactionId, bool]
+    ) -> None:
+        told = {int(one): is_committed for one, is_committed in outcomes.items()}
+        request = CloseTransactions(topic=topic, partition=index, outcomes=told)
+        await self._once(topic, index, request, Done)
+
     def release(self, addresses: list[str], subscription: str, consumer: str) -> None:
         async def leave(address: str) -> None:
             with contextlib.suppress(QuiverError):  # its leases end by themselves, later
@@ -133,6 +172,14 @@ class PeerBroker:
             if isinstance(answer, BaseException) and not isinstance(answer, QuiverError):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def _once(self, topic: str, index: int, request: AnyRequest, kind: type[R]) -> R:
+        """The leader's answer. Whoever asks tries again."""
+        address = self._leader_of(topic, index)
+        if address is None:
+            raise NotLeader(f"partition {index} of {topic!r} has no leader now")
+        reply, _ = await (await self._peers.channel(address)).call(request)
+        return expect(kind, reply)
 
     async def _at_leader(self, topic: str, index: int, ask: Callable[[str], Awaitable[T]]) -> T:
         deadline = self._clock.monotonic() + _PATIENCE_S

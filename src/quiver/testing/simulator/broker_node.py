@@ -18,7 +18,8 @@ from quiver import protocol
 from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
 from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.partition.leadership import Leadership
-from quiver.broker.partition.partition import Partition, unavailable
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.in_flight import unavailable
 from quiver.broker.partition.replicated_storage import replicated_storage
 from quiver.cluster.node import ClusterListener, ClusterNode
 from quiver.cluster.replica.leader_driver import LeaderDriver

@@ -20,8 +20,8 @@ import msgspec
 from quiver import protocol
 from quiver.broker.delivery import state_log
 from quiver.broker.delivery.lease_token import SECRET
-from quiver.broker.partition import partition as partition_module
 from quiver.broker.partition.leadership import DATA, STATE
+from quiver.broker.partition.producers import snapshots
 from quiver.broker.partition.replicated_topics import REPLICAS
 from quiver.broker.subscription.catalog import covers
 from quiver.cluster.control.admin import ClusterAdministration, place_of
@@ -88,7 +88,7 @@ NODE_SETTINGS = msgspec.structs.replace(
 def small_snapshots() -> Iterator[None]:
     """Let snapshots be due after a few messages."""
     sizes: list[tuple[Any, str]] = [
-        (partition_module, "_SNAPSHOT_BYTES"),
+        (snapshots, "_SNAPSHOT_BYTES"),
         (state_log, "_SNAPSHOT_BYTES"),
         (state_log, "_HISTORY_BYTES_MAX"),
     ]

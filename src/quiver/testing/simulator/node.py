@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from quiver.aio import retrieve_exception
-from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.broker.partition.producers.sessions import ProducerSessions
 from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
 from quiver.cluster.replica.environment import ClusterEnvironment

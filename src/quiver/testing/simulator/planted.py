@@ -21,9 +21,11 @@ from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
-from quiver.broker.partition import partition
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.broker.partition.producers.dedup import DedupWindow
+from quiver.broker.partition.producers.open_transactions import OpenTransactions
+from quiver.broker.partition.producers.sessions import ProducerSessions
+from quiver.broker.partition.producers.state import ProducerState
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.cluster import election, eligibility
 from quiver.cluster import node as cluster_node
@@ -194,8 +196,10 @@ async def _no_snapshots(cls: Any, log: Any, run_blocking: Any) -> LoggedSnapshot
     return LoggedSnapshots(log, run_blocking)
 
 
-async def _forget_sessions(*_: Any) -> ProducerSessions:
-    return ProducerSessions()
+async def _forget_producers(
+    cls: type[ProducerState], _log: Any, _snapshot: Any, window: DedupWindow, _handover: Any
+) -> ProducerState:
+    return cls(window, ProducerSessions(), OpenTransactions())
 
 
 def _held_by_anyone(self: LeaseTable, lease_id: int, offsets: BitMap64) -> BitMap64:
@@ -305,7 +309,7 @@ BROKER_BUGS: dict[str, list[Patch]] = {
         (DeliveryStateLog, "_replay", _no_records),
         (LoggedSnapshots, "open", classmethod(_no_snapshots)),
     ],
-    "lose the broker's dedup state": [(partition, "_rebuild_sessions", _forget_sessions)],
+    "lose the broker's dedup state": [(ProducerState, "rebuild", classmethod(_forget_producers))],
     "honour a stale receipt": [(LeaseTable, "valid", _held_by_anyone)],
     "acknowledge an ack before it is committed": [
         (DeliveryStateLog, "commit", _committed_before_it_is)

@@ -7,9 +7,11 @@ import errno
 
 import pytest
 
-from quiver.broker.partition import partition as partition_module
-from quiver.broker.partition.partition import PRODUCERS, UNKNOWN_OFFSET, Partition, Placed
-from quiver.broker.partition.producer_sessions import RECENT_BATCHES, StoredRange
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers import snapshots
+from quiver.broker.partition.producers.in_flight import UNKNOWN_OFFSET, Placed
+from quiver.broker.partition.producers.sessions import RECENT_BATCHES, StoredRange
+from quiver.broker.partition.producers.snapshots import PRODUCERS
 from quiver.errors import DiskFull, LogFailed, PartitionUnavailable, SequenceGap
 from quiver.log.disk.disk import Disk
 from quiver.log.retention import RetentionLimits
@@ -210,7 +212,7 @@ async def test_producers_are_known_from_a_snapshot_and_the_entries_since() -> No
 def test_a_snapshot_ahead_of_a_log_that_lost_its_tail_is_not_believed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "_SNAPSHOT_BYTES", 1)
+    monkeypatch.setattr(snapshots, "_SNAPSHOT_BYTES", 1)
 
     @async_test
     async def check() -> None:
@@ -318,7 +320,7 @@ async def test_the_own_sequence_is_known_again_after_a_kill() -> None:
 async def test_a_failed_log_does_not_hold_up_the_snapshot_or_the_closing() -> None:
     disk, gate = SimulatedDisk(1), Gate()
     partition = await _open(disk, gate)
-    partition._unsnapshotted_bytes = 1 << 40
+    partition._saved._unsaved_bytes = 1 << 40
     gate.shut()
     disk.fail("append", errno.EIO, path="*.log")
     placed = _publish(partition, 0)

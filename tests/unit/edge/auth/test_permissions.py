@@ -129,11 +129,12 @@ class TestPrincipal:
 class TestRules:
     def test_a_call_is_decided_once_for_a_name_only_if_nothing_else_matters(self) -> None:
         subjects = {row.request: row.subject for row in CALLS.values() if row.subject}
-        assert len(subjects) == 11
+        assert len(subjects) == 12
         for call, subject in subjects.items():
             fields = dict.fromkeys(("topic", "name", "subscription"), "n")
             known = {k: v for k, v in fields.items() if k in call.__struct_fields__}
             needed = {"partition": 0, "offset": 0, "settlements": [], "visibility_ms": 0}
+            needed["transaction"] = 1
             rest = {k: v for k, v in needed.items() if k in call.__struct_fields__}
             request = call(**known, **rest)
             (need,) = required(request)

@@ -55,6 +55,14 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     assert turns[Turn.PUBLISH] == {protocol.Publish}
     assert turns[Turn.AT_ONCE] == {protocol.Ping, protocol.Abandon}
     settle = {protocol.Ack, protocol.Nack, protocol.Reject, protocol.Extend, protocol.Return}
+    transactions = {
+        protocol.BeginTransactions,
+        protocol.JoinTransaction,
+        protocol.EndTransaction,
+        protocol.DescribeTransaction,
+        protocol.ResolveTransactions,
+        protocol.CloseTransactions,
+    }
     settle.add(protocol.Hold)
     wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
@@ -63,6 +71,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         protocol.Consume,
         protocol.RestoreEntries,
         *wait,
+        *transactions,
     }
 
 

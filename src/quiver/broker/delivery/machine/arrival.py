@@ -23,6 +23,7 @@ from quiver.broker.delivery.machine.offset_sets import (
 from quiver.log.delivery_index import DeliverySpan
 from quiver.model.batch import StoredBatch
 from quiver.model.delivery_columns import NEVER, priorities, rows_by_priority, times
+from quiver.model.envelope import is_hidden
 from quiver.model.filter.texts import rows_by_text
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.schema import COLUMN_BIT
@@ -112,11 +113,13 @@ class IndexedArrival(msgspec.Struct, frozen=True):
         return zip(bases.tolist(), times.tolist(), strict=True)
 
     def passed_from(self, start: int) -> BitMap64:
-        """The offsets from ``start`` on that are not for another subscription."""
+        """The offsets from ``start`` on that are not hidden, nor for another subscription."""
         passed = offset_range(max(start, self.base_offset), self.next_offset)
         for name, offsets in self.span.targets.items():
             if name != self.name:
                 passed -= offsets
+        if self.span.hidden is not None:
+            passed -= self.span.hidden
         return passed
 
     def by_priority(self) -> Iterable[tuple[int, BitMap64]]:
@@ -147,7 +150,17 @@ def _timed_among(rows: Numbers, among: BitMap64) -> tuple[Numbers, Numbers] | No
 def arrival_of(
     entry: StoredBatch, *, with_keys: bool = False, fairness: str | None = None
 ) -> Arrival:
-    """An entry as the machine sees it; its body is decoded only if it decides something."""
+    """An entry as the machine sees it; its body is decoded only if it decides something.
+
+    Of one that is hidden nothing passes.
+    """
+    if is_hidden(entry):
+        return Arrival(
+            base_offset=entry.base_offset,
+            count=entry.count,
+            time=entry.append_time,
+            passed=np.zeros(entry.count, bool),
+        )
     wanted = [name for name in _READERS if with_keys or name != "key"]
     wanted = [name for name in wanted if entry.columns & COLUMN_BIT[name]]
     columns: dict[str, Any] = {}

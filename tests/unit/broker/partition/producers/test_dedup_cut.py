@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quiver.broker.alerts.readings import Reader
-from quiver.broker.partition import dedup
+from quiver.broker.partition.producers import dedup
 from quiver.config.alert_rule import DEFAULT_RULES
 from quiver.metrics.sample import NodeSample, TopicSample
 from quiver.model.builder import BatchBuilder

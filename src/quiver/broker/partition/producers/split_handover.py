@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from quiver.broker.partition.producer_sessions import ProducerSessions
+from quiver.broker.partition.producers.sessions import ProducerSessions
 from quiver.model.ids import Microseconds, Offset, ProducerId
 
 IMPORTED = "inherited"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiver.broker.partition import dedup, fingerprints
-from quiver.broker.partition.dedup import DedupWindow, Seen
-from quiver.broker.partition.fingerprints import Fingerprints, FingerprintTable
+from quiver.broker.partition.producers import dedup, fingerprints
+from quiver.broker.partition.producers.dedup import DedupWindow, Seen
+from quiver.broker.partition.producers.fingerprints import Fingerprints, FingerprintTable
 from quiver.model.ids import Microseconds, Offset
 
 WINDOW_US = 100

@@ -16,8 +16,10 @@ from typing import cast
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
-from quiver.broker.partition.fingerprints import Fingerprints, FingerprintTable
+from quiver.broker.partition.producers.fingerprints import Fingerprints, FingerprintTable
+from quiver.errors import DedupIdPending
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.schema import COLUMN_BIT, DEAD_LETTER_COLUMNS
@@ -34,6 +36,7 @@ _BROKERS_OWN = sum(COLUMN_BIT[name] for name in DEAD_LETTER_COLUMNS)
 _BROKERS_PREFIX = "broker/" * (DEDUP_ID_MAX // 7 + 1)
 """Longer than any id of a client."""
 
+_NONE = BitMap64()
 INHERITED = -1
 """The offset of a message that is in the partition from which this one was split."""
 
@@ -127,10 +130,25 @@ class DedupWindow:
         ):
             self._marks.append((time, first))
 
-    def repeats(self, ids: Sequence[str | None]) -> list[int]:
-        """The rows of a batch whose id is known, or is that of an earlier row."""
+    def repeats(
+        self,
+        ids: Sequence[str | None],
+        hidden: BitMap64 = _NONE,
+        pending: BitMap64 = _NONE,
+    ) -> list[int]:
+        """The rows of a batch whose id is known, or is that of an earlier row.
+
+        An id at a ``hidden`` offset is not known: that message was aborted. ``DedupIdPending`` if one
+        is at a ``pending`` offset: nobody knows yet whether that message counts.
+        """
         rows, named = _named(ids)
-        known = self._table.find(Fingerprints.of(named), self.held_from).known.tolist()
+        found = self._table.find(Fingerprints.of(named), self.held_from)
+        known = found.known.tolist()
+        if known and (hidden or pending):
+            offsets = found.offsets.tolist()
+            known = [place for place in known if offsets[place] not in hidden]
+            if any(offsets[place] in pending for place in known):
+                raise DedupIdPending()
         if len(set(named)) == len(named):
             return [rows[place] for place in known]
         repeated, seen = set(known), set[str]()

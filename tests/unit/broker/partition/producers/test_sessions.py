@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiver.broker.partition import producer_sessions
-from quiver.broker.partition.producer_sessions import (
+from quiver.broker.partition.producers import sessions
+from quiver.broker.partition.producers.dedup import DedupWindow
+from quiver.broker.partition.producers.open_transactions import OpenTransactions
+from quiver.broker.partition.producers.sessions import (
     RECENT_BATCHES,
     Duplicate,
     ProducerSessions,
-    decode_snapshot,
-    encode_snapshot,
 )
+from quiver.broker.partition.producers.state import ProducerState, decode_snapshot
 from quiver.errors import ProducerError, ProducerFenced, SequenceGap
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch, store_batch
@@ -150,7 +151,7 @@ def test_own_sequences_may_be_below_zero() -> None:
 def test_beyond_the_bound_the_session_that_was_silent_longest_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producer_sessions, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
     log = Log()
     for producer in (1, 2, 3):
         log.offer(producer, 0, 0)
@@ -229,15 +230,19 @@ def test_what_is_stored_is_each_producer_s_messages_once_and_in_order(taken: lis
         assert expected is (result if isinstance(result, type) else type(result))
 
 
+def _encoded(sessions: ProducerSessions, offset: Offset) -> bytes:
+    return ProducerState(DedupWindow(0), sessions, OpenTransactions()).snapshot(offset)
+
+
 @settings(max_examples=80)
 @given(steps, st.integers(0, 59))
 def test_a_snapshot_and_the_entries_since_give_the_same_state(taken: list[Step], cut: int) -> None:
     live = Log()
     models = {1: Model(), 2: Model()}
-    snapshot = encode_snapshot(live.sessions, Offset(0))
+    snapshot = _encoded(live.sessions, Offset(0))
     for number, step in enumerate(taken):
         if number == cut:
-            snapshot = encode_snapshot(live.sessions, Offset(live.next_offset))
+            snapshot = _encoded(live.sessions, Offset(live.next_offset))
         model = models[step.producer]
         sequence = model.sequence(step)
         model.expected(step, live.next_offset)

@@ -11,8 +11,8 @@ import pytest
 from quiver import protocol
 from quiver.edge.auth.principal import ANONYMOUS, PEER, Principal
 from quiver.edge.calls.context import Answer
-from quiver.edge.calls.fan_out import AtAllNodes, AtCoordinator, AtLeaders, PassedToLeader
-from quiver.edge.calls.fan_out_in_parts import AtLeadersInTurn, AtMessageLeaders
+from quiver.edge.calls.fan_out.in_parts import AtLeadersInTurn, AtMessageLeaders
+from quiver.edge.calls.fan_out.route import AtAllNodes, AtCoordinator, AtLeaders, PassedToLeader
 from quiver.edge.calls.inspect import IDS_MAX, require_few
 from quiver.edge.calls.table import CALLS
 from quiver.errors import InvalidRequest, NotLeader, Unavailable

@@ -12,7 +12,7 @@ import msgspec
 from quiver import protocol
 from quiver.client.transport.cluster import expect
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out import Here, ask
+from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.edge.messages.settling import Settle, Settling
 from quiver.model.message_id import parse_message_id
 

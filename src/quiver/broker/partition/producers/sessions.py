@@ -4,14 +4,24 @@ A pure machine over one partition. A batch carries its producer's id and epoch, 
 the producer's messages in this partition. ``judge`` decides about a batch before it is staged, and
 ``record`` notes that it was. The same fold over the stored entries rebuilds the state after a restart.
 Invariant: within an epoch the recorded batches have consecutive sequences.
+
+Each transaction of a producer is an epoch of its own. It takes no batch any more once its marker is there.
+A batch of a transaction may have no sequence (below zero): then it is never taken for a repeat.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from quiver.errors import ProducerError, ProducerFenced, SequenceGap
+from quiver.errors import (
+    ProducerError,
+    ProducerFenced,
+    SequenceGap,
+    TransactionAborted,
+    TransactionError,
+)
 from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.envelope import COMMITTED, MARKER
 from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId
 
 RECENT_BATCHES = 8
@@ -37,6 +47,8 @@ class ProducerSession(msgspec.Struct, array_like=True):
     recent: list[StoredRange] = []
     last_user_sequence: int | None = None
     """The highest value of the ``sequence`` column stored for this producer, over all epochs."""
+    outcome: bool | None = None
+    """Of a transaction that has ended here: whether it was committed."""
 
 
 class Duplicate(msgspec.Struct, frozen=True):
@@ -64,13 +76,17 @@ class ProducerSessions:
             return None
         session = self._sessions.get(batch.producer_id)
         if session is not None and batch.producer_epoch < session.epoch:
+            if batch.flags:
+                raise TransactionError("the producer has begun another transaction since this one")
             raise ProducerFenced(
                 "another producer has opened the same name; stop this one",
                 epoch=session.epoch,
             )
         current = session is not None and batch.producer_epoch == session.epoch
         expected = session.next_sequence if session is not None and current else 0
-        if batch.sequence == expected:
+        if batch.sequence == expected or (batch.flags and batch.sequence < 0):
+            if session is not None and current and session.outcome is not None:
+                raise _ended(session.outcome)
             return None
         if batch.sequence > expected:
             raise SequenceGap(
@@ -93,6 +109,9 @@ class ProducerSessions:
         """Note a batch that was staged, or that the log held already."""
         if entry.producer_id == NO_PRODUCER:
             return
+        if entry.flags & MARKER:
+            self._end(entry)
+            return
         session = self._sessions.pop(entry.producer_id, None)
         if session is None:
             session = ProducerSession(entry.producer_epoch)
@@ -101,11 +120,12 @@ class ProducerSessions:
                 entry.producer_epoch, last_user_sequence=session.last_user_sequence
             )
         self._sessions[entry.producer_id] = session
-        session.next_sequence = entry.sequence + entry.count
-        session.recent = [
-            *session.recent[1 - RECENT_BATCHES :],
-            StoredRange(entry.sequence, entry.count, entry.base_offset, entry.append_time),
-        ]
+        if entry.sequence >= 0:
+            session.next_sequence = entry.sequence + entry.count
+            session.recent = [
+                *session.recent[1 - RECENT_BATCHES :],
+                StoredRange(entry.sequence, entry.count, entry.base_offset, entry.append_time),
+            ]
         if last_user_sequence is not None:
             known = session.last_user_sequence
             session.last_user_sequence = (
@@ -114,9 +134,15 @@ class ProducerSessions:
         while len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
 
+    def _end(self, marker: StoredBatch) -> None:
+        """A transaction ended. If the producer has begun another, that one has a later epoch."""
+        session = self._sessions.get(marker.producer_id)
+        if session is not None and session.epoch == marker.producer_epoch:
+            session.outcome = bool(marker.flags & COMMITTED)
+
     def skip(self, batch: UnstoredBatch) -> None:
         """All messages of the producer's next batch were stored before, by whomever."""
-        if batch.producer_id == NO_PRODUCER:
+        if batch.producer_id == NO_PRODUCER or batch.sequence < 0:
             return
         session = self._sessions.get(batch.producer_id)
         if session is None or session.epoch != batch.producer_epoch:
@@ -136,28 +162,7 @@ class ProducerSessions:
         return None if session is None else session.last_user_sequence
 
 
-class ProducerSnapshot(msgspec.Struct, frozen=True):
-    """The sessions as they were when everything below ``offset`` had been recorded."""
-
-    offset: Offset
-    sessions: dict[ProducerId, ProducerSession]
-    ids_from: Offset | None = None
-    """Where the oldest batch was whose messages had ids that were remembered."""
-
-
-def encode_snapshot(
-    sessions: ProducerSessions, offset: Offset, ids_from: Offset | None = None
-) -> bytes:
-    return _encoder.encode(ProducerSnapshot(offset, sessions.by_producer, ids_from))
-
-
-def decode_snapshot(data: bytes) -> ProducerSnapshot | None:
-    """The snapshot in these bytes; ``None`` if they are damaged: the log knows it all too."""
-    try:
-        return _decoder.decode(data)
-    except msgspec.MsgspecError:
-        return None
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[ProducerSnapshot] = msgspec.msgpack.Decoder(ProducerSnapshot)
+def _ended(is_committed: bool) -> TransactionError:
+    if is_committed:
+        return TransactionError("the transaction was committed: begin another for more messages")
+    return TransactionAborted("the transaction was aborted: begin another")

@@ -1,0 +1,1 @@
+"""What a partition knows of its producers: sessions, ids of messages, transactions, and their snapshot."""

@@ -1,0 +1,180 @@
+"""The calls about transactions. Those about one run on its coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quiver import protocol
+from quiver.broker.transactions.machine import Ending
+from quiver.broker.transactions.service import stored_name
+from quiver.edge.auth.call_permissions import cluster_admin, nothing
+from quiver.edge.auth.principal import PEER
+from quiver.edge.calls.call import Call, Turn
+from quiver.edge.calls.context import Answer, Context
+from quiver.edge.calls.fan_out.route import Here, ask
+from quiver.errors import InvalidRequest, PermissionDenied
+from quiver.model.transaction import TIMEOUT_S_MAX, TransactionId, producer_of
+
+_TIMEOUT_MS_MAX = round(TIMEOUT_S_MAX * 1000)
+_ID_BITS = 63
+_AGE_MS_MAX = 1 << 50
+
+
+async def begin(context: Context, request: protocol.BeginTransactions, _: memoryview) -> Answer:
+    caller, transactions = context.caller, context.services.broker.transactions
+    producer = await transactions.begin(
+        request.name, owner=caller.producer_owner, names_max=caller.producer_names_max
+    )
+    token = transactions.tokens.token(producer, caller.principal.name, request.name)
+    return protocol.TransactionsBegun(producer_id=producer, token=token), ()
+
+
+async def join(context: Context, request: protocol.JoinTransaction, _: memoryview) -> Answer:
+    require_holder(context, request)
+    timeout_us = _timeout_us(request.timeout_ms)
+    await context.services.broker.transactions.join(
+        TransactionId(request.transaction), timeout_us, request.participants
+    )
+    return protocol.Done(), ()
+
+
+async def end(context: Context, request: protocol.EndTransaction, _: memoryview) -> Answer:
+    require_holder(context, request)
+    name = request.name
+    if name is not None and context.caller.principal is not PEER:
+        name = stored_name(name, context.caller.producer_owner)
+    ended = await context.services.broker.transactions.end(
+        Ending(
+            transaction=TransactionId(request.transaction),
+            is_commit=request.is_commit,
+            name=name,
+            participants=request.participants,
+            age_us=min(max(0, request.age_ms), _AGE_MS_MAX) * 1000,
+            timeout_us=_timeout_us(request.timeout_ms),
+        )
+    )
+    return protocol.TransactionEnded(
+        is_committed=ended.is_committed, is_complete=ended.is_complete
+    ), ()
+
+
+async def describe(
+    context: Context, request: protocol.DescribeTransaction, _: memoryview
+) -> Answer:
+    transaction = _known(request.transaction)
+    state = await context.services.broker.transactions.describe(transaction)
+    return protocol.TransactionInfo(transaction=transaction, state=state), ()
+
+
+async def resolve(context: Context, request: protocol.ResolveTransactions, _: memoryview) -> Answer:
+    require_node(context)
+    asked = [TransactionId(one) for one in request.transactions]
+    states = await context.services.broker.transactions.resolve(asked)
+    return protocol.TransactionsResolved(
+        states={one: str(state) for one, state in states.items()}
+    ), ()
+
+
+async def close(context: Context, request: protocol.CloseTransactions, _: memoryview) -> Answer:
+    require_node(context)
+    await context.services.broker.transactions.close_here(
+        protocol.Participant(request.topic, request.partition),
+        {TransactionId(one): committed for one, committed in request.outcomes.items()},
+    )
+    return protocol.Done(), ()
+
+
+# ---------------------------------------------------------------------- who may
+
+
+def require_node(context: Context) -> None:
+    if context.caller.principal is not PEER:
+        raise PermissionDenied("only nodes of the cluster may send this request")
+
+
+def require_holder(
+    context: Context, request: protocol.JoinTransaction | protocol.EndTransaction
+) -> None:
+    """``PermissionDenied`` unless the caller began the transaction. A node that asks has checked."""
+    if context.caller.principal is PEER:
+        return
+    tokens = context.services.broker.transactions.tokens
+    producer, _ = producer_of(_known(request.transaction))
+    tokens.require(request.token, producer, context.caller.principal.name)
+    if isinstance(request, protocol.EndTransaction):
+        tokens.require_name(request.token, request.name)
+
+
+def _known(transaction: int) -> TransactionId:
+    if not 0 <= transaction < 1 << _ID_BITS:
+        raise InvalidRequest(f"{transaction} is not the id of a transaction")
+    return TransactionId(transaction)
+
+
+def _timeout_us(timeout_ms: int) -> int:
+    if not 1 <= timeout_ms <= _TIMEOUT_MS_MAX:
+        raise InvalidRequest(
+            f"a transaction may be open for 1 to {_TIMEOUT_MS_MAX:,} ms, not {timeout_ms:,}",
+            setting="timeout",
+        )
+    return timeout_ms * 1000
+
+
+class AtTransactionCoordinator:
+    """On the node that coordinates the transaction. What only its holder may do is checked before."""
+
+    is_here, is_several = False, False
+
+    async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
+        if isinstance(request, protocol.JoinTransaction | protocol.EndTransaction):
+            require_holder(context, request)
+        transaction = _known(request.transaction)
+        address = await context.services.broker.transactions.coordinator_of(transaction)
+        if address is None:
+            return [await here(request)]
+        if isinstance(request, protocol.EndTransaction) and request.name is not None:
+            name = stored_name(request.name, context.caller.producer_owner)
+            request = msgspec.structs.replace(request, name=name)
+        return [await ask(context, address, request)]
+
+
+_AT_COORDINATOR = AtTransactionCoordinator()
+
+CALLS = (
+    Call(request=protocol.BeginTransactions, handler=begin, needs=nothing, turn=Turn.OWN),
+    Call(
+        request=protocol.JoinTransaction,
+        handler=join,
+        needs=nothing,
+        turn=Turn.OWN,
+        runs=_AT_COORDINATOR,
+    ),
+    Call(
+        request=protocol.EndTransaction,
+        handler=end,
+        needs=nothing,
+        turn=Turn.OWN,
+        runs=_AT_COORDINATOR,
+    ),
+    Call(
+        request=protocol.DescribeTransaction,
+        handler=describe,
+        needs=nothing,
+        turn=Turn.OWN,
+        runs=_AT_COORDINATOR,
+    ),
+    Call(
+        request=protocol.ResolveTransactions,
+        handler=resolve,
+        needs=cluster_admin,
+        turn=Turn.OWN,
+    ),
+    Call(
+        request=protocol.CloseTransactions,
+        handler=close,
+        needs=cluster_admin,
+        turn=Turn.OWN,
+    ),
+)
