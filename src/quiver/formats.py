@@ -12,6 +12,9 @@ import re
 import msgspec
 
 
+FIRST_RELEASE = "0.1.0"
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Its name in ``version.json`` and wherever programs read it."""
