@@ -11,7 +11,6 @@ import re
 
 import msgspec
 
-
 FIRST_RELEASE = "0.1.0"
 
 
