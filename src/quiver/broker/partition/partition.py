@@ -16,9 +16,9 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 
+from quiver import arrow_compute as pc
 from quiver.aio import forward_outcome, retrieve_exception
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import FileSnapshots, Snapshots

@@ -200,6 +200,7 @@ def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
 
 
 def _require_startable(config: NodeConfig) -> None:
+    load_structlog()
     from quiver.edge.preflight import require_startable  # noqa: PLC0415 - the server is loaded late
 
     require_startable(config)
@@ -213,7 +214,6 @@ def _print_settings(loaded: LoadedConfig) -> None:
 def _run(config: NodeConfig, ready_file: str | None) -> None:
     import uvloop  # noqa: PLC0415 - the server is loaded only to be run
 
-    load_structlog()
     from quiver.cli.support.logging import set_up_logging  # noqa: PLC0415
     from quiver.edge.run import run_node  # noqa: PLC0415
 
