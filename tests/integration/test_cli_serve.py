@@ -165,7 +165,7 @@ LATE = {
     "cryptography",
     "opentelemetry",
     "pandas",
-    "pyarrow.compute",
+    "pyarrow._compute",  # of pyarrow.compute, however that is loaded
     "pyarrow.dataset",
     "pyarrow.fs",
     "pyarrow.parquet",
