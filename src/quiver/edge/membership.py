@@ -25,6 +25,7 @@ from quiver.edge.peers.secrets import PeerSecrets
 from quiver.formats import stored_versions
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
+from quiver.log.log_context import LogContext
 from quiver.model.clock import Clock
 from quiver.protocol import PROTOCOL_VERSION
 from quiver.version import __version__
@@ -45,6 +46,7 @@ class ClusterMembership:
         disk: Disk,
         clock: Clock,
         run_blocking: RunBlocking,
+        logs: LogContext,
         host: str = "",
     ) -> None:
         """``host`` is the machine that this node is a process of, together with others."""
@@ -71,6 +73,7 @@ class ClusterMembership:
                 disk=disk,
                 clock=clock,
                 run_blocking=run_blocking,
+                logs=logs,
             ),
             new_disk_name=lambda: secrets.token_hex(16),
             listener=ClusterListener(

@@ -52,6 +52,7 @@ from quiver.errors import (
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
+from quiver.log.log_context import LogContext
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -67,6 +68,8 @@ PRODUCERS = "producers"
 """The file beside the segments that holds a snapshot of producer sessions."""
 _SNAPSHOT_BYTES = 64 << 20
 """After this many bytes a snapshot is due: opening reads no more of the log than this."""
+_WORTH_BYTES = 256 << 10
+"""A stop saves no snapshot for fewer bytes than this: opening reads them in a moment."""
 _READ_BYTES = 4 << 20
 _SETTLE_S = 5.0
 """How long a split waits for what was published before it."""
@@ -126,6 +129,8 @@ class Partition:
         self._state_turn = asyncio.Lock()
         self._closed = False
         self.opened_us = clock.time_us()
+        self.is_new = False
+        """Whether nothing has ever been in it, so that there is no delivery state to recover."""
         self.state: DeliveryStateLog | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 
@@ -138,6 +143,7 @@ class Partition:
         async with self._state_turn:
             if self._closed:
                 raise LogClosed(f"{self.folder} is closed")
+            self.is_new = False
             if self.state is None or (not self.state.is_open and self.log.failure is None):
                 try:
                     if self.state is not None:
@@ -163,16 +169,19 @@ class Partition:
         dedup_window_us: int = 0,
         first_offset: Offset = Offset(0),
         listener: PartitionListener = NOBODY_LISTENS,
+        context: LogContext | None = None,
     ) -> Partition:
         """A partition that this node keeps alone."""
-        open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
+        open_log = partial(
+            PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking, context=context
+        )
         log = await open_log(
             folder, settings=settings, first_offset=first_offset, on_commit=listener.stored
         )
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
-            return await cls.over(
+            partition = await cls.over(
                 folder,
                 log,
                 snapshots=FileSnapshots(folder, disk, run_blocking),
@@ -182,6 +191,8 @@ class Partition:
                 clock=clock,
                 dedup_window_us=dedup_window_us,
             )
+            partition.is_new = log.is_new
+            return partition
         except BaseException as error:
             await log.close()
             if isinstance(error, OSError):
@@ -209,7 +220,7 @@ class Partition:
         imported = await snapshots.load(IMPORTED)
         handover = decode_handover(imported)
         _import_ids(window, handover)
-        sessions = await _rebuild_sessions(log, snapshot, window)
+        sessions, read_bytes = await _rebuild_sessions(log, snapshot, window)
         _import_producers(sessions, handover)
         window.expire(clock.time_us())
         partition = cls(
@@ -222,6 +233,7 @@ class Partition:
             clock=clock,
             has_imported=bool(imported),
         )
+        partition._unsnapshotted_bytes = read_bytes
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
             await partition._snapshot()
@@ -446,7 +458,7 @@ class Partition:
         if self._saving is not None:
             await asyncio.wait([self._saving])
         await self.log.close()
-        if self.log.failure is None:
+        if self.log.failure is None and self._unsnapshotted_bytes >= _WORTH_BYTES:
             await self._snapshot()
 
     async def close_state(self) -> None:
@@ -477,21 +489,25 @@ class Partition:
 
 async def _rebuild_sessions(
     log: Log, snapshot: ProducerSnapshot, window: DedupWindow
-) -> ProducerSessions:
-    """The sessions: from the snapshot, and from the entries stored since; the window from these."""
+) -> tuple[ProducerSessions, int]:
+    """The sessions: from the snapshot, and from the entries stored since; the window from these.
+
+    Also how many bytes were stored since.
+    """
     sessions = ProducerSessions(snapshot.sessions)
     begin = (
         snapshot.offset if snapshot.ids_from is None else min(snapshot.ids_from, snapshot.offset)
     )
-    offset = max(begin, log.stored_from)
+    offset, size = max(begin, log.stored_from), 0
     async for entry, ids in _ids_in(log, offset):
         if ids:
             window.expire(entry.append_time)
             window.record(ids, entry.base_offset, entry.append_time)
         if entry.base_offset >= snapshot.offset:
+            size += entry.size()
             rows = entry.record_batch() if entry.columns & _SEQUENCE else None
             sessions.record(entry, _last_user_sequence(entry.columns, rows))
-    return sessions
+    return sessions, size
 
 
 async def _ids_in(log: Log, offset: Offset) -> AsyncIterator[tuple[StoredBatch, list[str | None]]]:

@@ -26,6 +26,7 @@ from quiver.errors import (
     ShuttingDown,
     TopicNotFound,
 )
+from quiver.log.cache.cache_budget import CacheBudget
 from quiver.log.group_commit import Committed
 from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import TopicCounts, Traffic
@@ -33,7 +34,6 @@ from quiver.model.clock import Clock
 from quiver.model.topic import TopicSettings
 
 _TAIL_BYTES_MAX = 8 << 20
-_TAIL_BYTES_MIN = 64 << 10
 _SLOW_S = 1.0
 _COMPLAINT_S = 10.0
 """A slow disk is complained of no more often than this."""
@@ -52,7 +52,7 @@ class Partitions:
         *,
         clock: Clock,
         exists: Callable[[TopicRecord], bool],
-        tail_bytes_total: int,
+        caches: CacheBudget | None = None,
         traffic: Traffic | None = None,
         prepare: Prepare | None = None,
     ) -> None:
@@ -62,7 +62,9 @@ class Partitions:
         self._store = storage.partitions
         self._clock = clock
         self._exists = exists
-        self._tail_bytes_total = tail_bytes_total
+        self._tail_bytes = _TAIL_BYTES_MAX
+        if caches is not None:
+            self._tail_bytes = min(_TAIL_BYTES_MAX, caches.bytes_max)
         self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
         self._opening: SingleFlight[Place, Partition] = SingleFlight()
@@ -211,13 +213,12 @@ class Partitions:
         await asyncio.gather(*map(_close, partitions), *self._closing)
 
     def log_settings(self, settings: TopicSettings) -> LogSettings:
-        share = self._tail_bytes_total // max(32, len(self._open) + 1)
         return LogSettings(
             durability=settings.durability,
             sync_interval_ms=settings.sync_interval_ms,
             segment_bytes=settings.segment_bytes,
             segment_age_s=settings.segment_age_s,
-            tail_bytes=max(_TAIL_BYTES_MIN, min(_TAIL_BYTES_MAX, share)),
+            tail_bytes=self._tail_bytes,
         )
 
 

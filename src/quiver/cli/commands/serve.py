@@ -260,7 +260,7 @@ def _run_processes(config: NodeConfig, ready_file: str | None) -> None:
         def work(number: int, tell_ready: Callable[[], None]) -> int:
             set_up_logging(config.logging, process=number)
             own = config_of(shared, number, count, ports.own[number])
-            node = run_node(own, lambda *_: tell_ready(), place_of(shared, number))
+            node = run_node(own, lambda *_: tell_ready(), place_of(shared, number, count))
             return run(lambda **_: uvloop.run(node))
 
         def on_ready() -> None:

@@ -11,6 +11,7 @@ from quiver.cluster.metadata.store import MetadataStore
 from quiver.cluster.replica.network import Network
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
+from quiver.log.log_context import LogContext
 from quiver.model.clock import Clock
 
 
@@ -21,3 +22,5 @@ class ClusterEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     run_blocking: RunBlocking
     """Runs disk work off the event loop."""
+    logs: LogContext = LogContext()
+    """What all logs of the node share."""
