@@ -9,6 +9,7 @@ from pathlib import Path
 
 from quiver import AsyncClient
 from quiver.config import NodeConfig
+from quiver.config.observability import Alerts
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.in_process import InProcessDialer
 from quiver.edge.node import Node
@@ -56,7 +57,9 @@ class CountingDisk(RealDisk):
 
 @asynccontextmanager
 async def running(folder: Path, disk: CountingDisk) -> AsyncIterator[AsyncClient]:
-    node = await Node.start(NodeConfig(data=str(folder)), listen=False, disk=disk)
+    # Alerts look at all queues, and open them in doing so.
+    config = NodeConfig(data=str(folder), alerts=Alerts(enabled=False))
+    node = await Node.start(config, listen=False, disk=disk)
     try:
         async with AsyncClient(dialer=InProcessDialer(node.services, INTERNAL)) as client:
             yield client

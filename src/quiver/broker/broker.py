@@ -90,7 +90,7 @@ class Broker:
             storage,
             clock=clock,
             exists=self._topic_catalog.holds,
-            caches=one.logs.caches,
+            logs=one.logs,
             traffic=one.traffic,
             prepare=self._prepare,
         )

@@ -279,11 +279,11 @@ class Session:
             self._tasks.start(self._requeue(received))
 
     async def _requeue(self, received: protocol.Received) -> None:
-        name = self._services.broker.leaders.named_in(received.portions[0].lease)
         taken = [protocol.Settlement(one.lease, one.offsets) for one in received.portions]
-        request = protocol.Return(subscription=name, settlements=taken)
         context = DirectContext(self._services, self.caller)
         with contextlib.suppress(QuiverError):  # their leases end by themselves, later
+            name = self._services.broker.leaders.named_in(received.portions[0].lease)
+            request = protocol.Return(subscription=name, settlements=taken)
             await CALLS[protocol.Return].answer(context, request, memoryview(b""))
 
     # ------------------------------------------------------------------ answering

@@ -59,6 +59,7 @@ class SegmentedLog(ReadableLog):
         self._committing = False
         context = context or LogContext()
         self._ends, end = context.ends, context.ends.take(folder)
+        self._failed = context.failed
         try:
             if end is None:  # else it is there, and known to be
                 disk.make_folder(folder)
@@ -92,6 +93,7 @@ class SegmentedLog(ReadableLog):
         self._unpublished: list[StoredBatch] = []
         self._next_start: LogStart | None = None
         self._append_time = recovered.append_time
+        self._failed.discard(folder)
         self._segment_began = recovered.segment.first_time
         self._removals: list[str] = []
         self._checkpointed_bytes = recovered.segment.size - recovered.scanned_bytes
@@ -246,6 +248,7 @@ class SegmentedLog(ReadableLog):
         self._committing = False
         self._staged, self._unpublished, self._next_start = [], [], None
         self._failure = _unwritten(self.folder, error)
+        self._failed.add(self.folder)
         return self._failure
 
     @property

@@ -8,7 +8,7 @@ so one of a deleted topic is never taken for one of a new topic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import structlog
@@ -26,8 +26,8 @@ from quiver.errors import (
     ShuttingDown,
     TopicNotFound,
 )
-from quiver.log.cache.cache_budget import CacheBudget
 from quiver.log.group_commit import Committed
+from quiver.log.log_context import LogContext
 from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import TopicCounts, Traffic
 from quiver.model.clock import Clock
@@ -52,7 +52,7 @@ class Partitions:
         *,
         clock: Clock,
         exists: Callable[[TopicRecord], bool],
-        caches: CacheBudget | None = None,
+        logs: LogContext | None = None,
         traffic: Traffic | None = None,
         prepare: Prepare | None = None,
     ) -> None:
@@ -62,6 +62,8 @@ class Partitions:
         self._store = storage.partitions
         self._clock = clock
         self._exists = exists
+        self._logs = logs or LogContext()
+        caches = self._logs.caches
         self._tail_bytes = _TAIL_BYTES_MAX
         if caches is not None:
             self._tail_bytes = min(_TAIL_BYTES_MAX, caches.bytes_max)
@@ -175,10 +177,11 @@ class Partitions:
                 await _close(partition)
         await self._store.remove(record)
 
-    async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
+    async def reopen_failed(self, topics: Callable[[], Iterable[TopicRecord]]) -> None:
         """Try to open again what failed, if its time has come. It is readable meanwhile."""
-        if self._store.mends_itself:
+        if self._store.mends_itself or not (self._logs.failed or self._retry_at):
             return
+        records = {record.number: record for record in topics()}
         for place, partition in self.opened():
             now = self._clock.monotonic()
             record = records.get(place[0])
