@@ -25,6 +25,7 @@ from quiver.cluster.control.admin import ClusterAdministration
 from quiver.cluster.metadata.open import open_store
 from quiver.cluster.metadata.secret_key import SecretKey, read_key
 from quiver.cluster.metadata.store import MetadataStore
+from quiver.cluster.replica.environment import LocalEnvironment
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.config.processes import ProcessPlace, require_single
@@ -256,11 +257,10 @@ class _Starting:
                 store,
                 peer_secrets,
                 lambda: broker,
-                disk=self._disk,
-                clock=clock,
-                run_blocking=self._threads,
+                LocalEnvironment(
+                    disk=self._disk, clock=clock, run_blocking=self._threads, logs=self._logs
+                ),
                 host="" if self._process is None else self._process.host,
-                logs=self._logs,
             )
             stack.push_async_callback(membership.peers.close)
             stack.push_async_callback(membership.node.stop)

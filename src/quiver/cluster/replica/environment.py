@@ -15,12 +15,17 @@ from quiver.log.log_context import LogContext
 from quiver.model.clock import Clock
 
 
-class ClusterEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    store: MetadataStore
-    network: Network
+class LocalEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has of its own."""
+
     disk: Disk
     clock: Clock
     run_blocking: RunBlocking
     """Runs disk work off the event loop."""
     logs: LogContext = LogContext()
     """What all logs of the node share."""
+
+
+class ClusterEnvironment(LocalEnvironment, frozen=True, kw_only=True):
+    store: MetadataStore
+    network: Network
