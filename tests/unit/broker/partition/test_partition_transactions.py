@@ -8,6 +8,7 @@ import pytest
 
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.in_flight import Placed
+from quiver.broker.partition.producers.split_handover import SplitHandover, encode_handover
 from quiver.errors import (
     DedupIdPending,
     OffsetOutOfRange,
@@ -428,4 +429,18 @@ async def test_a_split_fails_if_a_transaction_with_ids_stays_open() -> None:
     await clock.advance(60)
     with pytest.raises(PartitionUnavailable):
         await splitting
+    await partition.close()
+
+
+@async_test
+async def test_an_id_of_the_parent_is_a_repeat_beside_transactions() -> None:
+    clock = ManualClock()
+    partition = await _open(SimulatedDisk(1), clock=clock)
+    handover = SplitHandover(ids=[(clock.time_us(), ["x"])])
+    await partition.import_handover(encode_handover(handover))
+    await _publish(partition, b"a", producer=7, ids=["y"])
+    await partition.close_transactions({_id(7): False})
+    await _publish(partition, b"b", producer=8, ids=["z"])
+    await _publish(partition, b"c", ids=["x"])
+    assert partition.log.next_offset == 3
     await partition.close()

@@ -146,9 +146,11 @@ class DedupWindow:
         known = found.known.tolist()
         if known and (hidden or pending):
             offsets = found.offsets.tolist()
-            known = [place for place in known if offsets[place] not in hidden]
-            if any(offsets[place] in pending for place in known):
+            here = [place for place in known if offsets[place] != INHERITED]
+            if any(offsets[place] in pending for place in here):
                 raise DedupIdPending()
+            gone = {place for place in here if offsets[place] in hidden}
+            known = [place for place in known if place not in gone]
         if len(set(named)) == len(named):
             return [rows[place] for place in known]
         repeated, seen = set(known), set[str]()
@@ -161,7 +163,7 @@ class DedupWindow:
     def record(
         self, ids: Sequence[str | None], base_offset: Offset, append_time: Microseconds
     ) -> None:
-        """These were stored, one after the other; no id is one that is known."""
+        """These were stored, one after the other; an id that is known was that of an aborted message."""
         if not self.window_us:
             return
         rows, named = _named(ids)
