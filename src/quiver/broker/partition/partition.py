@@ -224,6 +224,8 @@ class Partition:
         if batch.flags and acks is not Acks.ALL:
             acks = Acks.QUORUM
         repeat = self._sessions.judge(batch)
+        if batch.flags and refusal is None:
+            refusal = self._transactions.refusal(batch)
         if repeat is None and refusal is not None:
             raise refusal
         if batch.columns & DEDUP_ID and self.window.window_us:
