@@ -48,6 +48,10 @@ class LogBounds:
         return self._log.next_offset
 
     @property
+    def end_offset(self) -> Offset:
+        return self._log.next_offset
+
+    @property
     def durable_offset(self) -> Offset:
         return self._log.durable_offset
 

@@ -234,6 +234,8 @@ class Partition:
         if batch.flags and acks is not Acks.ALL:
             acks = Acks.QUORUM
         repeat = self._sessions.judge(batch)
+        if batch.flags and refusal is None:
+            refusal = self._transactions.refusal(batch)
         if repeat is None and refusal is not None:
             raise refusal
         if batch.columns & DEDUP_ID and self.window.window_us:
@@ -314,6 +316,11 @@ class Partition:
     def open_transactions_before(self, time_us: int) -> list[TransactionId]:
         """The transactions that are open here and began before a time."""
         return self._transactions.older_than(Microseconds(time_us))
+
+    @property
+    def oldest_transaction_time(self) -> Microseconds | None:
+        """Since when readers have waited for the end of a transaction; ``None`` if they do not."""
+        return self._transactions.oldest_time
 
     # ------------------------------------------------------------------ splitting
 
