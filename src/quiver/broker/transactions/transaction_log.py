@@ -13,7 +13,8 @@ import pyarrow as pa
 import structlog
 
 from quiver.aio import call_later, retrieve_exception
-from quiver.broker.partition.partition import Partition, Placed, unavailable
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.in_flight import Placed, unavailable
 from quiver.broker.transactions.records import (
     AnyTransactionRecord,
     Checkpoint,

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.settlement_kind import ACK, Kind
 from quiver.edge.http.schemas.values import Rest
+from quiver.edge.messages.message_ids import message_ids
 from quiver.errors import QuiverError
-from quiver.model.message_ids import message_ids
 from quiver.model.subscription import VISIBILITY_S_MAX
 from quiver.model.units import seconds
 

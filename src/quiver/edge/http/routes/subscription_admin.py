@@ -17,6 +17,7 @@ from quiver.edge.http.routes.receive import payload_bytes, seen
 from quiver.edge.http.routes.topics import BODY_ERRORS
 from quiver.edge.http.schemas.browse import MessageState, PeekQuery, Seen, SubscriptionState
 from quiver.edge.http.schemas.subscription_admin import Count, PurgeOptions, RedriveOptions, Seek
+from quiver.edge.messages.message_ids import message_ids
 from quiver.errors import (
     InvalidFilter,
     InvalidRequest,
@@ -28,7 +29,6 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from quiver.model.message_ids import message_ids
 
 _seeks = msgspec.json.Decoder(Seek)
 _purges = msgspec.json.Decoder(PurgeOptions)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quiver.edge.messages.message_ids import message_ids
 from quiver.model.ids import Microseconds, Offset, PartitionIndex
 from quiver.model.message_id import MessageId
-from quiver.model.message_ids import message_ids
 
 
 class _Stored(msgspec.Struct, frozen=True):
