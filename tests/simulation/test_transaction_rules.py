@@ -48,6 +48,7 @@ def sound() -> History:
         transactions=[transaction(7, "aborted", at=1.0), transaction(8, "committed", at=5.0)],
         seen=[read("1.0@8", at=7.5)],
         results={A: ((2, "1.0@8"),), B: ((2, "1.0@8"),)},
+        delivered=[(A, 2), (B, 2)],
         drained=True,
         drained_to={INPUT: 1},
     )
@@ -101,6 +102,15 @@ def take_twice(history: History) -> None:
     history.transactions.append(transaction(9, "committed", at=8.0))
     for partition in (A, B):
         history.results[partition] += ((4, "1.0@9"),)
+        history.delivered.append((partition, 4))
+
+
+def deliver_too_little(history: History) -> None:
+    history.delivered.pop()
+
+
+def deliver_what_is_hidden(history: History) -> None:
+    history.delivered.append((A, 0))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +127,8 @@ def take_twice(history: History) -> None:
         (read_an_open_one, "read_too_early"),
         (finish_without_results, "acknowledged_and_undone"),
         (take_twice, "acknowledged_and_undone"),
+        (deliver_too_little, "committed_but_not_delivered"),
+        (deliver_what_is_hidden, "committed_but_not_delivered"),
     ],
 )
 def test_a_spoiled_history_is_found_by_its_rule(
@@ -125,7 +137,7 @@ def test_a_spoiled_history_is_found_by_its_rule(
     history = sound()
     spoil(history)
     assert rule in found(history)
-    assert set(found(history)) <= {rule, "told_otherwise"}
+    assert set(found(history)) <= {rule, "told_otherwise", "committed_but_not_delivered"}
 
 
 def test_a_sound_history_has_no_findings() -> None:

@@ -241,7 +241,9 @@ class History(msgspec.Struct):
     letters: list[Letter] = []
     transactions: list[Transaction] = []
     seen: list[Read] = []
-    """What readers of the results of transactions saw, at any time."""
+    """What readers and consumers of the results of transactions saw, at any time."""
+    delivered: list[tuple[PartitionId, int]] = []
+    """Results that consumers were given."""
     results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}
     """What a reader sees of each partition with results when all is over: offsets and values."""
     trimmed: tuple[str, ...] = ()

@@ -80,6 +80,18 @@ def acknowledged_and_undone(history: History) -> Iterator[str]:
                 yield f"{partition}:{offset} is finished, and was taken by {who}"
 
 
+def committed_but_not_delivered(history: History) -> Iterator[str]:
+    """A consumer is given every result that a reader sees, and nothing that is hidden."""
+    if not history.drained:
+        return
+    visible = {(place, offset) for place, values in history.results.items() for offset, _ in values}
+    delivered = set(history.delivered)
+    for partition, offset in sorted(visible - delivered):
+        yield f"{partition}:{offset} was delivered to nobody"
+    for partition, offset in sorted(delivered - visible):
+        yield f"{partition}:{offset} was delivered, and no reader sees it"
+
+
 def _named(one: Transaction) -> str:
     return f"transaction {one.id} ({one.outcome or 'open'}, of {one.worker} at {one.began:.3f} s)"
 
@@ -91,4 +103,5 @@ TRANSACTION_RULES = (
     zombie_committed,
     read_too_early,
     acknowledged_and_undone,
+    committed_but_not_delivered,
 )

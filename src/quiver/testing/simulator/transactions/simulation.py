@@ -27,10 +27,12 @@ from quiver.testing.simulator.clients import Producer
 from quiver.testing.simulator.history import Read
 from quiver.testing.simulator.loop import Process, VirtualLoop
 from quiver.testing.simulator.simulation import TOPIC, SimulationSettings
+from quiver.testing.simulator.transactions.receiving import ResultConsumer
 from quiver.testing.simulator.transactions.workers import Worker
 
 RESULTS = "results"
-_QUEUE = "work"
+_WORK, _LATER_WORK = "work", "later-work"
+"""The queue of the inputs, and that of the results."""
 _PARTITIONS = 2
 _WORKERS = 3
 _PRODUCERS = 2
@@ -62,7 +64,7 @@ class TransactionSimulation(BrokerSimulation):
     def _choose_queues(self) -> dict[str, SubscriptionSettings]:
         rng = self._rng
         return {
-            _QUEUE: SubscriptionSettings(
+            _WORK: SubscriptionSettings(
                 topics=[TOPIC],
                 ordering=rng.choice((Ordering.NONE, Ordering.KEY)),
                 guarantee=rng.choice((Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)),
@@ -78,7 +80,13 @@ class TransactionSimulation(BrokerSimulation):
 
     async def _create_partitions(self) -> None:
         await super()._create_partitions()
-        await self._insist(self._client("operator"), _topic(RESULTS, _PARTITIONS))
+        client = self._client("operator")
+        await self._insist(client, _topic(RESULTS, _PARTITIONS))
+        settings = SubscriptionSettings(topics=[RESULTS], visibility=2.0, max_deliveries=0)
+        request = protocol.CreateSubscription(
+            name=_LATER_WORK, settings=settings, start="earliest", exist_ok=True
+        )
+        await self._insist(client, request)
 
     # ------------------------------------------------------------------ clients
 
@@ -88,11 +96,14 @@ class TransactionSimulation(BrokerSimulation):
         for number in range(_WORKERS):
             client = self._client(f"worker-{number}")
             name = client.name if number else None
-            worker = Worker(client, _QUEUE, self._outputs, self.history, name)
+            worker = Worker(client, _WORK, self._outputs, self.history, name)
             self._workers.append(worker)
             self._loop.start(Process(client.name), worker.run())
         for number, partition in enumerate(self._outputs):
             self._loop.start(Process(f"reader-{number}"), self._follow(number, partition))
+        consumer = self._client("consumer")
+        results = ResultConsumer(_PARTITIONS, consumer, _LATER_WORK, self.history)
+        self._loop.start(Process(consumer.name), results.run())
         self._loop.start(Process("operator"), self._move(Random(self._rng.random())))
         return self._producers
 
@@ -153,23 +164,34 @@ class TransactionSimulation(BrokerSimulation):
             worker.stop()
         await self._wait_until_none(self._undecided, _DRAIN_SECONDS_MAX)
         await self._wait_until_none(self._unread, _DRAIN_SECONDS_MAX)
+        self.history.drained &= await self._wait_until_none(self._undelivered, _DRAIN_SECONDS_MAX)
         await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
 
     async def _pending(self) -> str | None:
-        """What the queue has not finished, by the word of who leads."""
+        """What workers have not finished."""
         ends: dict[PartitionId, int] = {}
-        for known, partition in await self._led(TOPIC):
+        missing = await self._unfinished(TOPIC, ends)
+        if missing is None:
+            self.history.drained_to = ends
+        return missing
+
+    async def _undelivered(self) -> str | None:
+        """Results that the consumer has not finished."""
+        return await self._unfinished(RESULTS, {})
+
+    async def _unfinished(self, topic: str, ends: dict[PartitionId, int]) -> str | None:
+        """What the queue of a topic has not finished, by the word of who leads."""
+        for known, partition in await self._led(topic):
             state = partition.state
             if state is None or not state.is_open or not state.machines:
-                return f"{known} is not open to {_QUEUE}"
-            (machine,) = state.machines.values()
-            if machine.view.observed_to < partition.log.next_offset:
-                return f"{_QUEUE} has not looked at all of {known}"
-            if machine.view.pending_count:
-                return f"{_QUEUE} has pending messages of {known}: {machine.view.depth}"
+                return f"{known} is not open to its queue"
+            (one,) = state.machines.values()
+            if one.view.observed_to < partition.log.next_offset:
+                return f"{known} is not looked at as a whole"
+            if one.view.pending_count:
+                return f"{known} has pending messages: {one.view.depth}"
             ends[known] = partition.log.next_offset
-        self.history.drained_to = ends
-        return None if len(ends) == len(self._partitions) else "some partitions are not led"
+        return None if len(ends) == _PARTITIONS else f"some partitions of {topic} are not led"
 
     async def _led(self, topic: str) -> list[tuple[PartitionId, Partition]]:
         """The partitions of a topic that are open where they are led, as clients know them."""

@@ -11,34 +11,23 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
-from pyroaring import BitMap64
-
 from quiver import protocol
 from quiver.cluster.records import PartitionId
 from quiver.errors import QuiverError, TransactionAborted, TransactionError
 from quiver.model.builder import BatchBuilder
-from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, entries_in, seal_batch
+from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, seal_batch
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.model.transaction import transaction_id
-from quiver.testing.simulator.broker_clients import BrokerClient, place_of, values_of
+from quiver.testing.simulator.broker_clients import BrokerClient, place_of
 from quiver.testing.simulator.history import History, Transaction
 from quiver.testing.simulator.messages import Ask
+from quiver.testing.simulator.transactions.receiving import CALL_SECONDS, Taken, receive
 
-_CALL_SECONDS = 3.0
 _PATIENCE_SECONDS = 8.0
 _EPOCHS_MAX = 6
 _TIMEOUTS_MS = (3000, 8000)
 
 T = TypeVar("T")
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """What was received of one partition."""
-
-    lease: bytes
-    partition: PartitionId
-    messages: tuple[tuple[int, str], ...]
 
 
 class Worker:
@@ -70,41 +59,17 @@ class Worker:
             if begun is None:
                 continue
             for epoch in range(self._client.rng.randint(1, _EPOCHS_MAX)):
-                taken = [] if self.stopping else await self._receive()
+                taken = [] if self.stopping else await receive(self._client, self._queue)
                 self.is_idle = not taken
                 if taken and not await self._transact(begun, epoch, taken):
                     break
 
     async def _begin(self) -> protocol.TransactionsBegun:
         answer = await self._client.ask_any(
-            protocol.BeginTransactions(name=self._name), _CALL_SECONDS
+            protocol.BeginTransactions(name=self._name), CALL_SECONDS
         )
         assert isinstance(answer.reply, protocol.TransactionsBegun)
         return answer.reply
-
-    async def _receive(self) -> list[Taken]:
-        request = protocol.Receive(
-            subscription=self._queue,
-            messages_max=self._client.rng.choice((1, 3, 8)),
-            wait_ms=300,
-            consumer=self._client.name,
-        )
-        try:
-            answer = await self._client.ask_any(request, _CALL_SECONDS)
-        except QuiverError:
-            await self._client.rest()
-            return []
-        assert isinstance(answer.reply, protocol.Received)
-        body, found = memoryview(answer.body), []
-        for info in answer.reply.portions:
-            entries = entries_in(bytes(body[: info.size]))
-            values = [value for entry in entries for _, value in values_of(entry)]
-            offsets = BitMap64.deserialize(info.offsets)
-            partition = PartitionId(f"{info.topic}/{info.partition}")
-            messages = tuple(zip(offsets, values, strict=True))
-            found.append(Taken(info.lease, partition, messages))
-            body = body[info.size :]
-        return found
 
     # ------------------------------------------------------------------ one transaction
 
@@ -138,7 +103,7 @@ class Worker:
 
     async def _join(self, one: Transaction, token: bytes, timeout_ms: int) -> bool:
         request = protocol.JoinTransaction(transaction=one.id, token=token, timeout_ms=timeout_ms)
-        return await self._insist(lambda: self._client.ask_any(request, _CALL_SECONDS)) is not None
+        return await self._insist(lambda: self._client.ask_any(request, CALL_SECONDS)) is not None
 
     async def _publish(
         self, one: Transaction, producer: int, epoch: int, taken: list[Taken]
@@ -170,19 +135,16 @@ class Worker:
     async def _hold(self, one: Transaction, taken: list[Taken]) -> bool:
         """Whether all messages wait for the transaction now."""
         for portion in taken:
-            offsets = BitMap64([offset for offset, _ in portion.messages])
             request = protocol.Hold(
-                subscription=self._queue,
-                settlements=[protocol.Settlement(portion.lease, offsets.serialize())],
-                transaction=one.id,
+                subscription=self._queue, settlements=[portion.settlement], transaction=one.id
             )
-            answer = await self._insist(lambda: self._client.ask_any(request, _CALL_SECONDS))  # noqa: B023
+            answer = await self._insist(lambda: self._client.ask_any(request, CALL_SECONDS))  # noqa: B023
             if answer is None:
                 return False
             assert isinstance(answer.reply, protocol.Settled)
             if answer.reply.stale:
                 return False
-            one.inputs += [(portion.partition, offset) for offset in offsets]
+            one.inputs += [(portion.partition, offset) for offset, _ in portion.messages]
         return True
 
     async def _end(
@@ -207,7 +169,7 @@ class Worker:
                 timeout_ms=timeout_ms,
             )
             try:
-                return (await self._client.ask_any(request, _CALL_SECONDS)).reply
+                return (await self._client.ask_any(request, CALL_SECONDS)).reply
             except TransactionError as error:
                 return error
 
