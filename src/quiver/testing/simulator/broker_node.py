@@ -213,6 +213,7 @@ class BrokerNode(SimulatedNode):
             start_offset=read.start_offset,
             next_offset=read.next_offset,
             topic_number=read.topic_number,
+            read_to=read.read_to,
         )
         buffers = [bytes(buffer) for entry in read.entries for buffer in entry.buffers()]
         return Answer(fetched, b"".join(buffers), _epoch(partition))
