@@ -110,21 +110,7 @@ DEDUP_FORGOTTEN = _counter(
     "topic",
 )
 
-OPEN_TRANSACTION = _gauge(
-    "open_transaction_seconds",
-    "Age of the oldest open transaction of a topic: readers of its partition wait for its end.",
-    "topic",
-)
-
-TOPIC = (
-    TOPIC_MESSAGES,
-    TOPIC_BYTES,
-    TOPIC_BATCHES,
-    TOPIC_SIZE,
-    DEDUP_FORGOTTEN,
-    OPEN_TRANSACTION,
-    PUBLISH,
-)
+TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, DEDUP_FORGOTTEN, PUBLISH)
 
 # ------------------------------------------------------------------ subscriptions
 

@@ -127,10 +127,6 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
     if rest:
         forgotten.append((f'topic="{OTHERS}"', sum(one.dedup_forgotten for one in rest)))
     yield from _family(definitions.DEDUP_FORGOTTEN, forgotten)
-    ages = [(f'topic="{escaped(one.name)}"', one.open_transaction_s) for one in shown]
-    if rest:
-        ages.append((f'topic="{OTHERS}"', max(one.open_transaction_s for one in rest)))
-    yield from _family(definitions.OPEN_TRANSACTION, ages)
     yield from _histograms(definitions.PUBLISH, [(label, one.latency) for label, one in counts])
     for of_replicas, value_of in _REPLICAS:
         values = [

@@ -12,8 +12,6 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     dedup_forgotten: int = 0
     """Ids that dedup windows forgot before their time."""
-    open_transaction_s: float = 0.0
-    """How long the oldest transaction has been open; 0 if none is."""
     in_sync: int | None = None
     eligible: int | None = None
     missing: int | None = None

@@ -104,13 +104,6 @@ class Reader:
             for name, count in forgotten.items()
         }
 
-    def _open_transaction(self, sample: NodeSample, _: float) -> Readings:
-        return {
-            one.name: one.open_transaction_s
-            for one in sample.topics
-            if one.open_transaction_s and fnmatchcase(one.name, self._rule.on)
-        }
-
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:
         requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)
         errors = self._lately("errors", sample.errors, now, ERRORS_WINDOW_S)

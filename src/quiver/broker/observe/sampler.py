@@ -37,34 +37,6 @@ _READS_MAX = 100
 """How many messages a sample reads to learn their age; the others are read for the next ones."""
 
 
-class _Totals:
-    """What the partitions of one topic have together."""
-
-    def __init__(self) -> None:
-        self._size = self._forgotten = 0
-        self._began: int | None = None
-        """When the oldest open transaction began."""
-
-    def add(self, partition: Partition) -> None:
-        self._size += partition.log.size
-        self._forgotten += partition.window.forgotten
-        began = partition.oldest_transaction_time
-        if began is not None:
-            self._began = began if self._began is None else min(began, self._began)
-
-    def sample(
-        self, name: str, now: int, *, replication_lag: int | None, is_complete: bool
-    ) -> TopicSample:
-        return TopicSample(
-            name=name,
-            size=self._size,
-            dedup_forgotten=self._forgotten,
-            open_transaction_s=0.0 if self._began is None else max(0, now - self._began) / 1e6,
-            replication_lag=replication_lag,
-            is_complete=is_complete,
-        )
-
-
 class _Depths:
     """One subscription, added up over its partitions."""
 
@@ -170,12 +142,14 @@ class Sampler:
     async def _sample(self) -> NodeSample:
         missing = await self._opener.open_some()
         partitions = self._partitions.opened()
-        totals: dict[int, _Totals] = {}
+        sizes: dict[int, int] = {}
+        forgotten: dict[int, int] = {}
         depths: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
         names = {one.number: one.name for one in self._topics.topics()}
         for count, ((topic, index), partition) in enumerate(partitions, 1):
-            totals.setdefault(topic, _Totals()).add(partition)
+            sizes[topic] = sizes.get(topic, 0) + partition.log.size
+            forgotten[topic] = forgotten.get(topic, 0) + partition.window.forgotten
             failed += partition.failure is not None
             for number, offset in self._add_up(names.get(topic, ""), index, partition, depths):
                 time = await self._unseen_time(partition.committed, number, offset)
@@ -194,7 +168,7 @@ class Sampler:
         }
         return NodeSample(
             time_us=now,
-            topics=self._topic_samples(totals, now, {number for number, _ in missing}),
+            topics=self._topic_samples(sizes, forgotten, {number for number, _ in missing}),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
                     record.name,
@@ -212,14 +186,15 @@ class Sampler:
         )
 
     def _topic_samples(
-        self, totals: dict[int, _Totals], now: int, incomplete: set[int]
+        self, sizes: dict[int, int], forgotten: dict[int, int], incomplete: set[int]
     ) -> list[TopicSample]:
         replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
         return [
-            totals.get(record.number, _Totals()).sample(
-                record.name,
-                now,
+            TopicSample(
+                name=record.name,
+                size=sizes.get(record.number, 0),
+                dedup_forgotten=forgotten.get(record.number, 0),
                 replication_lag=lags.get(record.name),
                 is_complete=record.number not in incomplete,
             )

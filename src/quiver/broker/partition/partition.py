@@ -317,11 +317,6 @@ class Partition:
         """The transactions that are open here and began before a time."""
         return self._transactions.older_than(Microseconds(time_us))
 
-    @property
-    def oldest_transaction_time(self) -> Microseconds | None:
-        """Since when readers have waited for the end of a transaction; ``None`` if they do not."""
-        return self._transactions.oldest_time
-
     # ------------------------------------------------------------------ splitting
 
     async def export_handover(self) -> Offset:

@@ -209,16 +209,6 @@ class TestWatches:
         changes = machine.evaluate(sample(topics=topics, nodes_down=["n2"]), 0)
         assert told(changes) == [("orders", "firing"), ("n2", "firing")]
 
-    def test_a_transaction_that_stays_open(self) -> None:
-        machine = AlertMachine((rule("open_transaction", 120),))
-        for age_s, expected in (
-            (120, []),
-            (121, [("orders", "firing")]),
-            (0, [("orders", "cleared")]),
-        ):
-            topics = [TopicSample(name="orders", open_transaction_s=age_s)]
-            assert told(machine.evaluate(sample(topics=topics), age_s)) == expected
-
 
 class TestRules:
     def test_the_rules_from_the_start_are_quiet_on_a_healthy_node(self) -> None:
@@ -227,7 +217,7 @@ class TestRules:
         assert [machine.evaluate(healthy, now) for now in range(0, 3600, 30)] == [[]] * 120
 
     def test_every_watch_has_a_rule_from_the_start(self) -> None:
-        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 11
+        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 10
 
     def test_a_rule_of_the_same_name_takes_the_place_of_one_from_the_start(self) -> None:
         mine = AlertRule(name="queue-deep", watch="depth", limit=5)
