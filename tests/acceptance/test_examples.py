@@ -50,6 +50,7 @@ SAID = {
         ),
         r"total: 10000 lines in \d+ batches",
     ],
+    "bank": [r"transfers: 200, all booked once: True", r"sum of all accounts: 0"],
     "task-queue": [r"done: 210 tasks by 8 workers", r"urgent: all 10 among the first [12]\d\b"],
 }
 

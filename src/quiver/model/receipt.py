@@ -8,6 +8,7 @@ have the same length, which those of one lease mostly do, else with Arrow's own 
 from __future__ import annotations
 
 import base64
+import struct
 from array import array
 from functools import cache
 from typing import Any
@@ -20,6 +21,8 @@ from pyroaring import BitMap64
 from quiver.errors import InvalidReceipt
 
 LEASE_BYTES = 26
+_PLACE = struct.Struct("<IIH")
+"""What a lease begins with: the subscription, the topic and the partition."""
 # Typed once: where a scalar's type has to be guessed, pyarrow looks for packages at each call.
 _NOTHING = pa.scalar("", pa.string())
 _PREFIX_LENGTH = -(-LEASE_BYTES * 4 // 3) + 1
@@ -35,6 +38,12 @@ Characters = np.ndarray[Any, np.dtype[np.uint8]]
 
 def lease_text(lease: bytes) -> str:
     return base64.urlsafe_b64encode(lease).decode().rstrip("=")
+
+
+def place_of(lease: bytes) -> tuple[int, int]:
+    """The topic's number and the partition of a lease; whether it is genuine is for the node to say."""
+    _, topic, partition = _PLACE.unpack_from(lease)
+    return topic, partition
 
 
 def receipt(lease: bytes, offset: int) -> str:

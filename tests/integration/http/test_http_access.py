@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -38,7 +39,7 @@ def admin_token(folder: Path) -> str:
 async def made_token(node: HttpNode, folder: Path, *grants: str, is_revoked: bool = False) -> str:
     native = node.node.native
     assert native is not None
-    host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+    host, port = native._servers[0].sockets[0].getsockname()[:2]  # type: ignore[union-attr]
     async with AsyncClient(f"quiver://{host}:{port}", token=admin_token(folder)) as client:
         info, token = await client.create_token("someone", list(grants))
         if is_revoked:
@@ -65,10 +66,16 @@ async def asked(node: HttpNode, operation: Operation, headers: dict[str, str]) -
 async def test_every_operation_refuses_whoever_is_not_known(tmp_path: Path) -> None:
     async with http_node(tmp_path, security=ASKED) as node:
         over = await made_token(node, tmp_path, "admin:*", is_revoked=True)
-        for operation in GUARDED:
-            reply = await asked(node, operation, {})
-            problem(reply, 401, "unauthenticated")
-            assert reply.headers["www-authenticate"].startswith("Bearer")
+        for first in range(0, len(GUARDED), 20):
+            # From several addresses: after too many failures one is not listened to for a while.
+            place = httpx.AsyncHTTPTransport(local_address=f"127.0.3.{1 + first // 20}")
+            url = f"http://{node.address}"
+            async with httpx.AsyncClient(base_url=url, transport=place, timeout=30) as http:
+                stranger = HttpNode(node.node, http)
+                for operation in GUARDED[first : first + 20]:
+                    reply = await asked(stranger, operation, {})
+                    problem(reply, 401, "unauthenticated")
+                    assert reply.headers["www-authenticate"].startswith("Bearer")
         for headers in ({"Authorization": "Basic YTpi"}, bearer("qv_wrong"), bearer(over)):
             problem(await asked(node, GUARDED[0], headers), 401, "unauthenticated")
 
@@ -95,7 +102,9 @@ async def test_every_operation_refuses_whoever_may_do_other_things(tmp_path: Pat
         )
         for operation in GUARDED:
             reply = await asked(node, operation, bearer(other))
-            if operation.id in FOR_ANYBODY_KNOWN:
+            if operation.tag == "transactions":
+                assert reply.status_code in (201, 404)  # what it may do in one is another matter
+            elif operation.id in FOR_ANYBODY_KNOWN:
                 assert reply.status_code == 200
                 assert "emails" not in reply.text
             else:
@@ -193,7 +202,7 @@ async def test_a_forwarder_passes_tokens_on_and_adds_none(tmp_path: Path) -> Non
     async with http_node(tmp_path, security=ASKED) as node:
         native = node.node.native
         assert native is not None
-        host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+        host, port = native._servers[0].sockets[0].getsockname()[:2]  # type: ignore[union-attr]
         config = NodeConfig(
             role="forwarder", upstream=f"quiver://{host}:{port}", native=LOOPBACK, http=LOOPBACK
         )

@@ -126,7 +126,7 @@ class MemoryPartition:
         return entry, False
 
     def _session(self, batch: UnstoredBatch) -> _Session | None:
-        if not batch.producer_id:
+        if not batch.producer_id or batch.sequence < 0:
             return None
         known = self.sessions.get(batch.producer_id)
         if known is None or batch.producer_epoch > known.epoch:

@@ -20,7 +20,7 @@ from quiver.model.transaction import (
 )
 from quiver.model.units import Duration
 
-_TIMEOUT_S_MIN = 0.1
+TIMEOUT_S_MIN = 0.1
 _NAME_BYTES_MAX = 255
 
 
@@ -44,7 +44,7 @@ class TransactionsApi:
         """
         self._check_open()
         terms = TransactionTerms(
-            checked_name(name), duration_s("timeout", timeout, _TIMEOUT_S_MIN, TIMEOUT_S_MAX)
+            checked_name(name), duration_s("timeout", timeout, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
         )
         return AsyncTransaction(
             self._transactions, self._cluster, self._clock, terms, self._settler, self._sessions

@@ -28,14 +28,12 @@ from quiver.errors import (
     StaleLayout,
 )
 from quiver.model.envelope import ProducerStamp
-from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
+from quiver.model.ids import NO_SEQUENCE, ProducerEpoch, ProducerId, Sequence
 
 IN_FLIGHT_MAX = 5
 """Batches of one partition sent and unanswered; fewer than a partition recognises again."""
 _NOT_STORED = (Overloaded, QuotaExceeded, SequenceGap, StaleLayout)
 """After these a batch is certainly not stored; after any other retryable error it may be."""
-_UNNUMBERED = Sequence(-1)
-"""The sequence of a batch of a transaction that is not recognised when it comes again."""
 
 
 class ProducerSession(msgspec.Struct, frozen=True):
@@ -133,7 +131,7 @@ class PartitionQueue:
         return ProducerStamp(
             producer_id=self._session.producer_id,
             producer_epoch=self._session.epoch,
-            sequence=Sequence(batch.sequence) if self._session.is_numbered else _UNNUMBERED,
+            sequence=Sequence(batch.sequence) if self._session.is_numbered else NO_SEQUENCE,
         )
 
     def acknowledged(self, batch: PendingBatch) -> None:

@@ -21,7 +21,16 @@ from quiver.model.batch import Bytes
 from quiver.model.clock import Clock
 from quiver.model.ids import PartitionIndex
 from quiver.model.key_hash import KeyRouter
-from quiver.protocol import AnyReply, AnyRequest, DescribeTopic, Reply, Topic, TopicInfo
+from quiver.protocol import (
+    AnyReply,
+    AnyRequest,
+    DescribeTopic,
+    ListTopics,
+    Reply,
+    Topic,
+    TopicInfo,
+    Topics,
+)
 
 _TIMEOUT_S_MIN = 0.05
 
@@ -95,11 +104,12 @@ class Cluster:
     ) -> None:
         self.pool = pool
         self.timeout_s = timeout_s
-        self._clock = clock
+        self.clock = self._clock = clock
         self._backoff = backoff
         self._chance = chance or random.Random()
         self._layouts: dict[str, TopicLayout] = {}
         self._describing: SingleFlight[str, TopicLayout] = SingleFlight()
+        self._names: dict[int, str] = {}
 
     async def call(
         self,
@@ -170,6 +180,13 @@ class Cluster:
     async def layout(self, topic: str, timeout_s: float | None = None) -> TopicLayout:
         """The topic as last described; asks if it is not known."""
         return self._layouts.get(topic) or await self.refresh(topic, timeout_s)
+
+    async def topic_of(self, number: int) -> str | None:
+        """The name of a topic by its number; ``None`` if there is none that the caller may see."""
+        if number not in self._names:
+            _, (reply, _) = await self.call(ListTopics(), repeatable=True)
+            self._names = {one.number: one.name for one in expect(Topics, reply).topics}
+        return self._names.get(number)
 
     async def refresh(self, topic: str, timeout_s: float | None = None) -> TopicLayout:
         """Describe the topic anew; those who ask at the same time share one answer."""

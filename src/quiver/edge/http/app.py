@@ -19,6 +19,7 @@ from quiver.edge.http.routes import (
     subscriptions,
     tokens,
     topics,
+    transactions,
 )
 from quiver.edge.http.routes.console import LiveEndpoint, console_pages
 from quiver.edge.http.routes.description import description_of
@@ -33,6 +34,7 @@ OPERATIONS = (
     *browse.OPERATIONS,
     *subscriptions.OPERATIONS,
     *subscription_admin.OPERATIONS,
+    *transactions.OPERATIONS,
     *tokens.OPERATIONS,
     *node_state.OPERATIONS,
     *observability.OPERATIONS,

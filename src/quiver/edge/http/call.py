@@ -35,12 +35,15 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 CURL_DEFAULT = "application/x-www-form-urlencoded"
 """The content type that curl sends by default; no path accepts forms."""
 _QUERY_FIELDS_MAX = 20
+TRANSACTION = "Quiver-Transaction"
+"""The header of a request that is part of a transaction."""
 _ONCE = (
     b"authorization",
     b"content-type",
     b"content-encoding",
     b"content-length",
     b"idempotency-key",
+    b"quiver-transaction",
     b"host",
 )
 
@@ -75,6 +78,11 @@ class Call:
         return self._client
 
     async def authenticate(self) -> None:
+        if b"quiver-transaction" in self.fields and TRANSACTION not in self.operation.headers:
+            raise InvalidRequest(
+                f"this path takes no part in a transaction; leave {TRANSACTION} out",
+                field=TRANSACTION,
+            )
         self.edge.access.check(self.fields, self.scope["scheme"])
         self._client = await self.edge.clients.of(credentials_of(self.scope, self.fields))
         admit = (self.scope.get("state") or {}).get("admit")

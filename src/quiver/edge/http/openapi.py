@@ -11,7 +11,7 @@ from quiver.edge.http.operation import Operation
 from quiver.edge.http.problems import PROBLEM, RETRY_AFTER_S, Problem, problem_of, status_of
 from quiver.edge.http.schemas.examples import EXAMPLES
 from quiver.edge.http.schemas.messages import Messages
-from quiver.edge.http.schemas.values import MessageIdText, Name, Receipt
+from quiver.edge.http.schemas.values import MessageIdText, Name, Receipt, TransactionText
 from quiver.errors import (
     AccessRefused,
     HeadersTooLarge,
@@ -35,7 +35,11 @@ _WITH_A_CLIENT = (
     Unavailable,
     RequestTimeout,
 )
-_PATH_TYPES = {"receipt_handle": Receipt, "id": MessageIdText}
+_PATH_TYPES = {
+    "receipt_handle": Receipt,
+    "id": MessageIdText,
+    "transaction": TransactionText,
+}
 _BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
 _DESCRIPTION = """\
 Quiver is a message queue whose log is Apache Arrow. Every error is a problem document (RFC 9457)

@@ -47,6 +47,7 @@ STATUSES = {
     "unknown_call": 501,
     "producer_error": 503,
     "transaction_error": 409,
+    "transaction_in_doubt": 503,
     "transaction_too_large": 413,
     "transaction_not_found": 404,
     "unavailable": 503,

@@ -19,7 +19,7 @@ from quiver.cluster.metadata.secret import SECRET_BYTES
 from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.errors import InvalidReceipt
-from quiver.model.receipt import LEASE_BYTES
+from quiver.model.receipt import LEASE_BYTES, place_of
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 
@@ -38,6 +38,7 @@ def test_a_token_says_what_was_signed(token: LeaseToken) -> None:
     data = SIGNER.sign(token)
     assert len(data) == LEASE_BYTES
     assert SIGNER.verify(data) == token
+    assert place_of(data) == (token.topic, token.partition)
 
 
 @given(TOKENS, st.integers(0, LEASE_BYTES * 8 - 1))

@@ -29,6 +29,7 @@ from quiver.edge.http.message_columns import rows_of
 from quiver.edge.http.off_loop import IN_A_THREAD_BYTES, off_loop
 from quiver.edge.http.operation import ARROW, JSON, Reply
 from quiver.edge.http.problems import problem_of
+from quiver.edge.http.routes.transaction_header import client_of
 from quiver.edge.http.schemas.messages import (
     ArrowResult,
     Messages,
@@ -101,7 +102,7 @@ async def publish(call: Call, topic: str) -> Reply:
         options["dedup_id"] = dedup_id
     if b"traceparent" in call.fields:
         _carry_trace(call, options)
-    published = await call.client.publish(topic, payload, key=key, acks=acks, **options)
+    published = await client_of(call).publish(topic, payload, key=key, acks=acks, **options)
     return Reply(STORED, encode(_stored(published)))
 
 
@@ -206,7 +207,7 @@ def _outgoing_list(
 async def _publish_each(
     call: Call, topic: str, messages: Sequence[Any] | pa.RecordBatch, acks: Acks | None
 ) -> Reply:
-    results = await call.client.publish_each(topic, messages, acks=acks)
+    results = await client_of(call).publish_each(topic, messages, acks=acks)
     stored = [one for one in results if isinstance(one, Published)]
     if not stored:
         raise next(one for one in results if isinstance(one, QuiverError))
@@ -248,7 +249,7 @@ def _stored(published: Published) -> Stored:
 async def _publish_arrow(call: Call, topic: str, acks: Acks | None) -> Reply:
     table: pa.Table = await messages_in(await call.body(), call.edge.limits.body_bytes_max)
     if table.num_rows:
-        await call.client.publish_table(topic, table, acks=acks)
+        await client_of(call).publish_table(topic, table, acks=acks)
     return Reply(STORED, encode(ArrowResult(stored=table.num_rows)))
 
 

@@ -22,6 +22,7 @@ from quiver.edge.http.routes.topics import (
     given,
     settings_in,
 )
+from quiver.edge.http.routes.transaction_header import TRANSACTION_HEADERS
 from quiver.edge.http.schemas.deliveries import ReceiveQuery
 from quiver.edge.http.schemas.messages import RawQuery
 from quiver.edge.http.schemas.subscriptions import (
@@ -40,6 +41,8 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicExists,
     TopicNotFound,
+    TransactionAborted,
+    TransactionNotFound,
 )
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings, topic_name
@@ -153,6 +156,7 @@ OPERATIONS = (
         handler=delete_message,
         summary="Acknowledge a message.",
         tag="queues",
+        headers=TRANSACTION_HEADERS,
         replies={204: ("The message is acknowledged.", {})},
         errors=(
             MalformedBody,
@@ -160,6 +164,8 @@ OPERATIONS = (
             InvalidReceipt,
             StaleReceipt,
             SubscriptionNotFound,
+            TransactionAborted,
+            TransactionNotFound,
         ),
     ),
     Operation(

@@ -22,6 +22,7 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.json_text import as_json
 from quiver.edge.http.off_loop import off_loop
 from quiver.edge.http.operation import ARROW, JSON, Reply
+from quiver.edge.http.routes.transaction_header import client_of
 from quiver.edge.http.schemas.browse import SeenMessage
 from quiver.edge.http.schemas.deliveries import (
     WAIT_S_MAX,
@@ -185,17 +186,17 @@ def _time(time_us: int) -> datetime | None:
 
 async def delete(call: Call, name: str) -> Reply:
     call.require_no_body()
-    await settled(call.client.ack(name, [call.path["receipt_handle"]]))
+    await settled(client_of(call).ack(name, [call.path["receipt_handle"]]))
     return Reply(204)
 
 
 async def ack(call: Call, name: str) -> Reply:
     if call.media_type == ARROW:
         table = await receipts_in(await call.body(), call.edge.limits.body_bytes_max)
-        await settled(call.client.ack(name, table))
+        await settled(client_of(call).ack(name, table))
         return _settled_reply(table.num_rows)
     given = await call.json(_acks)
-    await settled(call.client.ack(name, given.receipts))
+    await settled(client_of(call).ack(name, given.receipts))
     return _settled_reply(len(given.receipts))
 
 

@@ -10,6 +10,7 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ARROW, JSON, Operation, Reply
 from quiver.edge.http.routes import receive
 from quiver.edge.http.routes.topics import BODY_ERRORS, given, settings_in
+from quiver.edge.http.routes.transaction_header import TRANSACTION_HEADERS
 from quiver.edge.http.schemas.deliveries import ReceiveQuery
 from quiver.edge.http.schemas.settlements import Ack, Extend, Nack, Reject, Settled
 from quiver.edge.http.schemas.subscriptions import (
@@ -29,6 +30,8 @@ from quiver.errors import (
     SubscriptionNotFound,
     TopicExists,
     TopicNotFound,
+    TransactionAborted,
+    TransactionNotFound,
 )
 from quiver.model.message import datetime_of
 from quiver.model.subscription import SubscriptionSettings
@@ -162,9 +165,10 @@ OPERATIONS = (
         handler=acknowledge,
         summary="Acknowledge messages.",
         tag="subscriptions",
+        headers=TRANSACTION_HEADERS,
         body={JSON: Ack, ARROW: None},
         replies=_SETTLED,
-        errors=_SETTLE_ERRORS,
+        errors=(*_SETTLE_ERRORS, TransactionAborted, TransactionNotFound),
     ),
     Operation(
         method="POST",

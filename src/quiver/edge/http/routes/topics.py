@@ -11,6 +11,7 @@ from quiver.edge.http.edge import encode
 from quiver.edge.http.operation import ANYTHING, ARROW, JSON, Operation, Reply
 from quiver.edge.http.problems import invalid
 from quiver.edge.http.routes.publish import publish
+from quiver.edge.http.routes.transaction_header import TRANSACTION_HEADERS
 from quiver.edge.http.schemas.messages import (
     ArrowResult,
     Messages,
@@ -33,6 +34,8 @@ from quiver.errors import (
     TopicExists,
     TopicFull,
     TopicNotFound,
+    TransactionAborted,
+    TransactionNotFound,
     UnsupportedMediaType,
 )
 from quiver.model.message import datetime_of
@@ -50,6 +53,8 @@ PUBLISH_ERRORS = (
     PartitionNotFound,
     TopicFull,
     DiskFull,
+    TransactionNotFound,
+    TransactionAborted,
 )
 PUBLISH_BODY: dict[str, Any] = {JSON: (NewMessage, Messages), ARROW: None, ANYTHING: None}
 PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
@@ -57,6 +62,7 @@ PUBLISH_REPLIES: dict[int, tuple[str, dict[str, Any]]] = {
     207: ("Some messages of the list are not stored: see the results.", {JSON: Results}),
 }
 PUBLISH_HEADERS = {
+    **TRANSACTION_HEADERS,
     "Idempotency-Key": "Dedup id of the message. In a list, each message's position is appended.",
     "traceparent": "W3C trace context, added to the headers of each message that has none.",
 }

@@ -83,6 +83,8 @@ _TOKEN = {
     "certificate": False,
 }
 EXAMPLES: dict[str, Any] = {
+    "NewTransaction": {"timeout": 60},
+    "TransactionView": {"id": "tx_AAAQAAEAAABg6gAAEAAAAAAAAAAAk9b2H0a5q7c", "state": "open"},
     "NewToken": {"name": "shop", "grants": ["publish:orders"], "expires": "90d"},
     "CreatedToken": {**_TOKEN, "token": "qv_5f0c6a1be2d94c77_…"},
     "TokenList": {"tokens": [_TOKEN]},

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from quiver.client.transaction.reference import TEXT_LENGTH_MAX
 from quiver.edge.http import text_forms
 from quiver.model.guard import DEDUP_ID_MAX
 from quiver.model.subscription import VISIBILITY_S_MAX
@@ -34,6 +35,14 @@ MessageIdText = Annotated[
     str, Meta(pattern=text_forms.MESSAGE_ID, examples=["0pg4v6qg9e2g00000400000000000000"])
 ]
 Receipt = Annotated[str, Meta(min_length=1, max_length=100, examples=["AAAAAAAAAAAAAAAAAAAA.17"])]
+TransactionText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=TEXT_LENGTH_MAX,
+        examples=["tx_AAAQAAEAAABg6gAAEAAAAAAAAAAAk9b2H0a5q7c"],
+    ),
+]
 Priority = Annotated[
     int, Meta(ge=0, le=9, description="0 to 9; 9 is delivered first. Default: 4.", examples=[5])
 ]
