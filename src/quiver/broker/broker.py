@@ -240,7 +240,14 @@ class Broker:
     async def sample(self) -> NodeSample:
         """The broker as it is now, or was a moment ago."""
         sample = await self._sampler.take()
-        return msgspec.structs.replace(sample, free_bytes=self.maintenance.free_bytes)
+        counts = self.transactions.counts
+        return msgspec.structs.replace(
+            sample,
+            free_bytes=self.maintenance.free_bytes,
+            transactions_committed=counts.committed,
+            transactions_aborted=counts.aborted,
+            transactions_unfinished=self.transactions.unfinished_count,
+        )
 
     # ------------------------------------------------------------------ between the services
 

@@ -313,6 +313,11 @@ class Partition:
             except (LogFailed, LogClosed) as error:
                 raise unavailable(error) from error
 
+    @property
+    def open_transactions(self) -> tuple[int, Microseconds | None]:
+        """How many are open here, and when the first of them began."""
+        return len(self._transactions), self._transactions.oldest_time
+
     def open_transactions_before(self, time_us: int) -> list[TransactionId]:
         """The transactions that are open here and began before a time."""
         return self._transactions.older_than(Microseconds(time_us))

@@ -122,6 +122,11 @@ class OpenTransactions:
         """Those that are open and began before a time."""
         return [one.id for one in self._open.values() if one.time < time]
 
+    @property
+    def oldest_time(self) -> Microseconds | None:
+        """When the first of those began that are open; ``None`` if there is none."""
+        return min((one.time for one in self._open.values()), default=None)
+
     def offsets(self, *, but: TransactionId | None = None) -> BitMap64:
         """The offsets of all that are open, but for those of one."""
         found = BitMap64()
