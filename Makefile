@@ -15,12 +15,14 @@ setup: $(READY)
 # What a node needs, and no more.
 $(NODE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quiver needs Python 3.11 or newer on the PATH."; exit 1; }
+	@echo "Installing what a node needs into .venv: about half a minute, once."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 # What tests, Spark and the browser need besides.
 $(READY): $(NODE) tests/spark/connect.txt
+	@echo "Installing Spark and the tools of tests into .venv: about two minutes, once."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target .venv/connect -r tests/spark/connect.txt
@@ -56,9 +58,9 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The page is kept: what was measured last, and where it fell short.
+# What was measured last is kept in benchmarks/results, with where it fell short, and shown in the README.
 bench: setup bench-tools java
-	$(BIN)/python -m benchmarks --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks
 
 # Prometheus rules and a Grafana dashboard, from the definitions of figures and alerts.
 deploy: setup
@@ -83,6 +85,7 @@ bench-tools: setup
 # Java, for Spark. Where it is missing and cannot be installed, what needs it fails and says so.
 java:
 	@command -v java >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& echo "Installing Java for Spark: about a minute, once." \
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
 		install -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1; } || true
 
@@ -100,6 +103,7 @@ chaos: setup
 # Chromium, for the console's tests. Where it is missing and cannot be installed, they fail and say so.
 browser-tools:
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& echo "Installing Chromium for the console's tests: about a minute, once." \
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
 		install -y --no-install-recommends chromium; } >/dev/null 2>&1; } || true
 

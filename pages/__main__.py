@@ -1,8 +1,14 @@
-"""Writes every reference page that is generated: ``make pages``."""
+"""Writes every page that is generated: ``make pages``.
+
+Most are reference pages, made from the code. The figures of the benchmarks come from the results that
+are kept.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from benchmarks.harness import kept
 
 from pages import command_line, http_api, python_api, topic_settings
 from quiver.config import alert_page, document
@@ -17,6 +23,7 @@ PAGES = {
     REFERENCE / "python.md": python_api.reference_page,
     REFERENCE / "settings.md": document.reference_page,
     REFERENCE / "topic-settings.md": topic_settings.reference_page,
+    **kept.PAGES,
 }
 
 

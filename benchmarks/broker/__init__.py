@@ -1,4 +1,4 @@
-"""A node over its native protocol: publishing, reading, latency, starting.
+"""A node over its native protocol: publishing, reading, latency.
 
 The yardstick for publishing is a bare server that does the least that a durable publish takes.
 """
@@ -7,12 +7,10 @@ from benchmarks.broker.latencies import publish_and_follow
 from benchmarks.broker.publish import publish_ready_batches
 from benchmarks.broker.read import read_a_topic
 from benchmarks.broker.send import send_one_by_one
-from benchmarks.broker.start import start_and_idle
 
 BENCHMARKS = (
     publish_ready_batches,
     send_one_by_one,
     read_a_topic,
     publish_and_follow,
-    start_and_idle,
 )

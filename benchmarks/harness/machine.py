@@ -19,6 +19,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     memory_gib: float
     system: str
+    kernel: str
     python: str
     pyarrow: str
     uvloop: str
@@ -35,6 +36,7 @@ def this_machine(folder: str) -> Machine:
         cores=os.cpu_count() or 1,
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.machine()}",
+        kernel=platform.release().partition("-")[0],
         python=platform.python_version(),
         pyarrow=pa.__version__,
         uvloop=uvloop.__version__,

@@ -78,6 +78,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         parts: list[Part] = []
         stack.callback(stop, parts)
+        print("Starting a node …", flush=True)
         node, ready = start_node(given, folder)
         parts.append(node)
         url = "quiver://" + wait_ready(node, ready, ending).get("native", "")
@@ -184,6 +185,8 @@ def watch(q: quiver.Client, parts: list[Part], ending: Event, seconds: float | N
     """Until somebody wants an end, or a part has ended by itself. The first result is told."""
     end = time.monotonic() + (float("inf") if seconds is None else seconds)
     is_told = all(part.name != "pipeline" for part in parts)
+    if not is_told:
+        print("Waiting for Spark's first result: about half a minute …", flush=True)
     while not ending.wait(0.5) and time.monotonic() < end:
         if any(part.has_ended for part in parts):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 import quiver
 from tests.browser.scene import DECLINED, HOSTILE, POISON, fail
@@ -260,6 +260,19 @@ def test_alerts_and_nodes_open(page: Page) -> None:
     expect(row).to_contain_text("full, controller")
     expect(page.get_by_text("This page is served by node-1.")).to_be_visible()
     expect(page.locator("canvas")).to_have_count(2)
+
+
+def test_nodes_of_different_versions_are_told(page: Page) -> None:
+    def mixed(route: Route) -> None:
+        answer = route.fetch()
+        cluster = answer.json()
+        cluster["nodes"].append({**cluster["nodes"][0], "id": "node-2", "version": "9.0.0"})
+        route.fulfill(response=answer, json=cluster)
+
+    page.route("**/cluster", mixed)
+    go(page, "Nodes")
+    expect(page.get_by_text("The nodes have different versions: ")).to_contain_text("9.0.0")
+    page.unroute("**/cluster")
 
 
 def test_dark_and_light_are_switched_and_remembered(page: Page) -> None:

@@ -53,6 +53,8 @@ class Machine:
         )
         self._node: Served | None = None
         self._paused = False
+        self.has_flipped_bits = False
+        """Whether a file may be damaged that nobody has read since."""
 
     @property
     def data(self) -> Path:
@@ -133,6 +135,7 @@ class Machine:
         """The data folder is gone, as with a new disk. Stop the node first."""
         assert self._node is None, "a running node has its files open"
         shutil.rmtree(self.data)
+        self.has_flipped_bits = False
 
     def fill_disk(self) -> None:
         """Leave no room on the disk."""
@@ -156,6 +159,7 @@ class Machine:
         assert self._node is None, "a running node has its files mapped"
         segments = [path for path in sorted(self.data.rglob(f"*{LOG}")) if path.stat().st_size]
         assert segments, f"{self.name} has stored nothing"
+        self.has_flipped_bits = True
         hit = []
         for _ in range(count):
             path = rng.choice(segments)

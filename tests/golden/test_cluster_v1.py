@@ -62,6 +62,15 @@ def test_everything_is_as_it_was(told: dict[str, Any]) -> None:
     assert missing({**GOLDEN.described, "tokens": tokens}, told) == []
 
 
+def test_the_folders_say_from_now_on_which_version_uses_them(
+    nodes: ThreeNodes, told: dict[str, Any]
+) -> None:
+    for name in NAMES:
+        found = msgspec.json.decode((nodes.data(name) / "version.json").read_bytes())
+        assert found["quiver"] == quiver.__version__
+        assert set(found["formats"].values()) == {1}, "it may go back to the version that wrote it"
+
+
 def test_replicas_are_where_they_were_and_epochs_go_on(client: quiver.Client) -> None:
     placed = {f"{one.topic}/{one.index}": one for one in client.describe_cluster().partitions}
     assert {name: sorted(placed[name].replicas) for name in GOLDEN.replicas} == GOLDEN.replicas

@@ -56,6 +56,18 @@ async def test_everything_is_as_it_was(data: Path, clock: ManualClock) -> None:
 
 
 @async_test
+async def test_the_folder_says_from_now_on_which_version_uses_it(
+    data: Path, clock: ManualClock
+) -> None:
+    assert not (data / "version.json").exists()
+    async with node(data, clock) as client:
+        assert await client.list_topics()
+        found = msgspec.json.decode((data / "version.json").read_bytes())
+    assert found["quiver"] == quiver.__version__
+    assert set(found["formats"].values()) == {1}, "it may go back to the version that wrote it"
+
+
+@async_test
 async def test_everything_is_as_it_was_once_this_version_has_written_it(
     data: Path, clock: ManualClock
 ) -> None:

@@ -133,6 +133,30 @@ def test_a_backup_under_load_has_everything_that_was_confirmed_before_it_began(
     ]
 
 
+def test_a_backup_has_what_was_committed_at_its_offsets_and_nothing_else(
+    source: Served, target: Served, quiver_: Commands, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "backups")
+    with quiver.Client(source.url) as client:
+        client.create_queue("jobs")
+        for number in range(6):
+            client.publish("jobs", b"plain %d" % number)
+            with client.transaction() as transaction:
+                transaction.publish("jobs", b"in %d" % number)
+                if number % 2 == 0:
+                    transaction.abort()
+        assert quiver_("backup", "create", "--to", place).code == 0
+        assert quiver_("backup", "verify", "--from", place).code == 0
+    done = Commands(target.url, quiver_._capture)("backup", "restore", "--from", place, "--json")
+    assert done.code == 0, done.err
+    assert rows(target.url, "jobs") == rows(source.url, "jobs")
+    with quiver.Client(target.url) as client:
+        client.publish("jobs", b"later")
+        expected = [row[1] for row in rows(source.url, "jobs")]
+        assert len(expected) == 9
+        assert [one.payload for one in client.receive("jobs", 20)] == [*expected, b"later"]
+
+
 def test_subscriptions_go_on_where_they_were(
     source: Served, target: Served, quiver_: Commands, tmp_path: Path
 ) -> None:

@@ -227,7 +227,7 @@ def test_a_listing_is_a_list_as_json(path: str, quiver: Commands, tmp_path: Path
 
 def test_the_version_as_json(capsys: Capture) -> None:
     assert run(app, ["version", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out).keys() == {"version"}
+    assert json.loads(capsys.readouterr().out).keys() == {"version", "formats"}
 
 
 LONG = {

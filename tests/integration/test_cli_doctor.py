@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Commands, served, unused_address
+from quiver.folder_version import FolderVersion, encode_version
+from tests.serving import Commands, Served, served, unused_address
 
 pytestmark = pytest.mark.process
 
@@ -51,3 +52,25 @@ def test_no_node_is_one_clear_failure(capsys: pytest.CaptureFixture[str]) -> Non
     assert done.code == 1
     (one,) = done.json
     assert (one["check"], one["verdict"]) == ("node", "failure")
+
+
+def test_a_node_does_not_start_on_the_folder_of_a_newer_version_and_doctor_says_so_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    newer = FolderVersion(quiver="9.1.0", needs="9.0.0", formats={"entries": 99})
+    (data / "version.json").write_bytes(encode_version(newer))
+    told = Commands("", capsys)("doctor", "--data", str(data), "--json")
+    assert told.code == 1
+    (found,) = [one for one in told.json if one["check"] == "data folder"]
+    assert found["verdict"] == "failure"
+    node = Served(tmp_path)
+    try:
+        assert node.wait() == 1
+        (line,) = [one for one in node.log.splitlines() if one.startswith("error: ")]
+        assert "entries 99 (this Quiver reads" in line
+        assert "use Quiver 9.0.0 or later" in line
+    finally:
+        node.close()
+    assert sorted(path.name for path in data.iterdir()) == ["lock", "version.json"]

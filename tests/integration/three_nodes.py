@@ -29,13 +29,15 @@ class ThreeNodes:
     def url(self) -> str:
         return "quiver://" + ",".join(self._addresses.values())
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, **variables: str) -> None:
+        """Start these nodes, with ``variables`` in their environment."""
         for name in names:
             self._nodes[name] = Served(
                 self._folder / name,
                 *("--name", name, "--native", self._addresses[name], *self._flags),
                 QUIVER_METADATA_STORE="etcd",
                 QUIVER_METADATA_ENDPOINTS=self.etcd.endpoint,
+                **variables,
             )
         for name in names:
             self._nodes[name].wait_ready()
@@ -58,6 +60,12 @@ class ThreeNodes:
         (leader,) = [one.leader for one in placed if (one.topic, one.index) == (topic, partition)]
         assert leader is not None, f"nobody leads {topic}/{partition}"
         return leader
+
+    def address(self, name: str) -> str:
+        return self._addresses[name]
+
+    def data(self, name: str) -> Path:
+        return self._nodes[name].data
 
     def wait_whole(self) -> None:
         """Wait until every replica of every partition is in sync."""

@@ -26,7 +26,7 @@ from quiver.backup.manifest import (
 from quiver.backup.nodes import Nodes
 from quiver.backup.pace import Pace
 from quiver.backup.place import BackupPlace
-from quiver.backup.plan import earlier_chunks, last_entry, reusable
+from quiver.backup.plan import earlier_chunks, last_entry, reusable, without_gaps
 from quiver.errors import (
     BackupError,
     BackupNotFound,
@@ -189,8 +189,13 @@ class BackupWriter:
             except OffsetOutOfRange:
                 known = []  # retention was quicker: it begins later now
                 continue
-            first = chunks[0].base_offset if chunks else end
-            return PartitionBackup(start_offset=first, next_offset=end, chunks=chunks)
+            if not chunks:
+                return PartitionBackup(start_offset=end, next_offset=end)
+            return PartitionBackup(
+                start_offset=chunks[0].base_offset,
+                next_offset=chunks[-1].next_offset,
+                chunks=chunks,
+            )
         raise BackupError(
             f"retention removes messages of {info.name!r} faster than they can be copied"
         )
@@ -201,40 +206,56 @@ class BackupWriter:
         A log that lost its end in a crash may have others at the same offsets.
         """
         try:
-            entries, _ = await self._fetch(info, index, chunk.last.base_offset, 1)
+            entries, *_ = await self._fetch(info, index, chunk.last.base_offset, 1)
         except OffsetOutOfRange:
             return False
         return bool(entries) and last_entry(entries[0]) == chunk.last
 
     async def _copy(self, info: TopicInfo, index: int, offset: int, end: int) -> list[Chunk]:
-        """The entries from one offset up to another, as chunks at the backup's place."""
+        """The entries from one offset up to another, as chunks at the backup's place.
+
+        A chunk ends with a message: what has none after the last is left out.
+        """
         chunks: list[Chunk] = []
         pieces: list[bytes] = []
-        size, first, last = 0, None, None
+        size, copied_to, first, last = 0, offset, None, None
         while offset < end:
-            entries, data = await self._fetch(info, index, offset, _FETCH_BYTES)
+            entries, data, read_to = await self._fetch(info, index, offset, _FETCH_BYTES)
             wanted = [entry for entry in entries if entry.base_offset < end]
-            if not wanted:
+            if read_to <= offset:
                 raise BackupError(f"{info.name!r} ends before offset {end:,}: it was truncated")
-            pieces.append(bytes(data[: sum(entry.size() for entry in wanted)]))
-            size += len(pieces[-1])
-            first, last = first or wanted[0], wanted[-1]
-            offset = last.next_offset
-            if size >= self._chunk_bytes or offset >= end:
+            offset = read_to
+            if wanted:
+                whole = without_gaps(wanted, copied_to)
+                pieces.append(
+                    bytes(data[: sum(entry.size() for entry in wanted)])
+                    if len(whole) == len(wanted)
+                    else b"".join([buffer for entry in whole for buffer in entry.buffers()])
+                )
+                size += len(pieces[-1])
+                first, last = first or whole[0], wanted[-1]
+                copied_to = last.next_offset
+            if (
+                first is not None
+                and last is not None
+                and (size >= self._chunk_bytes or offset >= end)
+            ):
                 chunks.append(await self._store(info, index, b"".join(pieces), first, last))
                 pieces, size, first = [], 0, None
         return chunks
 
     async def _fetch(
         self, info: TopicInfo, index: int, offset: int, bytes_max: int
-    ) -> tuple[list[StoredBatch], memoryview]:
+    ) -> tuple[list[StoredBatch], memoryview, int]:
+        """Entries from an offset on, their bytes, and where to go on."""
         request = Fetch(topic=info.name, partition=index, offset=offset, bytes_max=bytes_max)
         fetched, data = await self._nodes.ask_leader(request, Fetched, info.name, index)
         if fetched.topic_number != info.number:
             raise TopicNotFound(f"topic {info.name!r} was deleted and created again")
         await self._pace.take(len(data))
         self._on_bytes(len(data))
-        return entries_in(data), data
+        entries = entries_in(data)
+        return entries, data, max(fetched.read_to, entries[-1].next_offset if entries else 0)
 
     async def _store(
         self, info: TopicInfo, index: int, data: bytes, first: StoredBatch, last: StoredBatch

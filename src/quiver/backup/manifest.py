@@ -11,10 +11,11 @@ from hashlib import sha256
 import msgspec
 
 from quiver.errors import CorruptBackup, UnsupportedFormat
+from quiver.formats import BACKUPS
 from quiver.protocol import PartitionDeliveries, SubscriptionInfo, TokenCopy, TopicInfo
 
 FORMAT = "quiver-backup"
-VERSION = 1
+VERSION = BACKUPS.newest
 
 
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):

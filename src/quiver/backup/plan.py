@@ -17,7 +17,8 @@ from quiver.backup.manifest import (
 )
 from quiver.model.batch import StoredBatch
 from quiver.model.builder import encode_record_batch
-from quiver.model.envelope import store_batch
+from quiver.model.envelope import BATCH_COUNT_MAX, is_hidden, seal_gap, store_batch
+from quiver.model.ids import Offset
 from quiver.model.topic import is_internal
 from quiver.protocol import SubscriptionInfo, TopicInfo
 
@@ -29,6 +30,27 @@ def last_entry(entry: StoredBatch) -> LastEntry:
         append_time=entry.append_time,
         checksum=crc32c(entry.body),
     )
+
+
+def without_gaps(entries: Iterable[StoredBatch], offset: int) -> list[StoredBatch]:
+    """The entries, and one in the place of offsets that have no message, from ``offset`` on."""
+    whole: list[StoredBatch] = []
+    for entry in entries:
+        while offset < entry.base_offset:
+            count = min(entry.base_offset - offset, BATCH_COUNT_MAX)
+            whole.append(
+                store_batch(
+                    seal_gap(count),
+                    base_offset=Offset(offset),
+                    epoch=entry.epoch,
+                    append_time=entry.append_time,
+                    durable_offset=entry.durable_offset,
+                )
+            )
+            offset += count
+        whole.append(entry)
+        offset = entry.next_offset
+    return whole
 
 
 def earlier_chunks(earlier: Manifest | None, info: TopicInfo, partition: int) -> list[Chunk]:
@@ -80,6 +102,8 @@ def cut(entries: Iterable[StoredBatch], limit: Limit, end: int | None) -> list[S
         if limit.time_us is not None and entry.append_time > limit.time_us:
             break
         if end is not None and entry.base_offset >= end:
+            break
+        if end is not None and entry.next_offset > end and is_hidden(entry):
             break
         if end is not None and entry.next_offset > end:
             kept.append(_first_of(entry, end - entry.base_offset))

@@ -42,7 +42,13 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
     """Where it speaks HTTP, as host:port; empty if nowhere."""
     zone: str = ""
+    host: str = ""
+    """The machine, if several nodes may be processes of one. Empty: a machine of its own."""
     version: str = ""
+    protocols: tuple[int, ...] = ()
+    """The versions of the native protocol that it speaks. Earlier versions of Quiver do not say."""
+    formats: dict[str, int] = {}
+    """The newest version of each stored format that it reads. Earlier versions of Quiver do not say."""
     role: Literal["full", "forwarder"] = "full"
     disk: str = ""
     """Which data folder this is: a folder that was lost comes back under another name."""

@@ -16,6 +16,8 @@ from quiver.cluster.records import (
     VersionedDraining,
     VersionedPartition,
 )
+from quiver.errors import InvalidRequest
+from quiver.formats import Format
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,18 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         """Those who lead only if nobody else can: they are being emptied, or have no space."""
         full = (node.id for node in self.nodes.values() if node.disk_is_full)
         return frozenset((*self.draining, *full))
+
+    def require_read_by_all(self, format_: Format, version: int) -> None:
+        """``InvalidRequest`` while a live node runs a Quiver that does not read this version."""
+        old = [
+            f"{node.id} (Quiver {node.version})"
+            for node in self.nodes.values()
+            if node.role == "full" and node.formats.get(format_.name, 0) < version
+        ]
+        if old:
+            raise InvalidRequest(
+                f"not all nodes can do this yet: {', '.join(sorted(old))}; upgrade these first"
+            )
 
     def sessions(self) -> dict[NodeId, SessionId]:
         return {node.id: node.session for node in self.nodes.values()}

@@ -20,7 +20,8 @@ _PAGE = """\
 
 A setting comes from its default, the file given with `quiver serve --config FILE` (TOML), its environment
 variable, or a flag. The last of these that gives it wins. `--data`, `--http`, `--native`, `--name`, `--role`,
-`--upstream`, `--log-level` and `--log-format` set one setting each; `--set NAME=VALUE` sets any.
+`--upstream`, `--processes`, `--log-level` and `--log-format` set one setting each; `--set NAME=VALUE` sets
+any.
 
 `quiver serve --print-config` prints a file with every setting and its default. `quiver serve
 --check-config` prints the value of each setting and where it came from, or lists all mistakes.

@@ -278,6 +278,24 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         str,
         Meta(min_length=1, max_length=4096, description="Folder for all data of the node."),
     ] = "./data"
+    processes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=256,
+            description="Number of processes that serve the data folder together, without etcd. 0 (`auto` "
+            "with `--processes`): one for each core.",
+        ),
+    ] = 1
+    process_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_000,
+            description="With several processes, the port at which the first is reached alone; the others "
+            "have the next ones. 0: ten above the port of `native`.",
+        ),
+    ] = 0
     role: Annotated[
         Literal["broker", "forwarder"],
         Meta(

@@ -38,15 +38,23 @@ async def listen(
     tls: ssl.SSLContext | None,
     handshake_timeout_s: float,
     room: Callable[[], int],
+    reuse_port: bool = False,
 ) -> Listener:
-    """Serve a protocol. ``room`` tells how many more connections there may be."""
+    """Serve a protocol. ``room`` tells how many more connections there may be. ``reuse_port``: other
+    processes of this machine may listen there too, and the kernel shares connections out."""
     loop = asyncio.get_running_loop()
     if tls is None:
-        return await loop.create_server(factory, host, port, backlog=_BACKLOG)
+        return await loop.create_server(
+            factory, host, port, backlog=_BACKLOG, reuse_port=reuse_port or None
+        )
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     with contextlib.ExitStack() as opened:
         sockets = [
-            opened.enter_context(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+            opened.enter_context(
+                socket.create_server(
+                    address[:2], family=family, backlog=_BACKLOG, reuse_port=reuse_port
+                )
+            )
             for family, _, _, _, address in dict.fromkeys(found)
         ]
         opened.pop_all()

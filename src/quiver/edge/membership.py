@@ -22,9 +22,11 @@ from quiver.edge.auth.credentials import names_host
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
+from quiver.formats import stored_versions
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.clock import Clock
+from quiver.protocol import PROTOCOL_VERSION
 from quiver.version import __version__
 
 _JOIN_TIMEOUT_S = 10.0
@@ -43,14 +45,23 @@ class ClusterMembership:
         disk: Disk,
         clock: Clock,
         run_blocking: RunBlocking,
+        host: str = "",
     ) -> None:
+        """``host`` is the machine that this node is a process of, together with others."""
         self._config = config
         self._broker = broker
         name = NodeId(config.name)
         self._leadership = Leadership(name, clock, self._leads)
         self.peers = Peers(name, peer_secrets, config.security, clock, self._nodes)
         self.node = ClusterNode(
-            NodeRecord(id=name, zone=config.zone, version=__version__),
+            NodeRecord(
+                id=name,
+                zone=config.zone,
+                host=host,
+                version=__version__,
+                protocols=(PROTOCOL_VERSION,),
+                formats=stored_versions(),
+            ),
             config.data,
             ClusterSettings(lease_seconds=config.metadata.lease_s),
             self._logs_of,

@@ -26,6 +26,7 @@ from quiver.cluster.metadata.secret_key import SecretKey, read_key
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
+from quiver.config.processes import ProcessPlace, require_single
 from quiver.console.history import MetricsHistory
 from quiver.console.recorder import HistoryRecorder
 from quiver.edge.auth.authority import Authority
@@ -34,6 +35,7 @@ from quiver.edge.auth.call_permissions import Definitions
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
+from quiver.edge.data_folder import take_folder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
@@ -51,7 +53,6 @@ from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.disk_threads import DiskThreads
-from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.disk.real_disk import RealDisk
 from quiver.metrics import NodeMetrics
@@ -99,8 +100,10 @@ class Node:
         listen: bool = True,
         disk: Disk | None = None,
         clock: Clock | None = None,
+        process: ProcessPlace | None = None,
     ) -> Node:
-        """Open everything; what was opened is closed again if the rest cannot be."""
+        """Open everything; what was opened is closed again if the rest cannot be. ``process``: it is
+        one of several that serve the data folder together."""
         if listen:
             require_safe(config)
         async with AsyncExitStack() as stack:
@@ -109,7 +112,7 @@ class Node:
             may_block = listen and config.metadata.store != "etcd" and disk is None
             clock = clock or SystemClock()
             inline = InlinePolicy(clock) if may_block else None
-            starting = _Starting(config, disk or RealDisk(), clock, stack, inline)
+            starting = _Starting(config, disk or RealDisk(), clock, stack, inline, process)
             node = await (starting.listening() if listen else starting.embedded())
             node._stack = stack.pop_all()
             return node
@@ -129,8 +132,10 @@ class _Starting:
         clock: Clock,
         stack: AsyncExitStack,
         inline: InlinePolicy | None,
+        process: ProcessPlace | None,
     ) -> None:
         self._config = config
+        self._process = process
         self._disk = disk
         self._clock = clock
         self._stack = stack
@@ -158,11 +163,13 @@ class _Starting:
         native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         native_context = self._native_context(tls, membership)
+        at = config.native
         address = Address(
-            *await native.start(config.native.host, config.native.port, native_context)
+            *await native.start(at.host, at.port, native_context, reuse_port=bool(self._process))
         )
         http: Address | None = None
         edge: Edge | None = None
+        server: HttpServer | None = None
         if config.http is not None:
             requests, space = Requests(), services.broker.maintenance
             clients, history = NodeClients(services, is_alone=requests.has_one), MetricsHistory()
@@ -180,7 +187,7 @@ class _Starting:
             edge.is_joining = membership is not None
             server = HttpServer(edge, bound)
             self._stack.push_async_callback(server.drain, config.limits.drain_timeout_s)
-            http = await server.start(config.http, context)
+            http = config.http if self._process else await server.start(config.http, context)
         pushes = config.web.webhook_targets and config.web.webhooks_by != "forwarders"
         pushers = self._push(services) if pushes else None
         await self._observe(services)
@@ -188,6 +195,12 @@ class _Starting:
             # Others go on with what this node leads while it drains.
             self._stack.push_async_callback(membership.node.hand_over)
             await membership.join(address, http)
+        if self._process is not None:
+            # From now on the kernel gives it its share of the connections to all.
+            address = self._process.native
+            await native.start(address.host, address.port, native_context, reuse_port=True)
+            if config.http is not None and server is not None:
+                await server.start(config.http, context, reuse_port=True)
         if edge is not None:
             edge.is_joining = False
         return Node(
@@ -203,9 +216,13 @@ class _Starting:
     async def _open(self) -> tuple[NodeServices, ClusterMembership | None]:
         """The folder, the metadata store, the broker, and who may do what with it."""
         config, clock, stack = self._config, self._clock, self._stack
-        lock = lock_folder(self._disk, config.data)
+        lock = take_folder(self._disk, config.data)
         releasing = stack.enter_context(_Releasing(lock))
-        store = await open_store(config.metadata, config.data, clock)
+        require_single(config, self._process)
+        shared = None if self._process is None else self._process.folder
+        store = await open_store(
+            config.metadata, shared or config.data, clock, shared=shared is not None
+        )
         stack.push_async_callback(store.close)
         key = read_key(config.security.key_file)
         await key.require_own(store)
@@ -214,7 +231,7 @@ class _Starting:
         metrics = NodeMetrics(config.metrics.names_max)
         membership: ClusterMembership | None = None
         peer_secrets: PeerSecrets | None = None
-        if config.metadata.store == "etcd":
+        if config.metadata.store == "etcd" or self._process is not None:
             peer_secrets = await PeerSecrets.open(store, clock, key)
             stack.push_async_callback(peer_secrets.close)
             peer_secrets.start()
@@ -226,6 +243,7 @@ class _Starting:
                 disk=self._disk,
                 clock=clock,
                 run_blocking=self._threads,
+                host="" if self._process is None else self._process.host,
             )
             stack.push_async_callback(membership.peers.close)
             stack.push_async_callback(membership.node.stop)
@@ -265,6 +283,7 @@ class _Starting:
                 cluster=None if admin is None else admin.describe,
                 forwarders=lambda: forwarders.count(clock.monotonic()),
                 listeners=self._alert_webhooks(),
+                process=None if self._process is None else self._process.number,
             ),
             require_push=self._require_push,
             member=None if membership is None else membership.node,
@@ -313,7 +332,8 @@ class _Starting:
         if security.tls_certificate:
             tls = self._watched(ServerTls(security))
         if security.authentication and not security.admin_names:
-            path = await make_bootstrap_token(services.authority.tokens, self._config.data)
+            folder = self._config.data if self._process is None else self._process.folder
+            path = await make_bootstrap_token(services.authority.tokens, folder)
             if path is not None:
                 logger.info("the first token was made; it may do everything", file=path)
         return tls

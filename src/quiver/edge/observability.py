@@ -23,6 +23,7 @@ from quiver.config.alert_rule import rules_in_force
 from quiver.edge.cluster_metrics import with_cluster
 from quiver.metrics import NodeMetrics
 from quiver.metrics.exposition import exposition
+from quiver.metrics.processes import with_process
 from quiver.metrics.sample import NodeSample
 from quiver.model.clock import Clock
 from quiver.protocol import AlertInfo, ClusterInfo
@@ -45,9 +46,11 @@ class Observability:
         cluster: Callable[[], ClusterInfo] | None = None,
         forwarders: Callable[[], int] = lambda: 0,
         listeners: Sequence[AlertListener] = (),
+        process: int | None = None,
     ) -> None:
         """``cluster`` describes it as this node knows it, where there is one. ``forwarders`` says
-        how many there are."""
+        how many there are. ``process`` is its number, if the machine has several."""
+        self._process = process
         self._cluster = cluster
         self._forwarders = forwarders
         self._node = config.name
@@ -91,7 +94,7 @@ class Observability:
             version=__version__,
             firing=self._alerts.firing_by_severity,
         ):
-            pieces.append(piece)
+            pieces.append(piece if self._process is None else with_process(piece, self._process))
             await asyncio.sleep(0)  # others have their turn
         self._text = b"".join(pieces)
         self._fresh_until = self._clock.monotonic() + FRESH_S

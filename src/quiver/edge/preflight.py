@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from quiver.cluster.metadata.secret_key import read_key
 from quiver.config import Metadata, NodeConfig
 from quiver.config.address import parse_address
 from quiver.config.exposure import require_safe
+from quiver.config.processes import is_shared
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.webhooks.targets import Targets
 from quiver.errors import InvalidSetting
@@ -38,7 +40,7 @@ def mistakes_in(config: NodeConfig) -> Iterator[str]:
     if config.role == "forwarder":
         checks += [_forwarder]
     else:
-        checks += [_alerts, _advertise, _data, _metadata, _upstream]
+        checks += [_alerts, _advertise, _data, _metadata, _upstream, _processes]
     for check in checks:
         yield from check(config)
 
@@ -91,7 +93,21 @@ def _addresses(config: NodeConfig) -> Iterator[str]:
         yield f"http and native cannot both listen at {config.native}"
 
 
+def _processes(config: NodeConfig) -> Iterator[str]:
+    if not is_shared(config):
+        return
+    if config.metadata.store == "etcd":
+        yield (
+            "processes: several processes share one SQLite file, and metadata.store is etcd; start "
+            "a node for each core instead, each with a name, a folder and addresses of its own"
+        )
+    if not hasattr(socket, "SO_REUSEPORT") or not hasattr(os, "fork"):
+        yield "processes: this system cannot share a port among processes; use 1"
+
+
 def _forwarder(config: NodeConfig) -> Iterator[str]:
+    if config.processes != 1:
+        yield "processes: a forwarder stores nothing that several could serve; start several forwarders"
     if not config.upstream:
         yield "a forwarder needs upstream, the URL of its nodes"
     else:

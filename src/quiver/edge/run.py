@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from quiver.config import Address, NodeConfig
+from quiver.config.processes import ProcessPlace
 from quiver.edge.forwarder import Forwarder
 from quiver.edge.node import Node
 from quiver.errors import LeaseLost, MetadataConflict, MetadataUnavailable
@@ -39,7 +40,9 @@ def _collect_rarely() -> None:
 
 
 async def run_node(
-    config: NodeConfig, on_ready: Callable[[Address | None, Address | None], None]
+    config: NodeConfig,
+    on_ready: Callable[[Address | None, Address | None], None],
+    process: ProcessPlace | None = None,
 ) -> None:
     """Run a node until SIGTERM or SIGINT. ``on_ready`` is told where it listens: native, HTTP."""
     _allow_many_files()
@@ -47,7 +50,7 @@ async def run_node(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    started = await _started(config, stopping)
+    started = await _started(config, stopping, process)
     if started is None:
         logger.info("node has stopped", node=config.name)
         return
@@ -72,7 +75,7 @@ async def run_node(
 
 
 async def _started(
-    config: NodeConfig, stopping: asyncio.Event
+    config: NodeConfig, stopping: asyncio.Event, process: ProcessPlace | None
 ) -> tuple[Node | Forwarder, Address | None, Address | None] | None:
     """A node that runs. While its metadata store elects, or is not there yet, it is waited for.
 
@@ -90,7 +93,7 @@ async def _started(
     deadline = loop.time() + _STORE_WAIT_S
     while True:
         try:
-            node = await Node.start(config)
+            node = await Node.start(config, process=process)
             return node, node.native_address, node.http_address
         except (MetadataUnavailable, MetadataConflict, LeaseLost) as error:
             if stopping.is_set():

@@ -13,11 +13,12 @@ import msgspec
 from crc32c import crc32c
 
 from quiver.errors import UnsupportedFormat
+from quiver.formats import CHECKPOINTS
 from quiver.log.disk.disk import Disk
 from quiver.log.files import CHECKPOINT
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 
-_VERSION = 1
+_VERSION = CHECKPOINTS.newest
 _HEAD = struct.Struct("<4sI")
 _BODY = struct.Struct("<qqqqqI")
 _MAGIC = b"QVRC"

@@ -24,6 +24,7 @@ from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
+from quiver.model.envelope import is_hidden
 from quiver.model.topic import Durability
 
 T = TypeVar("T")
@@ -236,7 +237,7 @@ class GroupCommit:
 def _committed(commit: Commit, seconds: float) -> Committed:
     stored = [step for step in commit.steps if isinstance(step, StoredBatch)]
     return Committed(
-        messages=sum(entry.count for entry in stored),
+        messages=sum(entry.count for entry in stored if not is_hidden(entry)),
         size=sum(entry.size() for entry in stored),
         batches=len(stored),
         sync_seconds=seconds if commit.sync else None,

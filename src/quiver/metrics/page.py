@@ -16,6 +16,9 @@ their own while they exist. All others share the label `{OTHERS}`: their sum, or
 histogram without values is left out. The subscription of a queue has the queue's name. Metrics of the
 cluster appear only in a cluster. The usual metrics of the process are there too, such as
 `process_resident_memory_bytes`, `process_cpu_seconds_total` and `process_open_fds`.
+
+If [several processes](../howto/scale.md) serve the data folder, the text has the metrics of all of them,
+whichever answers. Each sample has the label `process` then: the number of the process that it is of.
 """
 
 

@@ -101,6 +101,11 @@ def seal_marker(producer: ProducerId, epoch: ProducerEpoch, *, is_committed: boo
     return seal_batch(b"", 1, 0, ProducerStamp(producer, epoch), flags)
 
 
+def seal_gap(count: int) -> UnstoredBatch:
+    """Offsets without messages: a backup has them in the place of markers and aborted messages."""
+    return seal_batch(b"", count, 0, flags=TRANSACTIONAL | MARKER)
+
+
 def is_hidden(entry: StoredBatch) -> bool:
     """Whether an entry, as a reader of committed messages gets it, has nothing that counts."""
     return bool(entry.flags & MARKER)

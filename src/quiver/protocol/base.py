@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from quiver.errors import LogError, MetadataError, QuiverError, Unavailable
+from quiver.formats import PROTOCOL
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = PROTOCOL.newest
 
 
 class Request(msgspec.Struct, kw_only=True, tag_field="call"):

@@ -8,7 +8,7 @@ from quiver.protocol.base import Reply, Request
 
 
 class AskPeer(Request, tag="ask_peer"):
-    """A node of the cluster asks another. What it asks is between nodes of one version."""
+    """A node of the cluster asks another, of its version or of another: see ``edge/peers/messages.py``."""
 
     question: bytes
 
@@ -26,7 +26,11 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     http: str = ""
     """Address of HTTP, as host:port; empty if HTTP is off."""
     zone: str = ""
+    host: str = ""
+    """The machine that it is a process of, together with others; empty for a node of its own."""
     version: str = ""
+    protocols: list[int] = []
+    """Versions of the native protocol that it speaks; none if it does not say."""
     role: str = "full"
     """``full`` or ``forwarder``, which stores nothing."""
     alive: bool = True

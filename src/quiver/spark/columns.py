@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quiver.client.reader.columns import rows_in
+from quiver.client.reader.columns import offsets_of, rows_in
 from quiver.client.reader.read_ahead import Chunk
 from quiver.errors import InvalidSetting
 from quiver.model.batch import StoredBatch
@@ -75,15 +75,17 @@ def spark_schema(names: tuple[str, ...]) -> StructType:
     return StructType([StructField(name, TYPES[name]) for name in names])
 
 
-def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The messages of a chunk as record batches of Spark's schema."""
+def batches_of(chunk: Chunk, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The messages of a chunk as record batches of Spark's schema, and the offset after each."""
     for run in _runs(chunk):
         rows = _Rows(chunk, run)
-        yield pa.RecordBatch.from_arrays([rows.column(field) for field in schema], schema=schema)
+        columns = [rows.column(field) for field in schema]
+        next_offset = min(int(run[-1].next_offset), chunk.end)
+        yield pa.RecordBatch.from_arrays(columns, schema=schema), next_offset
 
 
 class _Rows:
-    """The messages of consecutive entries, and what the envelope says of them, as columns."""
+    """The messages of some entries, and what the envelope says of them, as columns."""
 
     def __init__(self, chunk: Chunk, run: list[StoredBatch]) -> None:
         self._chunk = chunk
@@ -99,8 +101,7 @@ class _Rows:
             case "partition":
                 return _repeated(self._chunk.partition, "int32", self._count)
             case "offset":
-                first = max(int(self._run[0].base_offset), self._chunk.begin)
-                return pa.array(np.arange(first, first + self._count))
+                return offsets_of(self._run, self._lengths, self._chunk)
             case "timestamp":
                 times = np.array([entry.append_time for entry in self._run], np.int64)
                 return pa.array(np.repeat(times, self._lengths)).view(field.type)

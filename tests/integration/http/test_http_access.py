@@ -39,7 +39,7 @@ def admin_token(folder: Path) -> str:
 async def made_token(node: HttpNode, folder: Path, *grants: str, is_revoked: bool = False) -> str:
     native = node.node.native
     assert native is not None
-    host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+    host, port = native._servers[0].sockets[0].getsockname()[:2]  # type: ignore[union-attr]
     async with AsyncClient(f"quiver://{host}:{port}", token=admin_token(folder)) as client:
         info, token = await client.create_token("someone", list(grants))
         if is_revoked:
@@ -202,7 +202,7 @@ async def test_a_forwarder_passes_tokens_on_and_adds_none(tmp_path: Path) -> Non
     async with http_node(tmp_path, security=ASKED) as node:
         native = node.node.native
         assert native is not None
-        host, port = native._server.sockets[0].getsockname()[:2]  # type: ignore[union-attr]
+        host, port = native._servers[0].sockets[0].getsockname()[:2]  # type: ignore[union-attr]
         config = NodeConfig(
             role="forwarder", upstream=f"quiver://{host}:{port}", native=LOOPBACK, http=LOOPBACK
         )

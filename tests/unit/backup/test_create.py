@@ -14,7 +14,7 @@ from quiver.backup.verify import verify
 from quiver.errors import InvalidRequest, OffsetOutOfRange
 from quiver.model.batch import Bytes, StoredBatch
 from quiver.model.clock import SystemClock
-from quiver.model.envelope import entries_in, store_batch
+from quiver.model.envelope import entries_in, is_hidden, seal_gap, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
 from quiver.protocol import (
     ExportTokens,
@@ -57,6 +57,17 @@ class OneLog:
         )
         self.entries.append(entry)
 
+    def skip(self, count: int) -> None:
+        """Offsets without messages."""
+        entry = store_batch(
+            seal_gap(count),
+            base_offset=Offset(self.end),
+            epoch=LeaderEpoch(0),
+            append_time=Microseconds(1000 + self.end),
+            durable_offset=Offset(0),
+        )
+        self.entries.append(entry)
+
     def retain(self, start: int) -> None:
         self.start = start
         self.entries = [one for one in self.entries if one.base_offset >= start]
@@ -82,8 +93,15 @@ class OneLog:
                 if not self.start <= offset <= self.end:
                     raise OffsetOutOfRange(first_offset=self.start, next_offset=self.end)
                 found = [one for one in self.entries if one.next_offset > offset][:2]
-                body = b"".join(bytes(part) for one in found for part in one.buffers())
-                reply = Fetched(start_offset=self.start, next_offset=self.end, topic_number=1)
+                read_to = found[-1].next_offset if found else offset
+                seen = [one for one in found if not is_hidden(one)]
+                body = b"".join(bytes(part) for one in seen for part in one.buffers())
+                reply = Fetched(
+                    start_offset=self.start,
+                    next_offset=self.end,
+                    topic_number=1,
+                    read_to=read_to,
+                )
                 return reply, memoryview(body)
         raise AssertionError(request)
 
@@ -96,7 +114,11 @@ def taken(log: OneLog, folder: Path) -> tuple[Created, list[bytes]]:
     assert verify(place, created.manifest) == []
     (part,) = created.manifest.topics[0].partitions
     data = b"".join(place.get(one) for one in part.chunks)
-    rows = [entry.record_batch().column("payload").to_pylist() for entry in entries_in(data)]
+    rows = [
+        entry.record_batch().column("payload").to_pylist()
+        for entry in entries_in(data)
+        if not is_hidden(entry)
+    ]
     return created, [payload for some in rows for payload in some]
 
 
@@ -134,3 +156,30 @@ def test_what_retention_removed_is_no_gap(tmp_path: Path) -> None:
     created, payloads = taken(log, tmp_path)
     assert payloads == [b"d"]
     assert created.manifest.topics[0].partitions[0].start_offset == 3
+
+
+def test_offsets_without_messages_are_kept_free_and_copied_once(tmp_path: Path) -> None:
+    log = OneLog()
+    log.append(b"a")
+    log.skip(2)
+    log.append(b"b")
+    log.skip(3)
+    created, payloads = taken(log, tmp_path)
+    assert payloads == [b"a", b"b"]
+    partition = created.manifest.topics[0].partitions[0]
+    assert (partition.start_offset, partition.next_offset) == (0, 4)
+    log.append(b"c")
+    log.fetched.clear()
+    created, payloads = taken(log, tmp_path)
+    assert payloads == [b"a", b"b", b"c"]
+    assert (log.fetched, created.new_objects) == ([3, 4], 1)
+    assert created.manifest.topics[0].partitions[0].next_offset == 8
+
+
+def test_a_partition_of_nothing_but_aborted_messages_is_empty_in_a_backup(tmp_path: Path) -> None:
+    log = OneLog()
+    log.skip(5)
+    created, payloads = taken(log, tmp_path)
+    assert payloads == []
+    partition = created.manifest.topics[0].partitions[0]
+    assert (partition.start_offset, partition.next_offset) == (5, 5)

@@ -20,6 +20,7 @@ import structlog
 import typer
 
 from quiver import errors
+from quiver.cli.main import COMMANDS
 from quiver.cli.support.exit_codes import HINTS, ExitCode, Unreachable, run
 from quiver.cli.support.logging import set_up_logging
 from quiver.config import Logging
@@ -49,6 +50,19 @@ def raising(error: BaseException) -> Callable[[], object]:
         raise error
 
     return action
+
+
+def loaded_by_help(command: str) -> set[str]:
+    """The modules that a process has loaded once it has shown the help of this command."""
+    program = (
+        "import sys; from quiver.cli.support.exit_codes import run; from quiver.cli.main import app; "
+        f"assert run(app, [*'{command}'.split(), '--help']) == 0; print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    return set(done.stdout.splitlines()[-1].split())
 
 
 class TestHelp:
@@ -104,24 +118,55 @@ class TestHelp:
         assert run(app, ["sim", "--help"]) == ExitCode.OK
         assert "Simulate a cluster" in capsys.readouterr().out
 
-    @pytest.mark.parametrize("command", [["version"], ["--version"]])
-    def test_the_version_is_told(self, command: list[str], capsys: Capture) -> None:
-        assert run(app, command) == ExitCode.OK
+    def test_the_version_is_told(self, capsys: Capture) -> None:
+        assert run(app, ["--version"]) == ExitCode.OK
         assert capsys.readouterr().out == f"quiver {__version__}\n"
 
+    def test_the_versions_of_formats_are_told(self, capsys: Capture) -> None:
+        assert run(app, ["version"]) == ExitCode.OK
+        first, _, *rows = capsys.readouterr().out.splitlines()
+        assert first == f"quiver {__version__}"
+        assert [row.split()[:2] for row in rows[1:3]] == [["entries", "1"], ["checkpoints", "1"]]
+
+    SLOW = ("aiohttp", "asyncio", "numpy", "pyarrow", "quiver.client", "quiver.edge", "structlog")
+    """What the client and the server need; help must not load it."""
+
     @pytest.mark.process
-    @pytest.mark.parametrize("command", ["topic", "consume", "redrive"])
+    @pytest.mark.parametrize("command", ["", "topic", "consume", "redrive", "serve"])
     def test_help_loads_neither_client_nor_server(self, command: str) -> None:
-        check = (
-            "import sys; from quiver.cli.support.exit_codes import run; from quiver.cli.main import app; "
-            f"assert run(app, ['{command}', '--help']) == 0; "
-            "slow = {'pyarrow', 'numpy', 'quiver.client', 'quiver.edge', 'asyncio', 'structlog'}; "
-            "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
+        assert loaded_by_help(command) & {*self.SLOW} == set()
+
+    @pytest.mark.process
+    def test_help_of_quiver_loads_no_command(self) -> None:
+        loaded = loaded_by_help("")
+        assert loaded & {"quiver.cli.commands", "quiver.config", "quiver.model", "msgspec"} == set()
+        assert "quiver.cli.commands.topic" in loaded_by_help("topic")
+
+    @pytest.mark.process
+    def test_text_on_the_command_line_is_taken_without_pydantic(self) -> None:
+        """It is what typer checks values with, and it takes longer to load than the rest."""
+        arguments = ["publish", "orders", "one", "two", "--header", "a=b", "--delay", "soon"]
+        program = (
+            "import sys; from quiver.cli.support.exit_codes import run; "
+            "from quiver.cli.main import app; run(app, sys.argv[1:]); "
+            "sys.exit('pydantic' in sys.modules)"
         )
-        told = subprocess.run(
-            [sys.executable, "-c", check], check=False, capture_output=True, text=True
-        )
-        assert (told.returncode, told.stderr) == (0, "")
+        for given, is_loaded in (arguments, False), ([*arguments, "--priority", "1"], True):
+            done = subprocess.run(
+                [sys.executable, "-c", program, *given],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert done.stderr.startswith("error: 'soon' is not a duration")
+            assert done.returncode == is_loaded
+
+    def test_help_of_quiver_says_of_a_command_what_its_own_help_begins_with(self) -> None:
+        for name, outline in COMMANDS.items():
+            command = outline.load(name)
+            said = command.help.splitlines()[0].partition(" (")[0].removesuffix(".") + "."
+            assert (command.name, said, command.hidden) == (name, outline.help, outline.is_hidden)
 
     @pytest.mark.process
     def test_help_costs_little_more_than_what_it_is_drawn_with(self) -> None:

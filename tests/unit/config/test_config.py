@@ -336,7 +336,10 @@ class TestDefinitions:
         if isinstance(setting.default, int | float) and setting.type is not bool:
             assert setting.meta.ge is not None
             assert setting.meta.le is not None
-            unit = r"bytes|_s$|_per_second$|(connections|requests|messages|topics|names)_max$"
+            unit = (
+                r"bytes|_s$|_per_second$|(connections|requests|messages|topics|names)_max$"
+                r"|^processes$|_port$"
+            )
             assert re.search(unit, setting.field), "has no unit"
 
     def test_the_commented_file_holds_every_setting_at_its_default(self, tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "origin path": ({"web__cors_origins": "https://a.example.com/x"}, "is not an origin"),
     "secrets": ({"web__webhook_secrets": "no-folder"}, "'no-folder' is not a folder"),
     "same address": ({"http": "127.0.0.1:7000", "native": "127.0.0.1:7000"}, "127.0.0.1:7000"),
+    "processes on etcd": ({"processes": "2", "metadata__store": "etcd"}, "metadata.store is etcd"),
+    "processes of a forwarder": (
+        {"role": "forwarder", "upstream": "quiver://a:1", "processes": "2"},
+        "start several forwarders",
+    ),
     "no upstream": ({"role": "forwarder"}, "needs upstream"),
     "upstream of a broker": ({"upstream": "quiver://a:1"}, "set role to forwarder"),
     "upstream": ({"role": "forwarder", "upstream": "http://a:1"}, "'http://a:1'"),

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver.errors import CorruptLog, InvalidBatch, UnsupportedFormat
+from quiver.model import envelope
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.envelope import (
     BATCH_BYTES_MAX,
     BATCH_COUNT_MAX,
     ENVELOPE_SIZE,
+    MARKER,
+    TRANSACTIONAL,
     BadEntry,
     ProducerStamp,
     durable_offset_at,
@@ -22,8 +25,10 @@ from quiver.model.envelope import (
     entries_in,
     entry_at,
     entry_size_at,
+    is_hidden,
     open_batch,
     seal_batch,
+    seal_marker,
     store_batch,
 )
 from quiver.model.ids import (
@@ -320,3 +325,55 @@ def test_a_count_out_of_bounds_under_a_right_checksum_is_refused(count: int) -> 
     head = struct.pack("<I", crc32c(b"body", crc32c(fields))) + fields
     with pytest.raises(InvalidBatch, match="messages"):
         open_batch(head + b"body")
+
+
+# ---------------------------------------------------------------------- transactions
+
+
+def _of_a_transaction() -> UnstoredBatch:
+    plain = batch(8)
+    stamp = ProducerStamp(ProducerId(7), ProducerEpoch(1))
+    return seal_batch(plain.body, plain.count, plain.columns, stamp, TRANSACTIONAL)
+
+
+def _version(entry: StoredBatch) -> int:
+    (version,) = struct.unpack_from("<H", entry.head, 4)
+    return int(version)
+
+
+def test_only_entries_of_transactions_have_the_version_of_transactions() -> None:
+    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=True)
+    versions = [_version(stored(one)) for one in (batch(8), _of_a_transaction(), marker)]
+    assert versions == [1, 2, 2]
+
+
+def test_the_flags_of_an_entry_are_read_back() -> None:
+    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=False)
+    entries = entries_in(as_bytes(stored(_of_a_transaction()), stored(marker, 8)))
+    assert [entry.flags for entry in entries] == [TRANSACTIONAL, TRANSACTIONAL | MARKER]
+    assert [is_hidden(entry) for entry in entries] == [False, True]
+
+
+def test_a_quiver_that_knows_no_transactions_refuses_their_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes none for a message that counts, and says what to do."""
+    data = memoryview(as_bytes(stored(_of_a_transaction())))
+    monkeypatch.setattr(envelope, "_VERSIONS", (1,))
+    with pytest.raises(UnsupportedFormat, match="use a newer Quiver") as caught:
+        entry_at(data, 0)
+    assert caught.value.details["version"] == 2
+    assert not ends_by(data, 0, Offset(1 << 60))
+
+
+def test_a_producer_may_not_send_markers() -> None:
+    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=True)
+    with pytest.raises(InvalidBatch):
+        open_batch(marker.head + bytes(marker.body))
+
+
+def test_a_batch_of_a_transaction_needs_a_producer() -> None:
+    plain = batch(8)
+    nobody = seal_batch(plain.body, plain.count, plain.columns, flags=TRANSACTIONAL)
+    with pytest.raises(InvalidBatch):
+        open_batch(nobody.head + bytes(nobody.body))

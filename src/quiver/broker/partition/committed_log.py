@@ -53,12 +53,6 @@ class CommittedLog:
     def failure(self) -> LogFailed | None:
         return self._log.failure
 
-    def hidden_from(self, offset: Offset) -> int:
-        """How many offsets from this one on are hidden, as far as the log can be read."""
-        hidden = self._transactions.hidden
-        end = self.next_offset
-        return hidden.range_cardinality(offset, end) if hidden and offset < end else 0
-
     # ------------------------------------------------------------------ entries
 
     def read_tail(self, offset: Offset, bytes_max: int) -> list[StoredBatch] | None:

@@ -250,7 +250,7 @@ class Partition:
         return entry, placed
 
     def restore(
-        self, entry: StoredBatch, batch: UnstoredBatch, rows: pa.RecordBatch
+        self, entry: StoredBatch, batch: UnstoredBatch, rows: pa.RecordBatch | None
     ) -> asyncio.Future[Placed] | None:
         """Store a batch where and when the entry of a backup was; ``None`` if it is there already."""
         self.log.require_current()
@@ -264,7 +264,7 @@ class Partition:
             )
         stored, placed = self._stage(batch, rows, Acks.QUORUM, entry.append_time)
         is_recent = stored.append_time > self._clock.time_us() - self.window.window_us
-        if batch.columns & DEDUP_ID and is_recent:
+        if rows is not None and batch.columns & DEDUP_ID and is_recent:
             ids = rows.column("dedup_id").to_pylist()
             self.window.record(ids, stored.base_offset, stored.append_time)
         return placed

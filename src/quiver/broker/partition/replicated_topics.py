@@ -9,7 +9,7 @@ import msgspec
 from quiver.broker.partition.replicated_placement import ReplicatedPlacement, partition_id
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.control.controller import new_partition
-from quiver.cluster.control.operations import deletion, resized, sites_of
+from quiver.cluster.control.operations import deletion, machines_of, resized, sites_of
 from quiver.cluster.control.placement import place
 from quiver.cluster.metadata.store import Delete, Expect, Put
 from quiver.cluster.node import ClusterNode
@@ -18,7 +18,7 @@ from quiver.errors import InvalidSetting, NotEnoughReplicas
 from quiver.model.topic import Durability, TopicSettings
 
 REPLICAS = 3
-"""How many there are of each partition, unless its topic says otherwise or there are fewer nodes."""
+"""How many there are of each partition, unless its topic says otherwise or there are fewer machines."""
 
 
 class ReplicatedTopics:
@@ -51,7 +51,7 @@ class ReplicatedTopics:
     def _replicas(self, settings: TopicSettings) -> int:
         """How many replicas the settings ask for; ``NotEnoughReplicas`` if there are fewer nodes."""
         nodes = len(sites_of(self._cluster.view.state))
-        replicas = settings.replicas or min(REPLICAS, nodes)
+        replicas = settings.replicas or min(REPLICAS, machines_of(self._cluster.view.state))
         if not nodes or replicas > nodes:
             raise NotEnoughReplicas(
                 f"{replicas} replicas need {replicas} nodes and the cluster has {nodes}: add nodes or "

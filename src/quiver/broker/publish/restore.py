@@ -16,7 +16,7 @@ from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import CorruptLog, InvalidBatch, InvalidRequest, ShuttingDown
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
-from quiver.model.envelope import BATCH_BYTES_MAX, entries_in, seal_batch
+from quiver.model.envelope import BATCH_BYTES_MAX, entries_in, is_hidden, seal_batch, seal_gap
 from quiver.model.guard import check_batch
 from quiver.model.schema import ALL_COLUMNS, PAYLOAD
 
@@ -62,18 +62,22 @@ class EntryRestorer:
         return int(partition.log.staged_offset)
 
 
-def _checked(data: Bytes) -> list[tuple[StoredBatch, UnstoredBatch, pa.RecordBatch]]:
+def _checked(data: Bytes) -> list[tuple[StoredBatch, UnstoredBatch, pa.RecordBatch | None]]:
     """The entries, the same without their producers, and their rows.
 
-    Ids of producers are given out anew, so an old one would be taken for another producer's.
+    Ids of producers are given out anew, so an old one would be taken for another producer's. What a
+    backup has belongs to no transaction any more. Offsets without messages have no rows.
     ``InvalidBatch`` if an entry is not what a node may store.
     """
     try:
         entries = entries_in(data)
     except CorruptLog as error:
         raise InvalidBatch(error.message) from error
-    checked = []
+    checked: list[tuple[StoredBatch, UnstoredBatch, pa.RecordBatch | None]] = []
     for entry in entries:
+        if is_hidden(entry):
+            checked.append((entry, seal_gap(entry.count), None))
+            continue
         if entry.columns & ~ALL_COLUMNS or not entry.columns & PAYLOAD:
             raise InvalidBatch(f"an entry has unknown columns: {entry.columns:#x}")
         batch = seal_batch(entry.body, entry.count, entry.columns)

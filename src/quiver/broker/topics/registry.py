@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from quiver.broker.topics.unknown_fields import encoded, unknown_fields
 from quiver.cluster.metadata.store import MAX_COMMIT_KEYS, Delete, Entry, Expect, MetadataStore, Put
 from quiver.errors import InvalidSetting, MetadataConflict, MetadataError, QuiverError
 from quiver.model.setting import require_known
@@ -84,6 +85,8 @@ class Registry(Generic[R]):
         self._decoder: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(record)
         self._records: dict[str, R] = {}
         self._revisions: dict[str, int] = {}
+        self._unknown: dict[str, dict[str, Any]] = {}
+        """Fields of records that only a newer Quiver knows, where there are any."""
         self._dropped: dict[str, int] = {}
         """Names that were removed here, and when, until the store's own word of it has come."""
         self._turn = asyncio.Lock()
@@ -93,7 +96,7 @@ class Registry(Generic[R]):
     async def load(self) -> None:
         """Read every record from the store."""
         for entry in (await self._store.list(self._kind.prefix)).entries:
-            self._keep(self._decoder.decode(entry.value), entry.revision)
+            self._take_in(entry)
 
     # ------------------------------------------------------------------ what other nodes do
 
@@ -118,7 +121,7 @@ class Registry(Generic[R]):
             return
         old = self._records.get(name)
         if isinstance(change, Entry):
-            self._keep(self._decoder.decode(change.value), change.revision)
+            self._take_in(change)
         elif old is not None:
             self._forget(name)
         self._on_change(old, self._records.get(name))
@@ -172,7 +175,7 @@ class Registry(Generic[R]):
                 for at in range(0, len(others) - _ALSO_MAX, _ALSO_MAX):
                     await self._store.commit([], others[at : at + _ALSO_MAX])
                 changes = [
-                    Put(self._key(name), _encode(record)),
+                    Put(self._key(name), encoded(record, {})),
                     Put(self._kind.numbers, str(number).encode()),
                     *others[-(len(others) % _ALSO_MAX or _ALSO_MAX) :],
                 ]
@@ -210,7 +213,7 @@ class Registry(Generic[R]):
                     revision = await self._commit(
                         name,
                         [Expect(self._key(name), self._revisions[name]), *(e for e, _ in last)],
-                        [Put(self._key(name), _encode(changed)), *_puts(last)],
+                        [Put(self._key(name), self._encoded(changed)), *_puts(last)],
                     )
                 except MetadataConflict:
                     continue  # what is in the store now is known, and is changed
@@ -253,8 +256,18 @@ class Registry(Generic[R]):
             if entry is None:
                 self._forget(name)
             else:
-                self._keep(self._decoder.decode(entry.value), entry.revision)
+                self._take_in(entry)
             raise
+
+    def _take_in(self, entry: Entry) -> None:
+        record = self._decoder.decode(entry.value)
+        self._keep(record, entry.revision)
+        self._unknown.pop(record.name, None)
+        if unknown := unknown_fields(entry.value, record):
+            self._unknown[record.name] = unknown
+
+    def _encoded(self, record: R) -> bytes:
+        return encoded(record, self._unknown.get(record.name, {}))
 
     def _keep(self, record: R, revision: int) -> None:
         self._index(self._records.get(record.name), record)
@@ -269,6 +282,7 @@ class Registry(Generic[R]):
     def _forget(self, name: str) -> None:
         self._index(self._records.pop(name, None), None)
         self._revisions.pop(name, None)
+        self._unknown.pop(name, None)
         self.version += 1
 
     def _key(self, name: str) -> str:
@@ -299,6 +313,3 @@ def changed_settings(settings: S, changes: dict[str, Any]) -> S:
         return msgspec.convert(merged, type(settings))
     except msgspec.ValidationError as error:
         raise InvalidSetting(str(error)) from error
-
-
-_encode = msgspec.msgpack.Encoder().encode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.remote.partition_router import RemoteBroker
@@ -35,20 +37,15 @@ class Participants:
 
 async def close_in(partition: Partition, outcomes: Outcomes) -> None:
     """End transactions in a partition: what they have written, and what they have taken."""
-    for part in (partition, partition.state):
-        close = getattr(part, "close_transactions", None)
-        closing = None if close is None else close(outcomes)
-        if closing is not None:
-            await closing
+    closing = None if partition.state is None else partition.state.close_transactions(outcomes)
+    await partition.close_transactions(outcomes)
+    if closing is not None:
+        await asyncio.shield(closing)
 
 
 def open_in(partition: Partition, before_us: Microseconds) -> set[TransactionId]:
     """The transactions that have been open in a partition since before this time."""
-    found: set[TransactionId] = set()
-    for part, name in (
-        (partition, "open_transactions_before"),
-        (partition.state, "held_transactions"),
-    ):
-        ask = getattr(part, name, None)
-        found.update(() if ask is None else ask(before_us))
+    found = set(partition.open_transactions_before(before_us))
+    if partition.state is not None:
+        found |= partition.state.held_transactions(before_us)
     return found

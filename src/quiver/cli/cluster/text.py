@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from quiver.cli.support.text import harmless
+from quiver.cli.support.text import harmless, versions_of
 from quiver.protocol import ClusterInfo, NodeInfo, PartitionPlacement
 
 Table = tuple[Sequence[str], list[Sequence[object]]]
@@ -38,6 +38,8 @@ class Summary(msgspec.Struct, kw_only=True):
     partitions: PartitionCounts
     controller: str | None
     revision: int
+    versions: dict[str, list[str]] = {}
+    """The live nodes and forwarders by their version of Quiver: several while they are upgraded."""
 
 
 def summary_of(cluster: ClusterInfo) -> Summary:
@@ -66,14 +68,20 @@ def summary_of(cluster: ClusterInfo) -> Summary:
         partitions=counts,
         controller=cluster.controller,
         revision=cluster.revision,
+        versions=versions_of(cluster),
     )
 
 
 def shown_nodes(cluster: ClusterInfo) -> Table:
+    has_hosts = any(one.host for one in cluster.nodes)  # processes of one machine
     return (
-        ("NODE", "STATE", "NATIVE", "HTTP", "ZONE", "VERSION", "ROLE", ">LEADS", ">HOLDS"),
+        (
+            *(("MACHINE",) if has_hosts else ()),
+            *("NODE", "STATE", "NATIVE", "HTTP", "ZONE", "VERSION", "ROLE", ">LEADS", ">HOLDS"),
+        ),
         [
             (
+                *((harmless(one.host) or "-",) if has_hosts else ()),
                 harmless(one.id) + (" (controller)" if one.id == cluster.controller else ""),
                 _state(one),
                 harmless(one.address) or "-",

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quiver.cli.cluster.text import Summary, shown_nodes, shown_partitions, summary_of
+from quiver.cli.cluster.text import (
+    Summary,
+    shown_nodes,
+    shown_partitions,
+    summary_of,
+)
 from quiver.cli.cluster.up import up
 from quiver.cli.support.exit_codes import tell
 from quiver.cli.support.output import Json, Yes, print_json, print_line, print_table, progress
 from quiver.cli.support.session import UrlFlag, connected
-from quiver.cli.support.text import harmless, plural
+from quiver.cli.support.text import harmless, plural, shown_versions
 from quiver.errors import InvalidSetting, QuiverError
 from quiver.model.units import seconds
 from quiver.protocol import ClusterInfo
@@ -277,4 +282,5 @@ def _lines(summary: Summary) -> list[str]:
         f"controller  {summary.controller or '-'}",
         f"partitions  {parts.total:,}: {parts.led:,} with a leader, {parts.under_replicated:,} "
         f"under-replicated, {parts.below_min_in_sync:,} below min_in_sync, {parts.moving:,} moving",
+        *([f"versions    {shown_versions(summary.versions)}"] if len(summary.versions) > 1 else []),
     ]

@@ -13,55 +13,60 @@ from quiver.cli.support.option_values import MISSING, read
 from quiver.cli.support.session import UrlFlag
 from quiver.model.units import seconds
 
+Name = Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")
+]
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait", metavar="TIME", help="Stop when no message arrived for this long, as in 5s."
+    ),
+]
+Visibility = Annotated[
+    str | None,
+    typer.Option(
+        "--visibility",
+        metavar="TIME",
+        help="How long a received message is hidden from other consumers, as in 30s. Default: "
+        "the queue's.",
+    ),
+]
+NoAck = Annotated[
+    bool, typer.Option("--no-ack", help="Print only: return all messages at the end.")
+]
+Nack = Annotated[
+    bool,
+    typer.Option("--nack", help="Report the messages as failed: they are delivered again."),
+]
+Reject = Annotated[bool, typer.Option("--reject", help="Make the messages dead letters at once.")]
+Error = Annotated[
+    str | None,
+    typer.Option("--error", metavar="TEXT", help="With --nack or --reject: error text to store."),
+]
+Delay = Annotated[
+    str | None,
+    typer.Option(
+        "--delay",
+        metavar="TIME",
+        help="With --nack: time until the next delivery, as in 1m.",
+    ),
+]
+PrintJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per message.")]
+
 
 def consume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The queue or subscription.", show_default=False)],
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")
-    ] = None,
-    wait: Annotated[
-        str | None,
-        typer.Option(
-            "--wait", metavar="TIME", help="Stop when no message arrived for this long, as in 5s."
-        ),
-    ] = None,
-    visibility: Annotated[
-        str | None,
-        typer.Option(
-            "--visibility",
-            metavar="TIME",
-            help="How long a received message is hidden from other consumers, as in 30s. Default: "
-            "the queue's.",
-        ),
-    ] = None,
-    no_ack: Annotated[
-        bool, typer.Option("--no-ack", help="Print only: return all messages at the end.")
-    ] = False,
-    nack: Annotated[
-        bool,
-        typer.Option("--nack", help="Report the messages as failed: they are delivered again."),
-    ] = False,
-    reject: Annotated[
-        bool, typer.Option("--reject", help="Make the messages dead letters at once.")
-    ] = False,
-    error: Annotated[
-        str | None,
-        typer.Option(
-            "--error", metavar="TEXT", help="With --nack or --reject: error text to store."
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            "--delay",
-            metavar="TIME",
-            help="With --nack: time until the next delivery, as in 1m.",
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per message.")
-    ] = False,
+    name: Name,
+    limit: Limit = None,
+    wait: Wait = None,
+    visibility: Visibility = None,
+    no_ack: NoAck = False,
+    nack: Nack = False,
+    reject: Reject = False,
+    error: Error = None,
+    delay: Delay = None,
+    json: PrintJson = False,
     url: UrlFlag = None,
 ) -> None:
     """Receive messages, print and acknowledge them, until Ctrl-C."""

@@ -16,6 +16,7 @@ from quiver.cli.doctor.finding import Finding, Verdict
 from quiver.cli.support.exit_codes import ExitCode
 from quiver.cli.support.output import print_json, print_line, print_table
 from quiver.config import load_config
+from quiver.formats import release
 
 _TIMEOUT = "10s"
 NOBODY = "nobody"
@@ -39,6 +40,14 @@ def doctor(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Set any setting. May be repeated."),
     ] = None,
+    planned: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="VERSION",
+            help="Check whether this older version of Quiver could open the data folder.",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     url: Annotated[
@@ -46,10 +55,12 @@ def doctor(
         typer.Option("--url", metavar="URL", help="Check the node that runs there instead."),
     ] = None,
 ) -> None:
-    """Check settings and machine: security, disk, clock, limits, ports and versions."""
-    if url is not None and (config or data or settings):
+    """Check settings and machine: security, data folder, disk, clock, limits, ports and versions."""
+    if planned is not None and not release(planned):
+        raise typer.BadParameter(f"--for takes a version such as 0.1.0, not {planned!r}")
+    if url is not None and (config or data or settings or planned):
         raise typer.BadParameter("--url looks at a running node: leave out its settings")
-    found = _of_settings(config, data, settings or []) if url is None else _of_node(url)
+    found = _of_settings(config, data, settings or [], planned) if url is None else _of_node(url)
     if json:
         print_json(found)
     else:
@@ -59,12 +70,14 @@ def doctor(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _of_settings(config: str | None, data: str | None, settings: list[str]) -> list[Finding]:
+def _of_settings(
+    config: str | None, data: str | None, settings: list[str], planned: str | None
+) -> list[Finding]:
     from quiver.cli.doctor.checks import examine  # noqa: PLC0415 - help does not need it
 
     flags = flags_of({"data": data}, settings)
     loaded = load_config(path=config, environment=os.environ, flags=flags)
-    return list(examine(loaded.config))
+    return list(examine(loaded.config, planned))
 
 
 def _of_node(url: str) -> list[Finding]:

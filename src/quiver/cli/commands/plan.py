@@ -8,7 +8,7 @@ import typer
 
 from quiver.cli.plan.measurement import DEFAULT_FILE, Measurement, load
 from quiver.cli.plan.workload import Workload, rate_per_s
-from quiver.cli.support.output import print_json, print_line, print_table
+from quiver.cli.support.output import Json, print_json, print_line, print_table
 from quiver.errors import InvalidSetting
 from quiver.model.topic import Compression
 from quiver.model.units import seconds, size_bytes
@@ -17,86 +17,97 @@ if TYPE_CHECKING:
     from quiver.cli.plan.sample import StoredSample
 
 
+Rate = Annotated[
+    str,
+    typer.Option(
+        "--rate",
+        metavar="RATE",
+        help="Messages per second, as in 100000, or per day, as in 1e9/d.",
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        "--size",
+        metavar="SIZE",
+        help="Payload size, as in 1KB. Default: the mean of the sample.",
+    ),
+]
+Retention = Annotated[
+    str,
+    typer.Option("--retention", metavar="TIME", help="How long messages are kept, as in 7d."),
+]
+Replicas = Annotated[int, typer.Option("--replicas", help="Replicas of each partition.")]
+Subscriptions = Annotated[
+    int,
+    typer.Option("--subscriptions", help="Number of subscriptions that receive every message."),
+]
+Consumers = Annotated[
+    int, typer.Option("--consumers", help="Number of consumers in the largest group.")
+]
+Peak = Annotated[float, typer.Option("--peak", help="Peak rate divided by the average rate.")]
+SampleFile = Annotated[
+    str | None,
+    typer.Option(
+        "--sample",
+        metavar="FILE",
+        help="File with sample messages, one on each line, to measure compression with.",
+    ),
+]
+PlannedCompression = Annotated[
+    Compression, typer.Option("--compression", help="Compression to plan with; needs --sample.")
+]
+Batch = Annotated[
+    int,
+    typer.Option("--batch", min=1, max=100_000, help="Number of sample messages in each batch."),
+]
+Utilisation = Annotated[
+    float,
+    typer.Option("--utilisation", help="Highest utilisation of a node at the peak, 0.05 to 0.95."),
+]
+NodeDisk = Annotated[
+    str | None,
+    typer.Option("--node-disk", metavar="SIZE", help="Disk size of a node, as in 4TB."),
+]
+NodeNetwork = Annotated[
+    str,
+    typer.Option(
+        "--node-network",
+        metavar="SIZE",
+        help="Network bandwidth of a node in bytes per second, each way.",
+    ),
+]
+RoundTrip = Annotated[
+    str,
+    typer.Option(
+        "--round-trip",
+        metavar="TIME",
+        help="Network round trip between two nodes, as in 500us.",
+    ),
+]
+MeasurementFile = Annotated[
+    str,
+    typer.Option("--measurement", metavar="FILE", help="File written by quiver bench --save."),
+]
+
+
 def plan(
-    rate: Annotated[
-        str,
-        typer.Option(
-            "--rate",
-            metavar="RATE",
-            help="Messages per second, as in 100000, or per day, as in 1e9/d.",
-        ),
-    ],
-    size: Annotated[
-        str | None,
-        typer.Option(
-            "--size",
-            metavar="SIZE",
-            help="Payload size, as in 1KB. Default: the mean of the sample.",
-        ),
-    ] = None,
-    retention: Annotated[
-        str,
-        typer.Option("--retention", metavar="TIME", help="How long messages are kept, as in 7d."),
-    ] = "7d",
-    replicas: Annotated[int, typer.Option("--replicas", help="Replicas of each partition.")] = 3,
-    subscriptions: Annotated[
-        int,
-        typer.Option("--subscriptions", help="Number of subscriptions that receive every message."),
-    ] = 1,
-    consumers: Annotated[
-        int, typer.Option("--consumers", help="Number of consumers in the largest group.")
-    ] = 1,
-    peak: Annotated[
-        float, typer.Option("--peak", help="Peak rate divided by the average rate.")
-    ] = 1,
-    sample: Annotated[
-        str | None,
-        typer.Option(
-            "--sample",
-            metavar="FILE",
-            help="File with sample messages, one on each line, to measure compression with.",
-        ),
-    ] = None,
-    compression: Annotated[
-        Compression, typer.Option("--compression", help="Compression to plan with; needs --sample.")
-    ] = Compression.ZSTD,
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch", min=1, max=100_000, help="Number of sample messages in each batch."
-        ),
-    ] = 500,
-    utilisation: Annotated[
-        float,
-        typer.Option(
-            "--utilisation", help="Highest utilisation of a node at the peak, 0.05 to 0.95."
-        ),
-    ] = 0.6,
-    node_disk: Annotated[
-        str | None,
-        typer.Option("--node-disk", metavar="SIZE", help="Disk size of a node, as in 4TB."),
-    ] = None,
-    node_network: Annotated[
-        str,
-        typer.Option(
-            "--node-network",
-            metavar="SIZE",
-            help="Network bandwidth of a node in bytes per second, each way.",
-        ),
-    ] = "1.25GB",
-    round_trip: Annotated[
-        str,
-        typer.Option(
-            "--round-trip",
-            metavar="TIME",
-            help="Network round trip between two nodes, as in 500us.",
-        ),
-    ] = "500us",
-    measurement: Annotated[
-        str,
-        typer.Option("--measurement", metavar="FILE", help="File written by quiver bench --save."),
-    ] = DEFAULT_FILE,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    rate: Rate,
+    size: Size = None,
+    retention: Retention = "7d",
+    replicas: Replicas = 3,
+    subscriptions: Subscriptions = 1,
+    consumers: Consumers = 1,
+    peak: Peak = 1,
+    sample: SampleFile = None,
+    compression: PlannedCompression = Compression.ZSTD,
+    batch: Batch = 500,
+    utilisation: Utilisation = 0.6,
+    node_disk: NodeDisk = None,
+    node_network: NodeNetwork = "1.25GB",
+    round_trip: RoundTrip = "500us",
+    measurement: MeasurementFile = DEFAULT_FILE,
+    json: Json = False,
 ) -> None:
     """Compute the nodes, partitions and disks that a workload needs, and its first bottleneck."""
     measured = load(measurement)

@@ -31,73 +31,87 @@ UNCONFIRMED_MAX = 10_000
 """Most messages sent and not yet confirmed."""
 
 
+Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+Payloads = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PAYLOAD]...",
+        help="Payload of a message. - reads lines from standard input.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="Publish each line of this file. - is standard input.",
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", help="Key of every message.")]
+KeyField = Annotated[
+    str | None,
+    typer.Option(
+        "--key-field",
+        metavar="NAME",
+        help="Take each key from this field of the JSON payload.",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header. May be repeated."),
+]
+Priority = Annotated[
+    int | None, typer.Option("--priority", min=0, max=9, help="Priority. 9 is delivered first.")
+]
+Delay = Annotated[
+    str | None,
+    typer.Option("--delay", metavar="TIME", help="Deliver after this time, as in 1h."),
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option(
+        "--deliver-at", metavar="TIME", help="Deliver at this time, as in 2026-01-01T09:00."
+    ),
+]
+TopicAcks = Annotated[
+    Acks | None,
+    typer.Option(
+        "--acks",
+        help="Override the topic's acks: which replicas must store a message.",
+    ),
+]
+ProducerName = Annotated[
+    str | None,
+    typer.Option(
+        "--producer-name",
+        metavar="NAME",
+        help="Number the lines under this name, so that a second run stores nothing twice.",
+    ),
+]
+PrintJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the position of each stored message, one JSON object per line.",
+    ),
+]
+
+
 def publish(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
-    payloads: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PAYLOAD]...",
-            help="Payload of a message. - reads lines from standard input.",
-            show_default=False,
-        ),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "--file",
-            metavar="PATH",
-            help="Publish each line of this file. - is standard input.",
-        ),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Key of every message.")] = None,
-    key_field: Annotated[
-        str | None,
-        typer.Option(
-            "--key-field",
-            metavar="NAME",
-            help="Take each key from this field of the JSON payload.",
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header. May be repeated."),
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", min=0, max=9, help="Priority. 9 is delivered first.")
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option("--delay", metavar="TIME", help="Deliver after this time, as in 1h."),
-    ] = None,
-    deliver_at: Annotated[
-        str | None,
-        typer.Option(
-            "--deliver-at", metavar="TIME", help="Deliver at this time, as in 2026-01-01T09:00."
-        ),
-    ] = None,
-    acks: Annotated[
-        Acks | None,
-        typer.Option(
-            "--acks",
-            help="Override the topic's acks: which replicas must store a message.",
-        ),
-    ] = None,
-    producer_name: Annotated[
-        str | None,
-        typer.Option(
-            "--producer-name",
-            metavar="NAME",
-            help="Number the lines under this name, so that a second run stores nothing twice.",
-        ),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print the position of each stored message, one JSON object per line.",
-        ),
-    ] = False,
+    topic: Topic,
+    payloads: Payloads = None,
+    file: File = None,
+    key: Key = None,
+    key_field: KeyField = None,
+    header: Headers = None,
+    priority: Priority = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    acks: TopicAcks = None,
+    producer_name: ProducerName = None,
+    json: PrintJson = False,
     url: UrlFlag = None,
 ) -> None:
     """Publish messages from arguments, a file or standard input."""

@@ -11,18 +11,23 @@ import errno
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from quiver.cli.support.exit_codes import run
 from quiver.cli.support.output import print_line, print_table
 from quiver.cli.support.ready_file import ReadyFile
 from quiver.config import Address, Given, LoadedConfig, NodeConfig, load_config
 from quiver.config.document import resulting_settings, toml_document
+from quiver.config.processes import config_of, is_shared, place_of, process_count
 from quiver.errors import InvalidSetting, QuiverError
 
+_CLOSE_S_MAX = 45.0
+"""More than a node's own bounds after it has drained: closing its logs."""
 FLAGS = {
     "name": "--name",
     "data": "--data",
@@ -30,6 +35,7 @@ FLAGS = {
     "native": "--native",
     "role": "--role",
     "upstream": "--upstream",
+    "processes": "--processes",
     "logging.level": "--log-level",
     "logging.format": "--log-format",
     "security.authentication": "--authentication",
@@ -81,6 +87,14 @@ def serve(
     upstream: Annotated[
         str | None,
         typer.Option("--upstream", metavar="URL", help="URL of the nodes that a forwarder serves."),
+    ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            help="Number of processes that serve the data folder together; auto: one for each core.",
+        ),
     ] = None,
     log_level: Annotated[
         str | None,
@@ -151,6 +165,7 @@ def serve(
             "native": native,
             "role": role,
             "upstream": upstream,
+            "processes": "0" if processes == "auto" else processes,
             "logging.level": log_level,
             "logging.format": log_format,
             "security.authentication": "true" if authentication else None,
@@ -164,7 +179,10 @@ def serve(
     if check_config:
         _print_settings(loaded)
         return
-    _run(loaded.config, ready_file)
+    if is_shared(loaded.config):
+        _run_processes(loaded.config, ready_file)
+    else:
+        _run(loaded.config, ready_file)
 
 
 def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
@@ -214,6 +232,51 @@ def _run(config: NodeConfig, ready_file: str | None) -> None:
             uvloop.run(run_node(config, on_ready))
         except OSError as error:
             raise _explained(error, config) from error
+
+
+def _run_processes(config: NodeConfig, ready_file: str | None) -> None:
+    """Run several nodes over one data folder, each a process."""
+    import gc  # noqa: PLC0415 - the server is loaded only to be run
+
+    import uvloop  # noqa: PLC0415
+
+    load_structlog()
+    from quiver.cli.serve.shared_ports import SharedPorts  # noqa: PLC0415
+    from quiver.cli.serve.supervisor import Supervisor, in_child  # noqa: PLC0415
+    from quiver.cli.support.logging import set_up_logging  # noqa: PLC0415
+    from quiver.edge.run import run_node  # noqa: PLC0415
+    from quiver.edge.shared_folder import locked_folder, prepare_folder  # noqa: PLC0415
+
+    set_up_logging(config.logging)
+    count = process_count(config)
+    file = None if ready_file is None else ReadyFile(ready_file)
+    with (
+        locked_folder(config),
+        SharedPorts(config, count) as ports,
+        contextlib.nullcontext() if file is None else file,
+    ):
+        shared = ports.within(config)
+
+        def work(number: int, tell_ready: Callable[[], None]) -> int:
+            set_up_logging(config.logging, process=number)
+            own = config_of(shared, number, count, ports.own[number])
+            node = run_node(own, lambda *_: tell_ready(), place_of(shared, number))
+            return run(lambda **_: uvloop.run(node))
+
+        def on_ready() -> None:
+            if file is not None:
+                file.write(ports.native, ports.http)
+            if config.logging.format != "json":
+                _say(_welcome(ports.native, ports.http, config))
+
+        code = in_child(lambda: run(lambda **_: uvloop.run(prepare_folder(shared, count))))
+        if not code:
+            gc.collect()
+            gc.freeze()
+            stop_s_max = config.limits.drain_timeout_s + _CLOSE_S_MAX
+            code = Supervisor(count, work, on_ready=on_ready, stop_s_max=stop_s_max).run()
+    if code:
+        raise typer.Exit(code)
 
 
 def load_structlog() -> None:

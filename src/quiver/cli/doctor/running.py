@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from quiver.cli.doctor.finding import Finding, failure, ok, warning
-from quiver.cli.support.text import plural, shown_bytes, shown_duration
+from quiver.cli.support.text import (
+    plural,
+    shown_bytes,
+    shown_duration,
+    shown_versions,
+    versions_of,
+)
 from quiver.errors import AccessRefused, NotACluster, QuiverError
 from quiver.version import __version__
 
@@ -151,6 +157,13 @@ def _cluster(client: Client) -> Iterator[Finding]:
             "cluster",
             f"{plural(len(behind), 'partition')} with replicas that are not in sync",
             "see quiver cluster partitions",
+        )
+    versions = versions_of(cluster)
+    if len(versions) > 1:
+        yield warning(
+            "cluster",
+            f"nodes have different versions: {shown_versions(versions)}",
+            "finish the upgrade: see docs/howto/upgrade.md",
         )
     if not (down or leaderless or behind):
         alive = plural(len(cluster.nodes), "node")

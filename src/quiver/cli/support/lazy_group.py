@@ -1,45 +1,66 @@
-"""Command groups that are built only when one of their commands is used.
+"""A group of commands that are loaded when they are used.
 
-Typer builds every flag of every command before it reads the command line. With hundreds of flags
-that would be the slowest part of ``quiver --help``.
+Help of the group shows each command's name and sentence, and needs no more than these. Loading the
+commands, and building every flag that they have, would be the slowest part of it.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from quiver.cli.support.plain_help import PlainGroup
+from quiver.cli.support.plain_group import PlainGroup
 
 
-def add_noun(app: typer.Typer, noun: typer.Typer, name: str) -> None:
-    """Like ``app.add_typer(noun, name=name)``, but built lazily. The group's callback is kept."""
+class LazyCommand(NamedTuple):
+    """Where a command is, and what the help of its group says of it."""
 
-    class Noun(PlainGroup):
-        @cached_property
-        def _verbs(self) -> TyperGroup:
-            made = typer.main.get_command(noun)
-            assert isinstance(made, TyperGroup), "a noun has several verbs"
-            return made
+    home: str
+    """``module:name``. The name is of a function, or of a ``typer.Typer`` with commands of its own."""
+    help: str
+    is_hidden: bool = False
 
-        def list_commands(self, ctx: Any) -> list[str]:
-            return self._verbs.list_commands(ctx)
+    def outline(self, name: str) -> TyperCommand:
+        """Enough of the command for the help of its group."""
+        return TyperCommand(name, help=self.help, hidden=self.is_hidden)
+
+    def load(self, name: str) -> Any:
+        module, _, attribute = self.home.partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            command: Any = typer.main.get_group(found)
+        else:
+            alone = typer.Typer(add_completion=False)
+            alone.command(hidden=self.is_hidden)(found)
+            command = typer.main.get_command(alone)
+        command.name = name
+        return command
+
+
+def lazy_group(commands: Mapping[str, LazyCommand]) -> type[PlainGroup]:
+    """The class of a group with these commands, before its own."""
+
+    class LazyGroup(PlainGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            outlines = {name: one.outline(name) for name, one in commands.items()}
+            self.commands = {**outlines, **self.commands}
+            self._not_loaded = dict(commands)
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            self.commands = self._verbs.commands
+            if (lazy := self._not_loaded.pop(cmd_name, None)) is not None:
+                self.commands[cmd_name] = lazy.load(cmd_name)
             return super().get_command(ctx, cmd_name)
 
-    app.add_typer(
-        typer.Typer(
-            cls=Noun,
-            no_args_is_help=True,
-            help=noun.info.help,
-            callback=noun.info.callback,
-            invoke_without_command=noun.info.invoke_without_command,
-            add_completion=False,
-        ),
-        name=name,
-    )
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            not_loaded, self._not_loaded = self._not_loaded, {}
+            try:
+                super().format_help(ctx, formatter)
+            finally:
+                self._not_loaded = not_loaded
+
+    return LazyGroup

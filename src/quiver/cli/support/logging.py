@@ -15,8 +15,10 @@ import structlog
 from quiver.config import Logging
 
 
-def set_up_logging(settings: Logging, stream: TextIO | None = None) -> None:
-    """From now on, log as the settings say."""
+def set_up_logging(
+    settings: Logging, stream: TextIO | None = None, *, process: int | None = None
+) -> None:
+    """From now on, log as the settings say. Each line carries the number of the ``process``, if given."""
     output = sys.stderr if stream is None else stream
     is_pretty = settings.format == "pretty" or (settings.format == "auto" and output.isatty())
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -25,6 +27,7 @@ def set_up_logging(settings: Logging, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        *([] if process is None else [_numbered(process)]),
     ]
     handler = logging.StreamHandler(output)
     handler.setFormatter(
@@ -45,6 +48,15 @@ def set_up_logging(settings: Logging, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _numbered(process: int) -> structlog.typing.Processor:
+    def add(
+        _: structlog.typing.WrappedLogger, __: str, fields: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        return {**fields, "process": process}
+
+    return add
 
 
 def _renderers(is_pretty: bool, output: TextIO) -> list[structlog.typing.Processor]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 import typer
 
 from quiver.cli.support.exit_codes import tell
@@ -28,6 +27,8 @@ def print_line(text: str) -> None:
 
 def print_json(value: Any, *, indent: bool = True) -> None:
     """One JSON document; on one line if it is one of many."""
+    import msgspec  # noqa: PLC0415 - not for help
+
     encoded = msgspec.json.encode(value)
     if indent:
         encoded = msgspec.json.format(encoded, indent=2)

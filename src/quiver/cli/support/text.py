@@ -10,7 +10,9 @@ import re
 from datetime import UTC, datetime
 
 from quiver.errors import InvalidSetting
+from quiver.formats import release
 from quiver.model.units import seconds, size_text
+from quiver.protocol import ClusterInfo
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _DAY_S = 86_400
@@ -111,3 +113,19 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
             raise InvalidSetting(f"{text!r} is not a {what}; write it as NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+def versions_of(cluster: ClusterInfo) -> dict[str, list[str]]:
+    """Live nodes and forwarders by their version, the oldest first."""
+    versions: dict[str, list[str]] = {}
+    live = [one for one in cluster.nodes if one.alive]
+    for one in sorted(live, key=lambda one: release(one.version)):
+        versions.setdefault(one.version, []).append(one.id)
+    return versions
+
+
+def shown_versions(versions: dict[str, list[str]]) -> str:
+    return "; ".join(
+        f"{harmless(version) or 'unknown'} on {', '.join(map(harmless, nodes))}"
+        for version, nodes in versions.items()
+    )

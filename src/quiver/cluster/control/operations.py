@@ -35,6 +35,12 @@ def sites_of(state: ClusterState) -> list[Site]:
     ]
 
 
+def machines_of(state: ClusterState) -> int:
+    """How many machines new partitions may be placed on: processes of one count as one."""
+    nodes = [state.nodes[site.node] for site in sites_of(state)]
+    return len({node.host or node.id for node in nodes})
+
+
 def pinned_to(record: PartitionRecord, target: tuple[NodeId, ...]) -> PartitionRecord:
     """Move to these nodes, and stay there; the first is to lead."""
     if not target or len(set(target)) != len(target):

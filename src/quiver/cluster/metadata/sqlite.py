@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from quiver.aio import Signal
 from quiver.cluster.metadata.sqlite_database import Database
@@ -62,7 +62,7 @@ class SqliteStore(MetadataStore):
     @classmethod
     async def open(
         cls, path: str, clock: Clock, *, history_revisions: int = HISTORY_REVISIONS
-    ) -> SqliteStore:
+    ) -> Self:
         """Open or create the file at ``path``; its folder must exist.
 
         ``FolderInUse`` if another store has it open, ``UnsupportedFormat`` if a newer Quiver wrote
@@ -70,7 +70,7 @@ class SqliteStore(MetadataStore):
         """
         assert history_revisions > 0
         thread = ThreadPoolExecutor(1, thread_name_prefix="quiver-metadata")
-        opening = thread.submit(Database.open, path, history_revisions)
+        opening = thread.submit(cls._open_database, path, history_revisions, clock)
         try:
             database = await asyncio.wrap_future(opening)
         except BaseException:
@@ -79,6 +79,10 @@ class SqliteStore(MetadataStore):
             thread.shutdown(wait=False)
             raise
         return cls(database, thread, clock)
+
+    @staticmethod
+    def _open_database(path: str, history_revisions: int, _clock: Clock) -> Database:
+        return Database.open(path, history_revisions)
 
     async def get(self, key: str) -> Entry | None:
         check_key(key)
@@ -92,9 +96,7 @@ class SqliteStore(MetadataStore):
         expects, changes = tuple(expects), tuple(changes)
         check_commit(expects, changes)
         self._check_open()
-        for change in changes:
-            if isinstance(change, Put) and change.lease is not None:
-                self._live(change.lease)
+        self._check_leases(changes)
         # A lease that ends from here on asks for its deletion after this commit, so it comes after.
         return await self._call(self._then_wake(partial(self._database.commit, expects, changes)))
 
@@ -174,6 +176,11 @@ class SqliteStore(MetadataStore):
             return revision
 
         return work_and_wake
+
+    def _check_leases(self, changes: Sequence[Put | Delete]) -> None:
+        for change in changes:
+            if isinstance(change, Put) and change.lease is not None:
+                self._live(change.lease)
 
     def _check_open(self) -> None:
         if self._closed:

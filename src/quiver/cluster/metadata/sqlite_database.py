@@ -2,7 +2,7 @@
 
 A commit is one SQLite transaction, synced to the disk before the call returns (WAL with
 synchronous=FULL), so what was returned survives a power cut and what failed left nothing behind.
-The file is locked for as long as it is open: there is never a second process to share it with.
+The file is locked for as long as it is open, unless it is a ``SharedDatabase``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
+from typing import Self
 
 import msgspec
 
@@ -25,8 +26,11 @@ from quiver.errors import (
     UnsupportedFormat,
     WatchCompacted,
 )
+from quiver.formats import METADATA_TABLES
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = METADATA_TABLES.at_start
+SHARED_SCHEMA_VERSION = METADATA_TABLES.newest
+"""Of a file that several processes use: versions that know one process only must not open it."""
 _APPLICATION_ID = 0x51564D44  # "QVMD": tells a metadata store from anyone else's SQLite file
 _READ_BATCHES = 256
 _READ_BYTES = 1 << 20
@@ -78,6 +82,10 @@ _PRIVATE = 0o600
 
 
 class Database:
+    _locking_mode = "EXCLUSIVE"
+    _busy_timeout_s = 0.0
+    """Whoever holds the file holds it until its process ends: there is nothing to wait for."""
+
     def __init__(self, path: str, history_revisions: int, connection: sqlite3.Connection) -> None:
         self.opening = 0
         """How often this file has been opened: a number no earlier opening had."""
@@ -86,12 +94,11 @@ class Database:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: str, history_revisions: int) -> Database:
+    def open(cls, path: str, history_revisions: int) -> Self:
         """Open or create the file; its folder must exist. Ends the leases of earlier openings."""
         with _translated(path):
             _make_private(path)
-            # Without a wait for locks: whoever holds the file holds it until its process ends.
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+            connection = sqlite3.connect(path, timeout=cls._busy_timeout_s, isolation_level=None)
             database = cls(path, history_revisions, connection)
             try:
                 database._check_file()
@@ -106,14 +113,14 @@ class Database:
         self._connection.close()
 
     def get(self, key: str) -> Entry | None:
-        with _translated(self._path):
+        with self._translated():
             row = self._connection.execute(
                 "SELECT value, revision FROM entries WHERE key = ?", (key.encode(),)
             ).fetchone()
         return Entry(key, *row) if row else None
 
     def list(self, prefix: str) -> Listing:
-        with _translated(self._path):
+        with self._snapshot():
             rows = self._connection.execute(
                 "SELECT key, value, revision FROM entries WHERE key >= ? AND key < ? ORDER BY key",
                 _span(prefix),
@@ -124,6 +131,7 @@ class Database:
 
     def commit(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> int:
         with self._transaction():
+            self._check_leases(changes)
             for expect in expects:
                 self._check(expect)
             return self._change(changes)
@@ -135,7 +143,7 @@ class Database:
 
     def changes_after(self, position: int, prefix: str) -> Changes:
         """The next changes under the prefix: as many as fit in memory comfortably."""
-        with _translated(self._path):
+        with self._snapshot():
             revision, compacted = self._revisions()
             if position < compacted:
                 raise WatchCompacted(
@@ -158,7 +166,7 @@ class Database:
     def _check_file(self) -> None:
         """Refuse what is not ours, not intact or too new, before anything is written to it."""
         execute = self._connection.execute
-        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute(f"PRAGMA locking_mode = {self._locking_mode}")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
         (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -168,10 +176,10 @@ class Database:
                 "choose another path",
                 path=self._path,
             )
-        if version > SCHEMA_VERSION:
+        if version > SHARED_SCHEMA_VERSION:
             raise UnsupportedFormat(
                 f"{self._path} has schema version {version} and this Quiver reads up to version "
-                f"{SCHEMA_VERSION}: use a newer Quiver",
+                f"{SHARED_SCHEMA_VERSION}: use a newer Quiver",
                 path=self._path,
                 version=version,
             )
@@ -199,11 +207,32 @@ class Database:
                     self._connection.execute(statement)
             self._connection.execute("UPDATE store SET openings = openings + 1")
             (self.opening,) = self._connection.execute("SELECT openings FROM store").fetchone()
-            self._delete_leased("lease IS NOT NULL", ())
+            self._end_earlier_leases()
+
+    def _end_earlier_leases(self) -> None:
+        """No lease outlives the process that has the file to itself."""
+        self._delete_leased("lease IS NOT NULL", ())
+
+    def _check_leases(self, changes: Sequence[Put | Delete]) -> None:
+        """``LeaseLost`` if a change is under a lease that has ended; the store has looked already."""
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        with self._translated():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("COMMIT")
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return _translated(self._path)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _translated(self._path):
+        with self._translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -304,7 +333,9 @@ def _take(rows: Iterable[tuple[int, bytes, bytes | None]]) -> tuple[tuple[WatchB
 def _make_private(path: str) -> None:
     """The file holds secrets. SQLite gives the files beside it the same permissions."""
     with suppress(OSError):  # SQLite says what is wrong with the path
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
+        # A file that is there is not opened: closing it would drop the locks of this process.
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
         os.chmod(path, _PRIVATE)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from quiver.model.ids import LeaderEpoch, Offset
 
 NO_EPOCH = LeaderEpoch(0)
-"""Of a log without entries; the first leader's epoch is 1."""
+"""Of a log without entries, and of entries that a single node stored; the first leader's epoch is 1."""
 
 
 class EpochStart(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +68,7 @@ class EpochHistory:
     def end_of(self, epoch: LeaderEpoch, start: Offset, end: Offset) -> EpochEnd:
         """The newest epoch that is not after ``epoch``, and where it ends, in a log from start to end."""
         place = bisect_right(self._starts, epoch, key=lambda one: one.epoch)
-        if place == 0:
-            return EpochEnd(NO_EPOCH, start)
         following = self._starts[place].offset if place < len(self._starts) else end
+        if place == 0:
+            return EpochEnd(NO_EPOCH, max(start, following))
         return EpochEnd(self._starts[place - 1].epoch, following)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.edge.auth.tokens import TokenStore
-from quiver.log.disk.folder_lock import lock_folder
+from quiver.edge.data_folder import take_folder
 from quiver.log.disk.real_disk import RealDisk
 from quiver.model.clock import SystemClock
 from quiver.model.units import Duration, seconds
@@ -50,7 +50,7 @@ class FolderTokens:
 async def tokens_in(folder: str) -> AsyncIterator[FolderTokens]:
     """The tokens of a data folder, made if it is missing; ``FolderInUse`` while a node has it."""
     clock = SystemClock()
-    lock = lock_folder(RealDisk(), folder)
+    lock = take_folder(RealDisk(), folder)
     try:
         store = await SqliteStore.open(os.path.join(folder, METADATA), clock)
         try:

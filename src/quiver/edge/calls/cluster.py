@@ -94,7 +94,11 @@ def node_alone(name: str, topics: Sequence[protocol.TopicInfo]) -> protocol.Clus
         for one in topic.partitions
     ]
     node = protocol.NodeInfo(
-        id=name, version=__version__, leads=len(partitions), holds=len(partitions)
+        id=name,
+        version=__version__,
+        protocols=[protocol.PROTOCOL_VERSION],
+        leads=len(partitions),
+        holds=len(partitions),
     )
     return protocol.ClusterInfo(nodes=[node], partitions=partitions, controller=name)
 

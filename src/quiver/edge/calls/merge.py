@@ -9,6 +9,7 @@ import msgspec
 from quiver import protocol
 from quiver.client.transport.cluster import expect
 from quiver.edge.calls.context import Answer
+from quiver.metrics.processes import merged
 from quiver.model.batch import Bytes
 
 _RECENT_MAX = 100
@@ -96,6 +97,14 @@ def alerts(answers: list[Answer]) -> Answer:
     firing.sort(key=lambda one: (one.severity != "critical", -one.since_us))
     recent.sort(key=lambda one: -(one.until_us or 0))
     return protocol.Alerts(firing=firing, recent=recent[:_RECENT_MAX]), ()
+
+
+def metrics(answers: list[Answer]) -> Answer:
+    """The text of one node, or that of all processes of a machine."""
+    reply, body = answers[0]
+    if len(answers) == 1:
+        return reply, body
+    return reply, [merged(b"".join(map(bytes, text)) for _, text in answers)]
 
 
 def _bodies(answers: list[Answer]) -> list[Bytes]:

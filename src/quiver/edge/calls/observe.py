@@ -8,7 +8,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.calls import merge
 from quiver.edge.calls.call import Call
 from quiver.edge.calls.context import Answer, Context
-from quiver.edge.calls.fan_out.route import AtAllNodes
+from quiver.edge.calls.fan_out.route import AtAllNodes, AtMachine
 from quiver.metrics.exposition import CONTENT_TYPE
 from quiver.version import __version__
 
@@ -50,7 +50,13 @@ def hide_alerts(caller: Caller, reply: protocol.Alerts) -> None:
 
 CALLS = (
     Call(request=protocol.DescribeNode, handler=describe_node, needs=nothing),
-    Call(request=protocol.ReadMetrics, handler=read_metrics, needs=cluster_watch),
+    Call(
+        request=protocol.ReadMetrics,
+        handler=read_metrics,
+        needs=cluster_watch,
+        runs=AtMachine(),
+        merge=merge.metrics,
+    ),
     # Each node judges what it leads, and one of them the cluster.
     Call(
         request=protocol.ListAlerts,

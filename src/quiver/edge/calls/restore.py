@@ -15,11 +15,18 @@ from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out.route import AT_LEADER
 from quiver.errors import InvalidRequest
+from quiver.formats import METADATA_VALUES
 
 _TIMEOUT_S = 120.0
+_RESTORED_VALUES = 1
+"""The first version of the metadata's values in which a topic may be restored."""
 
 
 async def restore_topic(context: Context, request: protocol.RestoreTopic, _: memoryview) -> Answer:
+    member = context.services.member
+    if member is not None:
+        # An older node would take publishes before the topic is complete, and could not lead it.
+        member.view.state.require_read_by_all(METADATA_VALUES, _RESTORED_VALUES)
     described = replace(request.info, name=request.name)
     info = await context.services.broker.topics.restore(described, request.backup)
     return protocol.Topic(topic=info), ()

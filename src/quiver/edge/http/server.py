@@ -29,7 +29,9 @@ class HttpServer:
         self._server: Listener | None = None
         self._clock: asyncio.TimerHandle | None = None
 
-    async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+    async def start(
+        self, address: Address, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False
+    ) -> Address:
         """Listen; where, with the port that was taken."""
         self._tell_date()
         limits = self._edge.limits
@@ -40,6 +42,7 @@ class HttpServer:
             tls=tls,
             handshake_timeout_s=limits.handshake_timeout_s,
             room=lambda: self._bound.room,
+            reuse_port=reuse_port,
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)

@@ -47,24 +47,32 @@ class NativeServer:
         self.bound = bound or bound_of(services.limits.connections_max)
         self._services = services
         self._connections: set[NativeConnection] = set()
-        self._server: Listener | None = None
+        self._servers: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = Signal()
 
     async def start(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        reuse_port: bool = False,
     ) -> tuple[str, int]:
-        """Listen; the address, with the port that a 0 became."""
-        self._server = await listen(
+        """Listen, perhaps there too; the address, with the port that a 0 became."""
+        server = await listen(
             lambda: NativeConnection(self._services, self),
             host,
             port,
             tls=tls,
             handshake_timeout_s=self._services.limits.handshake_timeout_s,
             room=lambda: self.bound.room,
+            reuse_port=reuse_port,
         )
-        self._sweeper = asyncio.create_task(self._sweep())
-        address = self._server.sockets[0].getsockname()
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
     def opened(self, connection: NativeConnection) -> None:
@@ -83,9 +91,10 @@ class NativeServer:
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nobody new, finish what is under way, then let everybody go."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.drain()
         await self._wait_until(lambda: all(c.is_idle for c in self._connections), timeout_s)

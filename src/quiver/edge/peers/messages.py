@@ -1,4 +1,8 @@
-"""Requests between the nodes of a cluster, beside the calls that clients make."""
+"""Requests between the nodes of a cluster, beside the calls that clients make.
+
+During an upgrade nodes of two versions talk to each other. So fields are only added, with defaults, and an
+older node ignores them. A question of a new kind fails at an older node.
+"""
 
 from __future__ import annotations
 

@@ -81,6 +81,14 @@ class Peers:
         """Where all nodes are that live, this one included."""
         return [node.address for node in self._nodes().values() if node.address]
 
+    def addresses_beside(self) -> list[str]:
+        """Where the other processes of this machine are, if it has several."""
+        nodes = self._nodes()
+        own = nodes.get(self._node)
+        if own is None or not own.host:
+            return []
+        return [one.address for one in nodes.values() if one.host == own.host and one is not own]
+
     def is_peer(self, address: str) -> bool:
         return address in self.addresses
 

@@ -67,7 +67,4 @@ def _batches(
         read_from=options.read_from,
     ) as reader:
         for chunk in reader.chunks():
-            at = chunk.begin
-            for batch in batches_of(chunk, schema):
-                at += len(batch)
-                yield batch, at
+            yield from batches_of(chunk, schema)

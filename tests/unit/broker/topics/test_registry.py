@@ -238,3 +238,40 @@ async def test_what_is_changed_beside_a_thing_is_tried_until_it_fits(tmp_path: P
         beside = await store.get("beside")
         assert beside is not None
         assert beside.value == b"blue"
+
+
+class NewerThing(Thing, frozen=True):
+    """As a later version of Quiver has it."""
+
+    shape: str = "round"
+
+
+@async_test
+async def test_what_only_a_newer_version_knows_stays_when_a_record_is_changed(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as store:
+        newer: Registry[NewerThing] = Registry(store, KIND, NewerThing)
+        await newer.create("a", lambda number: NewerThing("a", number, shape="square"))
+        here = registry(store)
+        await here.load()
+        for colour in ("blue", "green"):
+            await here.change("a", lambda one: msgspec.structs.replace(one, colour=colour))  # noqa: B023
+        again: Registry[NewerThing] = Registry(store, KIND, NewerThing)
+        await again.load()
+        assert (again.get("a").colour, again.get("a").shape) == ("green", "square")
+
+
+@async_test
+async def test_a_record_that_is_made_anew_has_nothing_of_the_one_before(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        newer: Registry[NewerThing] = Registry(store, KIND, NewerThing)
+        await newer.create("a", lambda number: NewerThing("a", number, shape="square"))
+        here = registry(store)
+        await here.load()
+        await here.delete("a")
+        await make(here, "a")
+        await here.change("a", lambda one: msgspec.structs.replace(one, colour="blue"))
+        again: Registry[NewerThing] = Registry(store, KIND, NewerThing)
+        await again.load()
+        assert again.get("a").shape == "round"

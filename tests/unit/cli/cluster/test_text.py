@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.cli.cluster.text import shown_nodes, shown_partitions, summary_of
+from quiver.cli.support.text import shown_versions
 from quiver.protocol import ClusterInfo, NodeInfo, PartitionPlacement
 
 THREE = ["a", "b", "c"]
@@ -47,6 +48,14 @@ def partition(
 )
 def test_health_is_the_worst_of_what_is_wrong(told: ClusterInfo, health: str) -> None:
     assert summary_of(told).health == health
+
+
+def test_versions_that_differ_are_shown_with_their_nodes_the_oldest_first() -> None:
+    told = cluster(partition(), down=("c",))
+    for node, version in zip(told.nodes, ("0.10.0", "0.9.0", "0.1.0"), strict=True):
+        node.version = version
+    assert summary_of(told).versions == {"0.9.0": ["b"], "0.10.0": ["a"]}
+    assert shown_versions(summary_of(told).versions) == "0.9.0 on b; 0.10.0 on a"
 
 
 def test_forwarders_are_counted_and_shown_apart_from_nodes() -> None:

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from quiver import folder_version, formats
 from quiver.cli.doctor import access, disk, machine
 from quiver.cli.doctor.certificate import certificate, expiry
 from quiver.cli.doctor.finding import Verdict
+from quiver.cli.doctor.folder import version_of_folder
 from quiver.cli.support.exit_codes import ExitCode, run
 from quiver.config import Address, Limits, Metadata, NodeConfig, Security
+from quiver.folder_version import FolderVersion, encode_version
+from quiver.formats import Format
 from tests.integration.certificates import Authority
 from tests.serving import app
 
@@ -112,6 +116,52 @@ class TestCertificate:
             expiry(text)
 
 
+class TestFolder:
+    def test_a_folder_that_is_not_there_or_says_nothing_is_no_trouble(self, tmp_path: Path) -> None:
+        for folder in (tmp_path / "none", tmp_path):
+            assert version_of_folder(config(folder), "0.1.0").verdict is Verdict.OK
+
+    def test_a_folder_of_this_version_can_be_opened_by_it(self, tmp_path: Path) -> None:
+        found = FolderVersion(quiver="0.1.0", needs="0.1.0", formats={"entries": 1})
+        (tmp_path / "version.json").write_bytes(encode_version(found))
+        told = version_of_folder(config(tmp_path))
+        assert (told.verdict, told.message) == (
+            Verdict.OK,
+            f"Quiver 0.1.0 used it last; every Quiver can open {tmp_path}",
+        )
+
+    def test_a_downgrade_that_would_not_open_is_told_before(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        newer = Format(name="entries", meaning="", since=("0.1.0", "0.3.0"))
+        for module in (formats, folder_version):
+            monkeypatch.setattr(module, "STORED", (newer,))
+        found = FolderVersion(quiver="0.4.0", needs="0.3.0", formats={"entries": 2})
+        (tmp_path / "version.json").write_bytes(encode_version(found))
+        limit = f"Quiver older than 0.3.0 cannot open {tmp_path}, because it has entries 2"
+        here = version_of_folder(config(tmp_path))
+        assert (here.verdict, here.message) == (
+            Verdict.OK,
+            f"Quiver 0.4.0 used it last; {limit}",
+        )
+        assert version_of_folder(config(tmp_path), "0.3.0").verdict is Verdict.OK
+        too_old = version_of_folder(config(tmp_path), "0.2.9")
+        assert (too_old.verdict, too_old.message) == (Verdict.FAILURE, limit)
+        assert "restore a backup" in too_old.advice
+
+    def test_a_folder_of_a_newer_version_cannot_be_opened(self, tmp_path: Path) -> None:
+        found = FolderVersion(quiver="9.1.0", needs="9.0.0", formats={"entries": 99})
+        (tmp_path / "version.json").write_bytes(encode_version(found))
+        told = version_of_folder(config(tmp_path))
+        assert told.verdict is Verdict.FAILURE
+        assert "entries 99" in told.message
+        assert "9.0.0 or later" in told.advice
+
+    def test_a_damaged_file_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "version.json").write_bytes(b"\0")
+        assert version_of_folder(config(tmp_path)).verdict is Verdict.WARNING
+
+
 class TestDisk:
     def test_room_is_compared_with_what_publishing_needs(self, tmp_path: Path) -> None:
         verdicts = [
@@ -172,6 +222,18 @@ class TestCommand:
         assert run(app, [*here, "--strict"]) == ExitCode.FAILED
         assert run(app, [*here, "--set", "native=0.0.0.0:0"]) == ExitCode.FAILED
         capsys.readouterr()
+
+    def test_it_looks_at_the_folder_for_another_version(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = FolderVersion(quiver="0.1.0", needs="0.1.0", formats={"entries": 1})
+        (tmp_path / "version.json").write_bytes(encode_version(found))
+        here = ["doctor", "--data", str(tmp_path), "--set", "native=127.0.0.1:0"]
+        here += ["--set", "limits.free_bytes_min=0"]
+        assert run(app, [*here, "--for", "0.1.0"]) == ExitCode.OK
+        assert run(app, [*here, "--for", "0.0.9"]) == ExitCode.FAILED
+        assert "do not go back to 0.0.9" in capsys.readouterr().out
+        assert run(app, [*here, "--for", "old"]) == ExitCode.USAGE
 
     def test_it_speaks_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run(app, ["doctor", "--data", str(tmp_path), "--json"])

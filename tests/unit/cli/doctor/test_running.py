@@ -86,3 +86,14 @@ def test_a_cluster_is_judged_by_its_nodes_leaders_and_replicas() -> None:
         "warning: 2 partitions with replicas that are not in sync",
     ]
     assert "cluster" not in _found(_client())
+
+
+def test_nodes_of_different_versions_are_told() -> None:
+    def nodes(*versions: str) -> ClusterInfo:
+        found = [NodeInfo(id=f"n{at}", version=one) for at, one in enumerate(versions)]
+        return ClusterInfo(nodes=found, partitions=[], controller="n0")
+
+    same, *_ = _found(_client(cluster=nodes("0.1.0", "0.1.0")))["cluster"]
+    assert same.startswith("ok")
+    mixed, *_ = _found(_client(cluster=nodes("0.2.0", "0.1.0")))["cluster"]
+    assert mixed == "warning: nodes have different versions: 0.1.0 on n1; 0.2.0 on n0"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from quiver.cluster.metadata.sqlite import SqliteStore
-from quiver.cluster.metadata.sqlite_database import SCHEMA_VERSION, translate
+from quiver.cluster.metadata.sqlite_database import SHARED_SCHEMA_VERSION, translate
 from quiver.cluster.metadata.store import Delete, Entry, Expect, MetadataStore, Put, WatchBatch
 from quiver.errors import (
     FolderInUse,
@@ -255,10 +255,10 @@ async def test_a_newer_schema_is_refused_and_left_alone(path: str) -> None:
     async with opened(path) as store:
         await store.commit([], [Put("a", b"1")])
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {SHARED_SCHEMA_VERSION + 1}")
     connection.close()
     before = read(path)
-    with pytest.raises(UnsupportedFormat, match=f"version {SCHEMA_VERSION + 1}"):
+    with pytest.raises(UnsupportedFormat, match=f"version {SHARED_SCHEMA_VERSION + 1}"):
         await SqliteStore.open(path, ManualClock())
     assert read(path) == before
 

@@ -627,3 +627,16 @@ class TestEpochHistory:
         step = follower.on_reply(0, follower.fetch(0, offset(4)), found)
         assert isinstance(step, Append)
         assert epoch_starts(step.entries, epoch(1)) == [(3, 6)]
+
+
+def test_entries_that_a_single_node_stored_end_where_the_first_leader_began() -> None:
+    adopted = history((1, 100), (3, 150))
+    assert adopted.end_of(NO_EPOCH, offset(0), offset(200)) == EpochEnd(NO_EPOCH, offset(100))
+    assert history().end_of(NO_EPOCH, offset(0), offset(100)) == EpochEnd(NO_EPOCH, offset(100))
+    assert history((2, 100)).end_of(epoch(1), offset(0), offset(120)) == EpochEnd(
+        NO_EPOCH, offset(100)
+    )
+    # In every other log they are none: it begins with its first epoch.
+    assert history((2, 40)).end_of(epoch(1), offset(40), offset(90)) == EpochEnd(
+        NO_EPOCH, offset(40)
+    )

@@ -20,11 +20,12 @@ from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_se
 from quiver.broker.delivery.machine.pending_acks import PendingAck
 from quiver.broker.delivery.machine.timed import Moments
 from quiver.errors import UnsupportedFormat
+from quiver.formats import SNAPSHOTS
 from quiver.model.ids import Offset
 
 _MAGIC = b"QVRS"
-_VERSION = 1
-_PENDING_ACKS_VERSION = 2
+_VERSION = SNAPSHOTS.at_start
+_PENDING_ACKS_VERSION = SNAPSHOTS.newest
 """Of a snapshot in which messages wait for transactions: an earlier Quiver would take them for finished."""
 _HEAD = struct.Struct("<4sI")
 _SUM = struct.Struct("<I")

@@ -14,6 +14,8 @@ from quiver.model.ids import Microseconds, Offset, ProducerId
 
 IMPORTED = "inherited"
 """Under this name a partition keeps what was handed down to it."""
+HANDOVER = "bequest-"
+"""How the names begin under which it keeps what it hands down."""
 
 
 class NumberedProducer(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +31,7 @@ class SplitHandover(msgspec.Struct, frozen=True):
 
 def handover_name(offset: Offset) -> str:
     """Under which name a partition keeps what it hands down by its split at an offset."""
-    return f"bequest-{offset}"
+    return f"{HANDOVER}{offset}"
 
 
 def numbered_producers(sessions: ProducerSessions) -> dict[ProducerId, NumberedProducer]:

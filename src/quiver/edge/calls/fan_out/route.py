@@ -7,7 +7,7 @@ others. A call that came from another node is not passed on: there is one hop at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -122,6 +122,18 @@ class AtLeaders:
         return answers
 
 
+class AtMachine:
+    """On all processes of this machine that serve a data folder together. Those that do not answer are
+    left out."""
+
+    is_here, is_several = False, True
+
+    async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
+        assert context.services.peers is not None
+        others = context.services.peers.addresses_beside()
+        return await _of_those_that_answer(context, request, here, others)
+
+
 class AtAllNodes:
     """On all nodes. Those that do not answer are left out."""
 
@@ -129,8 +141,15 @@ class AtAllNodes:
 
     async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
         assert context.services.peers is not None
-        others = [ask(context, address, request) for address in context.services.peers.addresses]
-        answers = await asyncio.gather(here(request), *others, return_exceptions=True)
-        if isinstance(answers[0], BaseException):
-            raise answers[0]
-        return [one for one in answers if not isinstance(one, BaseException)]
+        others = context.services.peers.addresses
+        return await _of_those_that_answer(context, request, here, others)
+
+
+async def _of_those_that_answer(
+    context: Context, request: Any, here: Here, addresses: Sequence[str]
+) -> list[Answer]:
+    others = [ask(context, address, request) for address in addresses]
+    answers = await asyncio.gather(here(request), *others, return_exceptions=True)
+    if isinstance(answers[0], BaseException):
+        raise answers[0]
+    return [one for one in answers if not isinstance(one, BaseException)]

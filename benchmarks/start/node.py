@@ -22,14 +22,14 @@ def start_and_idle(bench: Bench) -> list[Row]:
             name="start of a node, until it is ready",
             value=statistics.median(starts),
             unit="s",
-            target=at_most(1),
+            target=at_most(0.8),
             note=f"{min(starts):.2f} s to {max(starts):.2f} s; empty folder",
         ),
         Row(
             name="memory of an idle node",
             value=statistics.median(memory),
             unit="MB",
-            target=at_most(120),
+            target=at_most(100),
             note="resident, libraries included",
         ),
     ]

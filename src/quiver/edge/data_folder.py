@@ -1,0 +1,69 @@
+"""The data folder of a node: one process has it, and that process can read all that is in it."""
+
+from __future__ import annotations
+
+import structlog
+
+from quiver.errors import UnsupportedFormat
+from quiver.folder_version import (
+    FILE,
+    FolderVersion,
+    decode_version,
+    encode_version,
+    of_unknown_content,
+    used_by_this,
+)
+from quiver.log.disk.disk import Disk, FolderLock
+from quiver.log.disk.folder_lock import lock_folder
+from quiver.log.files import write_files
+
+logger = structlog.get_logger()
+
+
+def take_folder(disk: Disk, folder: str) -> FolderLock:
+    """Lock the folder, and note in it that this Quiver uses it.
+
+    ``FolderInUse`` if another process has it. ``UnsupportedFormat`` if a newer Quiver wrote what this
+    one cannot read: then nothing was changed.
+    """
+    lock = lock_folder(disk, folder)
+    try:
+        found = _found(disk, folder)
+        if found is not None and found.unknown:
+            raise refused(folder, found)
+        using = used_by_this(found)
+        if using != found:
+            write_files(disk, folder, {FILE: encode_version(using)})
+            if found is not None and found.quiver:
+                logger.info(
+                    "another version used the data folder before",
+                    before=found.quiver,
+                    version=using.quiver,
+                )
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def refused(folder: str, found: FolderVersion) -> UnsupportedFormat:
+    return UnsupportedFormat(
+        f"{folder} was written by Quiver {found.quiver} and has {', '.join(found.unknown)}: "
+        f"use Quiver {found.needs} or later, or restore a backup",
+        folder=folder,
+        needs=found.needs,
+        version=found.quiver,
+    )
+
+
+def _found(disk: Disk, folder: str) -> FolderVersion | None:
+    path = f"{folder}/{FILE}"
+    if not disk.exists(path):
+        return None
+    found = decode_version(disk.read(path))
+    if found is None:
+        logger.warning(
+            "the version file of the data folder is damaged and is written anew", file=path
+        )
+        return of_unknown_content()
+    return found
