@@ -18,7 +18,8 @@ from quiver.client.transaction.transaction_producer import MakeProducer, Transac
 from quiver.errors import InvalidRequest, TransactionFenced
 
 IDLE_MAX = 256
-"""So many producers without a transaction are kept."""
+"""So many producers without a transaction are kept, and so many with a name."""
+_FENCED_MAX = 10_000
 HOLD_AFTER_S = 1.0
 
 
@@ -74,20 +75,33 @@ class TransactionProducers:
 
     def release(self, producer: TransactionProducer, *, is_clean: bool) -> None:
         """Its transaction has ended. ``is_clean``: in all partitions, and nothing is under way."""
-        if is_clean and producer.has_next and len(self._idle) < IDLE_MAX:
+        if is_clean and producer.has_next:
             producer.next()
-            if producer.name is None:
-                self._idle.append(producer)
-            else:
-                self._named[producer.name] = producer
+            self._keep(producer)
         else:
             producer.close()
         if producer.name is not None:
             self._taken_names.discard(producer.name)
 
+    def _keep(self, producer: TransactionProducer) -> None:
+        if producer.name is None:
+            self._idle.append(producer)
+            if len(self._idle) > IDLE_MAX:
+                self._idle.popleft().close()
+            return
+        with self._lock:
+            self._named[producer.name] = producer
+            oldest = next(iter(self._named)) if len(self._named) > IDLE_MAX else None
+            dropped = None if oldest is None else self._named.pop(oldest)
+        if dropped is not None:
+            dropped.close()
+
     def fence(self, name: str, error: TransactionFenced) -> None:
         """Another client has the name: this one must not take it back."""
-        self._fenced[name] = error
+        with self._lock:
+            self._fenced[name] = error
+            if len(self._fenced) > _FENCED_MAX:
+                del self._fenced[next(iter(self._fenced))]
 
     # ------------------------------------------------------------------ those that are open
 
