@@ -48,9 +48,9 @@ class Holds:
         self._held: list[tuple[HeldGroup, Leases]] = []
         self._stale: Leases = {}
 
-    def send(self) -> None:
-        """Send what was added since the last time."""
-        for group in self._messages.take():
+    def send(self, *, is_early: bool = False) -> None:
+        """Send what was added since the last time. ``is_early``: only if its lease may end soon."""
+        for group in self._messages.take(is_early=is_early):
             streams: dict[NodeStream | None, Leases] = {None: group.leases}
             if group.session is not None:
                 streams = group.session.by_stream(group.leases)

@@ -1,8 +1,8 @@
 """The producers of a client's transactions, and the transactions that are open.
 
 There is one producer for each transaction that is open at the same time, kept for the next. A name has
-one producer, and so one open transaction in a client. Once a second, messages that wait to be
-acknowledged are given to the nodes: their leases do not end while the transaction is open.
+one producer, and so one open transaction in a client. Once a second, the nodes are told to keep messages that
+were acknowledged and have no session: their leases do not end while the transaction is open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOLD_AFTER_S = 1.0
 
 class OpenTransaction(Protocol):
     def tick(self) -> bool:
-        """Send what has waited; whether the transaction is still open."""
+        """Keep the leases of what was acknowledged; whether the transaction is still open."""
 
     async def abort(self) -> None: ...
 
