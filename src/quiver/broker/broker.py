@@ -42,6 +42,7 @@ from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
+from quiver.log.cache.cache_budget import CacheBudget
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log_context import LogContext
@@ -209,6 +210,11 @@ class Broker:
         await self.listener.close()
         await self.directory.close()
         await self._partitions.close()
+
+    @property
+    def caches(self) -> CacheBudget | None:
+        """The memory of all caches of logs."""
+        return self._partitions.caches
 
     @property
     def partition_count(self) -> int:
