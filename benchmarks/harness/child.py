@@ -56,9 +56,13 @@ class Child(msgspec.Struct, frozen=True):
 
     def cpu_seconds(self) -> float:
         """The time that it has spent on cores, its own and the kernel's."""
-        with open(f"/proc/{self.pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return _cpu_seconds(self.pid)
+
+    def family_cpu_seconds(self) -> float:
+        """The same, with the processes that it has started."""
+        with open(f"/proc/{self.pid}/task/{self.pid}/children") as children:
+            pids = [self.pid, *map(int, children.read().split())]
+        return sum(map(_cpu_seconds, pids))
 
 
 @contextmanager
@@ -117,6 +121,12 @@ def running(
 
 def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def _text_of(path: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quiver import AsyncClient
-from quiver.config import NodeConfig
+from quiver.config import Address, Limits, NodeConfig
 from quiver.config.observability import Alerts
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.in_process import InProcessDialer
@@ -126,3 +127,51 @@ async def test_each_start_finds_what_was_there_at_the_stop(tmp_path: Path) -> No
             assert [message.payload for message in messages] == [str(life).encode()]
             for message in messages:
                 await message.ack()
+
+
+@async_test
+async def test_the_caches_of_many_topics_stay_within_one_budget(tmp_path: Path) -> None:
+    limits = Limits(tail_bytes_total=1 << 20)
+    config = NodeConfig(data=str(tmp_path), alerts=Alerts(enabled=False), limits=limits)
+    node = await Node.start(config, listen=False)
+    try:
+        caches = node.services.broker.caches
+        assert caches is not None
+        async with AsyncClient(dialer=InProcessDialer(node.services, INTERNAL)) as client:
+            for number in range(20):
+                await client.create_queue(f"queue-{number}")
+                for _ in range(4):
+                    await client.publish(f"queue-{number}", bytes(50_000))
+                    assert caches.total <= 1 << 20
+            assert caches.total > 900_000, "the budget is used"
+            for number in range(20):  # those that fell out are read from the disk
+                assert len(await client.receive(f"queue-{number}", 10)) == 4
+                assert caches.total <= 1 << 20
+            for number in range(20):
+                await client.delete_topic(f"queue-{number}")
+        assert caches.total == 0
+        assert node.services.inflight.taken == 0
+    finally:
+        await node.stop()
+
+
+@async_test
+async def test_requests_go_on_where_there_is_hardly_any_memory_for_them(tmp_path: Path) -> None:
+    config = NodeConfig(
+        data=str(tmp_path),
+        native=Address("127.0.0.1", 0),
+        http=None,
+        limits=Limits(memory_bytes_max=2),
+    )
+    node = await Node.start(config)
+    try:
+        async with AsyncClient(f"quiver://{node.native_address}") as client:
+            await client.create_queue("orders")
+            await client.create_queue("idle")
+            waiting = asyncio.create_task(client.receive("idle", wait=20))
+            await asyncio.gather(*(client.publish("orders", b"%d" % n) for n in range(50)))
+            assert len(await client.receive("orders", 100)) == 50
+            await client.publish("idle", b"done")
+            assert [one.payload for one in await waiting] == [b"done"]
+    finally:
+        await node.stop()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import quiver
+from tests.integration.certificates import Authority
 from tests.serving import Served, eventually, served
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -112,6 +113,29 @@ class TestOneMachine:
 
             eventually(lambda: counted() == 100, "all messages are counted once")
 
+    def test_with_tls_and_tokens_the_processes_know_each_other(self, tmp_path: Path) -> None:
+        authority = Authority(tmp_path / "tls")
+        certificate, key = authority.issue("node", "127.0.0.1")
+        files = {"tls_certificate": certificate, "tls_key": key, "tls_ca": authority.file}
+        settings = [f"security.{name}={file}" for name, file in files.items()]
+        flags = [part for one in settings for part in ("--set", one)]
+        with two_processes(tmp_path, "--authentication", *flags) as node:
+            token = (node.data / "admin.token").read_text().strip()
+            url = node.url.replace("quiver://", "quivers://")
+            with quiver.Client(url, token=token, tls=authority.trusting()) as client:
+                client.create_topic("orders", partitions=PARTITIONS)
+                for number in range(20):
+                    client.publish("orders", b"%02d" % number, key=str(number))
+                assert payloads(client, "orders") == [b"%02d" % number for number in range(20)]
+                # Only what the processes tell each other has the metrics of both.
+                eventually(
+                    lambda: (
+                        {'process="0"', 'process="1"'}
+                        <= set(re.findall(r'process="\d"', client.metrics()))
+                    ),
+                    "each process answers the other",
+                )
+
     def test_every_line_of_the_log_says_which_process_wrote_it(self, tmp_path: Path) -> None:
         with two_processes(tmp_path) as node:
             assert node.stop() == 0
@@ -183,6 +207,9 @@ class TestFailures:
                 for number in range(50):
                     client.publish("orders", b"%02d" % number, key=str(number))
             assert node.stop() == 0
+            # Nobody else could lead what a process leads: there is nothing to hand over.
+            assert "the lead cannot be handed over" not in node.log
+            assert "started again" not in node.log
         with two_processes(tmp_path) as node, quiver.Client(node.url) as client:
             assert payloads(client, "orders") == [b"%02d" % number for number in range(50)]
 

@@ -46,6 +46,7 @@ from quiver.broker.transactions.service import TransactionService
 from quiver.broker.transactions.token import TransactionTokens
 from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
+from quiver.log.cache.cache_budget import CacheBudget
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log_context import LogContext
@@ -231,6 +232,11 @@ class Broker:
         await self.listener.close()
         await self.directory.close()
         await self._partitions.close()
+
+    @property
+    def caches(self) -> CacheBudget | None:
+        """The memory of all caches of logs."""
+        return self._partitions.caches
 
     @property
     def partition_count(self) -> int:

@@ -349,7 +349,9 @@ class _Starting:
             logger.warning("there is no TLS: tokens and messages can be read on their way")
         if security.tls_certificate:
             tls = self._watched(ServerTls(security))
-        if security.authentication and not security.admin_names:
+        # Of several processes the first makes it: the file is one for all.
+        is_first = self._process is None or self._process.number == 0
+        if security.authentication and not security.admin_names and is_first:
             folder = self._config.data if self._process is None else self._process.folder
             path = await make_bootstrap_token(services.authority.tokens, folder)
             if path is not None:

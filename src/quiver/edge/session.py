@@ -59,6 +59,7 @@ class _Waiting(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     is_quiet: bool = False
     """Whether the client wants no answer."""
+    body_bytes: int = 0
     is_under_way: bool = False
     """Whether a shutdown sees it to its end; what only waits for something is told at once."""
 
@@ -114,6 +115,8 @@ class Session:
         )
         self._unanswered: dict[int, _Waiting] = {}
         self._unanswered_bytes = 0
+        self._body_bytes = 0
+        """Of these, what counts in the budget of all connections."""
         self._tasks = TaskSet()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -140,7 +143,7 @@ class Session:
         return (
             len(self._unanswered) >= (PEER_REQUESTS_MAX if is_peer else limits.requests_max)
             or self._unanswered_bytes >= limits.inflight_bytes_max
-            or (self._services.inflight.is_full and bool(self._unanswered) and not is_peer)
+            or (self._services.inflight.is_full and bool(self._body_bytes) and not is_peer)
             or not self._writable.is_set()
             or self._is_resting
         )
@@ -172,10 +175,9 @@ class Session:
         waiting = _Waiting(self, request.id, now, now + call.timeout_s(request), size)
         self._unanswered[request.id] = waiting
         self._unanswered_bytes += size
-        inflight = self._services.inflight
-        inflight.take(size)
-        if inflight.is_full:
-            inflight.wait(self, self._on_progress)
+        waiting.body_bytes = len(body)
+        self._body_bytes += waiting.body_bytes
+        self._services.inflight.take(waiting.body_bytes)
         if self._draining:
             self._fail(waiting, ShuttingDown())
         elif not self._admit(waiting, request, call):
@@ -265,7 +267,6 @@ class Session:
             self._services.member.on_broken(self.caller.node)
         if self.caller.is_forwarder:
             self._services.forwarders.leave(self.caller)
-        self._services.inflight.leave(self)
         for waiting in list(self._unanswered.values()):
             self._end(waiting)
         self._streams.close()
@@ -292,7 +293,8 @@ class Session:
         """It is unanswered no more."""
         del self._unanswered[waiting.id]
         self._unanswered_bytes -= waiting.size
-        self._services.inflight.give_back(waiting.size)
+        self._body_bytes -= waiting.body_bytes
+        self._services.inflight.give_back(waiting.body_bytes)
 
     def _is_wanted(self, waiting: _Waiting) -> bool:
         return self._unanswered.get(waiting.id) is waiting

@@ -63,10 +63,10 @@ class Partitions:
         self._clock = clock
         self._exists = exists
         self._logs = logs or LogContext()
-        caches = self._logs.caches
+        self.caches = self._logs.caches
         self._tail_bytes = _TAIL_BYTES_MAX
-        if caches is not None:
-            self._tail_bytes = min(_TAIL_BYTES_MAX, caches.bytes_max)
+        if self.caches is not None:
+            self._tail_bytes = min(_TAIL_BYTES_MAX, self.caches.bytes_max)
         self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
         self._opening: SingleFlight[Place, Partition] = SingleFlight()

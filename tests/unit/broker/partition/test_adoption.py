@@ -17,6 +17,7 @@ from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.errors import LogFailed
 from quiver.log.disk.real_disk import RealDisk
 from quiver.log.partition_log import PartitionLog
+from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.model.guard import check_batch
@@ -71,6 +72,7 @@ async def stored_by_a_single_node(folder: Path, store: MetadataStore) -> bytes:
     for number in range(10):
         batch = batch_of(b"%d" % number, stamped=stamp(7, number))
         await partition.publish(batch, check_batch(batch, 1 << 20).rows)
+    await partition.retain(RetentionLimits())  # which saves a snapshot first
     await partition.close()
     return await FileSnapshots(at, RealDisk(), Gate()).load(PRODUCERS)
 

@@ -1,4 +1,4 @@
-"""Unanswered requests of all connections have one bound."""
+"""Bodies of unanswered requests of all connections have one bound."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.log.cache.cache_budget import CacheBudget
 
 
-def test_whoever_waits_is_woken_once_when_there_is_room() -> None:
-    budget, woken = InflightBudget(100), list[str]()
+def test_it_is_full_for_as_long_as_too_much_is_unanswered() -> None:
+    budget = InflightBudget(100)
     budget.take(60)
+    assert not budget.is_full
     budget.take(60)
     assert budget.is_full
-    for name in "aab":
-        budget.wait(name, lambda name=name: woken.append(name))  # type: ignore[misc]
-    budget.wait("gone", lambda: woken.append("gone"))
-    budget.leave("gone")
-    budget.give_back(10)
-    assert not woken
-    budget.give_back(50)
+    budget.give_back(60)
     assert not budget.is_full
-    assert woken == ["a", "b"]
-    budget.take(100)
-    budget.give_back(100)
-    assert woken == ["a", "b"]
+    assert budget.taken == 60
 
 
 def test_requests_take_their_memory_from_the_caches() -> None:
