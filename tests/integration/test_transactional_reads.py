@@ -17,7 +17,6 @@ from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, seal_batch
 from quiver.model.ids import NO_SEQUENCE, Offset, PartitionIndex, ProducerEpoch, ProducerId
 from quiver.model.message_id import MessageId
 from quiver.model.transaction import TransactionId, producer_of, transaction_id
-from quiver.testing.clock import ManualClock
 from tests.integration.client_node import ProcessNode
 from tests.integration.edge_node import Running, edge_test, running
 from tests.integration.native_peer import Peer
@@ -227,23 +226,6 @@ async def test_a_message_of_a_transaction_is_found_by_id_once_it_counts(tmp_path
 
 def _message_id(info: protocol.TopicInfo, entry: StoredBatch) -> MessageId:
     return MessageId(entry.append_time, info.number, PartitionIndex(0), entry.base_offset)
-
-
-@edge_test
-async def test_how_long_readers_wait_for_a_transaction_is_a_metric(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with running(tmp_path, clock=clock) as run:
-        peer = await run.peer()
-        await peer.create("orders")
-        await peer.store("orders", in_transaction(batch_of(b"a")))
-        await clock.advance(5)
-        broker = run.node.services.broker
-        (topic,) = [one for one in (await broker.sample()).topics if one.name == "orders"]
-        assert topic.open_transaction_s >= 5
-        await _end(run, commit=False)
-        await clock.advance(5)
-        (topic,) = [one for one in (await broker.sample()).topics if one.name == "orders"]
-        assert topic.open_transaction_s == 0
 
 
 @edge_test

@@ -104,11 +104,11 @@ class Reader:
             for name, count in forgotten.items()
         }
 
-    def _open_transaction(self, sample: NodeSample, _: float) -> Readings:
+    def _transaction_age(self, sample: NodeSample, _: float) -> Readings:
         return {
-            one.name: one.open_transaction_s
+            one.name: one.transaction_age_s
             for one in sample.topics
-            if one.open_transaction_s and fnmatchcase(one.name, self._rule.on)
+            if one.transaction_age_s and fnmatchcase(one.name, self._rule.on)
         }
 
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:

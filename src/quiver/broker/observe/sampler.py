@@ -37,34 +37,6 @@ _READS_MAX = 100
 """How many messages a sample reads to learn their age; the others are read for the next ones."""
 
 
-class _Totals:
-    """What the partitions of one topic have together."""
-
-    def __init__(self) -> None:
-        self._size = self._forgotten = 0
-        self._began: int | None = None
-        """When the oldest open transaction began."""
-
-    def add(self, partition: Partition) -> None:
-        self._size += partition.log.size
-        self._forgotten += partition.window.forgotten
-        began = partition.oldest_transaction_time
-        if began is not None:
-            self._began = began if self._began is None else min(began, self._began)
-
-    def sample(
-        self, name: str, now: int, *, replication_lag: int | None, is_complete: bool
-    ) -> TopicSample:
-        return TopicSample(
-            name=name,
-            size=self._size,
-            dedup_forgotten=self._forgotten,
-            open_transaction_s=0.0 if self._began is None else max(0, now - self._began) / 1e6,
-            replication_lag=replication_lag,
-            is_complete=is_complete,
-        )
-
-
 class _Depths:
     """One subscription, added up over its partitions."""
 
@@ -128,6 +100,25 @@ class _Depths:
             holds_dead_letters=holds_dead_letters,
             is_complete=is_complete,
         )
+
+
+class _Totals:
+    """One topic, added up over its partitions."""
+
+    __slots__ = ("begun_us", "forgotten", "size", "transactions")
+
+    def __init__(self) -> None:
+        self.size = self.forgotten = self.transactions = 0
+        self.begun_us: int | None = None
+        """When the oldest open transaction began."""
+
+    def add(self, partition: Partition) -> None:
+        self.size += partition.log.size
+        self.forgotten += partition.window.forgotten
+        count, begun_us = partition.open_transactions
+        self.transactions += count
+        if begun_us is not None and (self.begun_us is None or begun_us < self.begun_us):
+            self.begun_us = begun_us
 
 
 class Sampler:
@@ -194,7 +185,7 @@ class Sampler:
         }
         return NodeSample(
             time_us=now,
-            topics=self._topic_samples(totals, now, {number for number, _ in missing}),
+            topics=self._topic_samples(totals, {number for number, _ in missing}, now),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
                     record.name,
@@ -212,18 +203,24 @@ class Sampler:
         )
 
     def _topic_samples(
-        self, totals: dict[int, _Totals], now: int, incomplete: set[int]
+        self, totals: dict[int, _Totals], incomplete: set[int], now: int
     ) -> list[TopicSample]:
         replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
+        found = [
+            (record, totals.get(record.number) or _Totals()) for record in self._topics.topics()
+        ]
         return [
-            totals.get(record.number, _Totals()).sample(
-                record.name,
-                now,
+            TopicSample(
+                name=record.name,
+                size=one.size,
+                dedup_forgotten=one.forgotten,
+                open_transactions=one.transactions,
+                transaction_age_s=0.0 if one.begun_us is None else max(0, now - one.begun_us) / 1e6,
                 replication_lag=lags.get(record.name),
                 is_complete=record.number not in incomplete,
             )
-            for record in self._topics.topics()
+            for record, one in found
         ]
 
     def _add_up(

@@ -209,15 +209,15 @@ class TestWatches:
         changes = machine.evaluate(sample(topics=topics, nodes_down=["n2"]), 0)
         assert told(changes) == [("orders", "firing"), ("n2", "firing")]
 
-    def test_a_transaction_that_stays_open(self) -> None:
-        machine = AlertMachine((rule("open_transaction", 120),))
-        for age_s, expected in (
-            (120, []),
-            (121, [("orders", "firing")]),
-            (0, [("orders", "cleared")]),
-        ):
-            topics = [TopicSample(name="orders", open_transaction_s=age_s)]
-            assert told(machine.evaluate(sample(topics=topics), age_s)) == expected
+    def test_a_transaction_that_holds_readers_back(self) -> None:
+        machine = AlertMachine((rule("transaction_age", 120),))
+        topics = [TopicSample(name="orders", transaction_age_s=119), TopicSample(name="lone")]
+        assert machine.evaluate(sample(topics=topics), 0) == []
+        topics = [TopicSample(name="orders", transaction_age_s=121), TopicSample(name="lone")]
+        assert told(machine.evaluate(sample(topics=topics), 1)) == [("orders", "firing")]
+        assert told(machine.evaluate(sample(topics=[TopicSample(name="orders")]), 2)) == [
+            ("orders", "cleared")
+        ]
 
 
 class TestRules:

@@ -124,7 +124,7 @@ class OpenTransactions:
 
     @property
     def oldest_time(self) -> Microseconds | None:
-        """When the first of those that are open began."""
+        """When the first of those began that are open; ``None`` if there is none."""
         return min((one.time for one in self._open.values()), default=None)
 
     def offsets(self, *, but: TransactionId | None = None) -> BitMap64:
