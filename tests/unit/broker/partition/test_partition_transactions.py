@@ -280,6 +280,7 @@ async def test_what_is_hidden_is_known_from_a_snapshot_alone() -> None:
     await publish(partition, b"a", producer=7)
     await partition.close_transactions({id_of(7): False})
     await publish(partition, b"b")
+    await partition._saved.save()
     await partition.close()
     partition = await open_partition(disk)
     assert await _seen(partition) == [b"b"]
