@@ -10,13 +10,16 @@ import pytest
 
 from quiver import AsyncClient, Client, protocol
 from quiver.broker.partition.partition import Partition
-from quiver.errors import InvalidRequest, MessageNotFound, TransactionAborted
+from quiver.errors import InvalidRequest, MessageNotFound, TopicFull, TransactionAborted
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.builder import BatchBuilder
 from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, seal_batch
 from quiver.model.ids import NO_SEQUENCE, Offset, PartitionIndex, ProducerEpoch, ProducerId
 from quiver.model.message_id import MessageId
+from quiver.model.subscription import SubscriptionSettings
+from quiver.model.topic import Retention
 from quiver.model.transaction import TransactionId, producer_of, transaction_id
+from quiver.testing.clock import ManualClock
 from tests.integration.client_node import ProcessNode
 from tests.integration.edge_node import Running, edge_test, running
 from tests.integration.native_peer import Peer
@@ -326,3 +329,23 @@ async def test_a_child_waits_for_a_transaction_that_is_open_in_its_parent(tmp_pa
                 await message.ack()
         assert sorted(got) == [b"1", b"2", b"3"]
         assert got.index(b"1") < got.index(b"3")
+
+
+@edge_test
+async def test_aborted_messages_make_no_topic_full(tmp_path: Path) -> None:
+    """They are unread for good, and no message is."""
+    clock = ManualClock()
+    async with running(tmp_path, clock=clock) as run:
+        peer = await run.peer()
+        retention = Retention(unread="keep", unread_age=60, unread_overflow="refuse")
+        await peer.create("orders", retention=retention)
+        settings = SubscriptionSettings(topics=["orders"])
+        request = protocol.CreateSubscription(name="work", settings=settings)
+        await peer.ask(request, expect=protocol.Subscription)
+        for _ in range(3):
+            await peer.store("orders", in_transaction(batch_of(b"a")))
+        await _end(run, commit=False)
+        await clock.advance(600)
+        await peer.store("orders", batch_of(b"b"))
+        await clock.advance(600)
+        assert isinstance(await peer.refusal(peer.publish("orders", batch_of(b"c"))), TopicFull)

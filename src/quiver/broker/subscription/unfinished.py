@@ -14,9 +14,11 @@ from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.errors import NotEnoughReplicas
+from quiver.log.log import LogReader
 from quiver.model.envelope import is_hidden
 from quiver.model.ids import Microseconds, Offset
 
+_READ_BYTES = 1 << 20
 _WAIT_S = 5.0
 """How long records of the delivery state may take to be durable."""
 
@@ -78,12 +80,9 @@ class Unfinished:
         """Whether an unfinished message was published, or due if it was scheduled, before a time."""
         for delivery in (await self._directory.deliveries(topic, index)).values():
             delivery.machine.state.scheduled_after(time)
-            oldest, data = delivery.view.oldest_unscheduled_time, delivery.state.data
-            unseen = max(delivery.view.observed_to, data.start_offset)
-            while oldest is None and unseen < data.next_offset:
-                first = (await data.read(unseen, 1))[0]
-                unseen = first.next_offset
-                oldest = None if is_hidden(first) else first.append_time
+            oldest = delivery.view.oldest_unscheduled_time
+            if oldest is None:
+                oldest = await _first_time(delivery.state.data, delivery.view.observed_to)
             if oldest is not None and oldest < time:
                 return True
         return False
@@ -134,3 +133,15 @@ async def _first(delivery: PartitionDelivery, end: Offset) -> Offset:
         if first < observed_to or first >= min(end, delivery.state.data.next_offset):
             return min(first, end)
         await delivery.state.catch_up_to(delivery.machine, Offset(observed_to + 1))
+
+
+async def _first_time(data: LogReader, offset: Offset) -> Microseconds | None:
+    """When the first message from ``offset`` on was published; ``None`` if there is none."""
+    offset, bytes_max = max(offset, data.start_offset), 1
+    while offset < data.next_offset:
+        for entry in await data.read(offset, bytes_max):
+            if not is_hidden(entry):
+                return entry.append_time
+            offset = entry.next_offset
+        bytes_max = _READ_BYTES  # there may be many that are hidden
+    return None

@@ -8,7 +8,6 @@ import pytest
 
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers import open_transactions
-from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.partition.producers.split_handover import SplitHandover, encode_handover
 from quiver.errors import (
     DedupIdPending,
@@ -18,67 +17,17 @@ from quiver.errors import (
     TransactionAborted,
     TransactionError,
 )
-from quiver.log.disk.disk import Disk
 from quiver.log.retention import RetentionLimits
-from quiver.log.settings import LogSettings
-from quiver.model.builder import BatchBuilder
 from quiver.model.envelope import (
-    TRANSACTIONAL,
-    UNSTAMPED,
-    ProducerStamp,
     is_hidden,
-    seal_batch,
 )
-from quiver.model.guard import check_batch
-from quiver.model.ids import Microseconds, Offset, ProducerEpoch, ProducerId, Sequence
+from quiver.model.ids import Microseconds, Offset
 from quiver.model.topic import Acks
-from quiver.model.transaction import TransactionId, transaction_id
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test, turns
 from tests.unit.broker.broker_doubles import Gate
-
-FOLDER = "/data/topic@1/0"
-WINDOW_US = 60_000_000
-
-
-async def _open(
-    disk: Disk,
-    gate: Gate | None = None,
-    clock: ManualClock | None = None,
-) -> Partition:
-    return await Partition.open(
-        FOLDER,
-        LogSettings(),
-        disk=disk,
-        clock=clock or ManualClock(),
-        run_blocking=gate or Gate(),
-        dedup_window_us=WINDOW_US,
-    )
-
-
-def _id(producer: int, epoch: int = 0) -> TransactionId:
-    return transaction_id(ProducerId(producer), ProducerEpoch(epoch))
-
-
-def _publish(
-    partition: Partition,
-    *payloads: bytes,
-    producer: int = 0,
-    epoch: int = 0,
-    sequence: int = -1,
-    ids: list[str] | None = None,
-    acks: Acks = Acks.QUORUM,
-) -> asyncio.Future[Placed]:
-    """Publish in the transaction of a producer and epoch; without a producer in none."""
-    builder = BatchBuilder()
-    for place, payload in enumerate(payloads):
-        builder.add(payload, dedup_id=None if ids is None else ids[place])
-    batch = builder.build(stamp=UNSTAMPED)
-    if producer:
-        stamp = ProducerStamp(ProducerId(producer), ProducerEpoch(epoch), Sequence(sequence))
-        batch = seal_batch(batch.body, batch.count, batch.columns, stamp, TRANSACTIONAL)
-    return partition.publish(batch, check_batch(batch, 1 << 20).rows, acks)
+from tests.unit.broker.partition.transactions import id_of, open_partition, publish
 
 
 async def _seen(partition: Partition) -> list[bytes]:
@@ -100,10 +49,10 @@ async def _seen(partition: Partition) -> list[bytes]:
 
 @async_test
 async def test_an_open_transaction_is_not_seen_nor_what_comes_after_it() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"before")
-    await _publish(partition, b"in", producer=7)
-    await _publish(partition, b"after")
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"before")
+    await publish(partition, b"in", producer=7)
+    await publish(partition, b"after")
     assert await _seen(partition) == [b"before"]
     assert partition.committed.next_offset == 1
     assert partition.log.next_offset == 3
@@ -112,10 +61,10 @@ async def test_an_open_transaction_is_not_seen_nor_what_comes_after_it() -> None
 
 @async_test
 async def test_a_committed_transaction_is_seen_in_its_place() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"in", producer=7)
-    await _publish(partition, b"after")
-    await partition.close_transactions({_id(7): True})
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"in", producer=7)
+    await publish(partition, b"after")
+    await partition.close_transactions({id_of(7): True})
     assert await _seen(partition) == [b"in", b"after"]
     assert partition.committed.next_offset == 3
     await partition.close()
@@ -123,11 +72,11 @@ async def test_a_committed_transaction_is_seen_in_its_place() -> None:
 
 @async_test
 async def test_an_aborted_transaction_is_never_seen_and_entries_have_no_gaps() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", b"b", producer=7)
-    await _publish(partition, b"after")
-    await _publish(partition, b"c", producer=7)
-    await partition.close_transactions({_id(7): False})
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", b"b", producer=7)
+    await publish(partition, b"after")
+    await publish(partition, b"c", producer=7)
+    await partition.close_transactions({id_of(7): False})
     assert await _seen(partition) == [b"after"]
     entries = await partition.committed.read(Offset(0))
     assert [entry.base_offset for entry in entries] == [0, 2, 3, 4]
@@ -138,11 +87,11 @@ async def test_an_aborted_transaction_is_never_seen_and_entries_have_no_gaps() -
 @async_test
 async def test_a_marker_that_is_not_durable_ends_nothing() -> None:
     gate = Gate()
-    partition = await _open(SimulatedDisk(1), gate)
-    await _publish(partition, b"in", producer=7)
+    partition = await open_partition(SimulatedDisk(1), gate)
+    await publish(partition, b"in", producer=7)
     gate.shut()
-    closing = asyncio.create_task(partition.close_transactions({_id(7): True}))
-    again = asyncio.create_task(partition.close_transactions({_id(7): True}))
+    closing = asyncio.create_task(partition.close_transactions({id_of(7): True}))
+    again = asyncio.create_task(partition.close_transactions({id_of(7): True}))
     await turns()
     assert partition.committed.next_offset == 0
     assert not closing.done()
@@ -157,33 +106,33 @@ async def test_a_marker_that_is_not_durable_ends_nothing() -> None:
 
 @async_test
 async def test_ending_what_is_not_open_here_writes_nothing() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await partition.close_transactions({_id(7): True})
-    await _publish(partition, b"in", producer=7)
-    await partition.close_transactions({_id(7): True})
-    await partition.close_transactions({_id(7): True, _id(7, 1): False})
+    partition = await open_partition(SimulatedDisk(1))
+    await partition.close_transactions({id_of(7): True})
+    await publish(partition, b"in", producer=7)
+    await partition.close_transactions({id_of(7): True})
+    await partition.close_transactions({id_of(7): True, id_of(7, 1): False})
     assert partition.log.next_offset == 2
     await partition.close()
 
 
 @async_test
 async def test_whoever_waits_goes_on_with_the_end_of_the_transaction() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"in", producer=7)
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"in", producer=7)
     waiting = asyncio.create_task(partition.committed.wait_beyond(Offset(0), 60))
-    await _publish(partition, b"after")
+    await publish(partition, b"after")
     await turns()
     assert not waiting.done()
-    await partition.close_transactions({_id(7): False})
+    await partition.close_transactions({id_of(7): False})
     assert await waiting
     await partition.close()
 
 
 @async_test
 async def test_an_offset_behind_an_open_transaction_is_out_of_range() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"in", producer=7)
-    await _publish(partition, b"after")
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"in", producer=7)
+    await publish(partition, b"after")
     with pytest.raises(OffsetOutOfRange) as caught:
         await partition.committed.read(Offset(1))
     assert caught.value.details["next_offset"] == 0
@@ -195,8 +144,8 @@ async def test_an_offset_behind_an_open_transaction_is_out_of_range() -> None:
 @async_test
 async def test_an_offset_by_time_is_not_behind_an_open_transaction() -> None:
     clock = ManualClock()
-    partition = await _open(SimulatedDisk(1), clock=clock)
-    await _publish(partition, b"in", producer=7)
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
+    await publish(partition, b"in", producer=7)
     assert await partition.committed.offset_at(Microseconds(clock.time_us() + 10**9)) == 0
     await partition.close()
 
@@ -206,49 +155,49 @@ async def test_an_offset_by_time_is_not_behind_an_open_transaction() -> None:
 
 @async_test
 async def test_a_batch_that_comes_after_the_end_is_refused_and_a_repeat_is_acknowledged() -> None:
-    partition = await _open(SimulatedDisk(1))
-    first = await _publish(partition, b"in", producer=7, sequence=0)
-    await partition.close_transactions({_id(7): False})
-    again = await _publish(partition, b"in", producer=7, sequence=0)
+    partition = await open_partition(SimulatedDisk(1))
+    first = await publish(partition, b"in", producer=7, sequence=0)
+    await partition.close_transactions({id_of(7): False})
+    again = await publish(partition, b"in", producer=7, sequence=0)
     assert again.base_offset == first.base_offset
     with pytest.raises(TransactionAborted):
-        _publish(partition, b"late", producer=7, sequence=1)
+        publish(partition, b"late", producer=7, sequence=1)
     with pytest.raises(TransactionAborted):
-        _publish(partition, b"late", producer=7)
+        publish(partition, b"late", producer=7)
     assert partition.log.next_offset == 2
     await partition.close()
 
 
 @async_test
 async def test_a_batch_after_a_commit_is_refused_and_nobody_is_told_of_an_abort() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"in", producer=7, sequence=0)
-    await partition.close_transactions({_id(7): True})
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"in", producer=7, sequence=0)
+    await partition.close_transactions({id_of(7): True})
     with pytest.raises(TransactionError) as caught:
-        _publish(partition, b"late", producer=7, sequence=1)
+        publish(partition, b"late", producer=7, sequence=1)
     assert not isinstance(caught.value, TransactionAborted)
     await partition.close()
 
 
 @async_test
 async def test_the_next_transaction_begins_at_sequence_0_and_fences_the_one_before() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", producer=7, sequence=0)
-    await partition.close_transactions({_id(7): True})
-    await _publish(partition, b"b", producer=7, epoch=1, sequence=0)
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", producer=7, sequence=0)
+    await partition.close_transactions({id_of(7): True})
+    await publish(partition, b"b", producer=7, epoch=1, sequence=0)
     with pytest.raises(TransactionError):
-        _publish(partition, b"late", producer=7, sequence=1)
-    await partition.close_transactions({_id(7, 1): True})
+        publish(partition, b"late", producer=7, sequence=1)
+    await partition.close_transactions({id_of(7, 1): True})
     assert await _seen(partition) == [b"a", b"b"]
     await partition.close()
 
 
 @async_test
 async def test_without_sequences_nothing_is_a_repeat() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", producer=7)
-    await _publish(partition, b"a", producer=7)
-    await partition.close_transactions({_id(7): True})
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", producer=7)
+    await publish(partition, b"a", producer=7)
+    await partition.close_transactions({id_of(7): True})
     assert await _seen(partition) == [b"a", b"a"]
     await partition.close()
 
@@ -256,9 +205,9 @@ async def test_without_sequences_nothing_is_a_repeat() -> None:
 @async_test
 async def test_a_batch_of_a_transaction_is_as_safe_as_its_marker_will_be() -> None:
     gate = Gate()
-    partition = await _open(SimulatedDisk(1), gate)
+    partition = await open_partition(SimulatedDisk(1), gate)
     gate.shut()
-    placed = _publish(partition, b"in", producer=7, acks=Acks.NONE)
+    placed = publish(partition, b"in", producer=7, acks=Acks.NONE)
     await turns()
     assert not placed.done()
     gate.open()
@@ -271,14 +220,14 @@ async def test_a_partition_has_a_bounded_number_of_open_transactions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(open_transactions, "OPEN_MAX", 2)
-    partition = await _open(SimulatedDisk(1))
+    partition = await open_partition(SimulatedDisk(1))
     for producer in (7, 8):
-        await _publish(partition, b"a", producer=producer)
+        await publish(partition, b"a", producer=producer)
     with pytest.raises(Overloaded):
-        _publish(partition, b"a", producer=9)
-    await _publish(partition, b"b", producer=7)
-    await partition.close_transactions({_id(7): True})
-    await _publish(partition, b"a", producer=9)
+        publish(partition, b"a", producer=9)
+    await publish(partition, b"b", producer=7)
+    await partition.close_transactions({id_of(7): True})
+    await publish(partition, b"a", producer=9)
     await partition.close()
 
 
@@ -288,37 +237,37 @@ async def test_a_partition_has_a_bounded_number_of_open_transactions(
 @async_test
 async def test_an_open_transaction_is_open_after_a_restart_and_can_be_ended_then() -> None:
     disk = SimulatedDisk(1)
-    partition = await _open(disk)
-    await _publish(partition, b"a", producer=7, sequence=0)
-    await _publish(partition, b"b", producer=8, sequence=0)
-    await partition.close_transactions({_id(8): False})
+    partition = await open_partition(disk)
+    await publish(partition, b"a", producer=7, sequence=0)
+    await publish(partition, b"b", producer=8, sequence=0)
+    await partition.close_transactions({id_of(8): False})
     await partition.close()
     for _ in range(2):
-        partition = await _open(disk)
-        assert partition.open_transactions_before(1 << 60) == [_id(7)]
+        partition = await open_partition(disk)
+        assert partition.open_transactions_before(1 << 60) == [id_of(7)]
         assert await _seen(partition) == []
         await partition.close()
-    partition = await _open(disk)
-    await partition.close_transactions({_id(7): True})
+    partition = await open_partition(disk)
+    await partition.close_transactions({id_of(7): True})
     assert await _seen(partition) == [b"a"]
     with pytest.raises(TransactionError):
-        _publish(partition, b"late", producer=7, sequence=1)
+        publish(partition, b"late", producer=7, sequence=1)
     await partition.close()
 
 
 @async_test
-async def test_a_crash_between_batch_and_marker_leaves_the_transaction_open() -> None:
+async def test_a_crash_between_batch_and_marker_leaves_the_transactionopen_partition() -> None:
     disk = SimulatedDisk(1)
-    partition = await _open(disk)
-    await _publish(partition, b"a", producer=7)
+    partition = await open_partition(disk)
+    await publish(partition, b"a", producer=7)
     disk.crash()
-    partition = await _open(disk)
-    assert partition.open_transactions_before(1 << 60) == [_id(7)]
+    partition = await open_partition(disk)
+    assert partition.open_transactions_before(1 << 60) == [id_of(7)]
     assert await _seen(partition) == []
-    await partition.close_transactions({_id(7): False})
+    await partition.close_transactions({id_of(7): False})
     disk.crash()
-    partition = await _open(disk)
-    await _publish(partition, b"b")
+    partition = await open_partition(disk)
+    await publish(partition, b"b")
     assert partition.open_transactions_before(1 << 60) == []
     assert await _seen(partition) == [b"b"]
     await partition.close()
@@ -327,12 +276,13 @@ async def test_a_crash_between_batch_and_marker_leaves_the_transaction_open() ->
 @async_test
 async def test_what_is_hidden_is_known_from_a_snapshot_alone() -> None:
     disk = SimulatedDisk(1)
-    partition = await _open(disk)
-    await _publish(partition, b"a", producer=7)
-    await partition.close_transactions({_id(7): False})
-    await _publish(partition, b"b")
+    partition = await open_partition(disk)
+    await publish(partition, b"a", producer=7)
+    await partition.close_transactions({id_of(7): False})
+    await publish(partition, b"b")
+    await partition._saved.save()
     await partition.close()
-    partition = await _open(disk)
+    partition = await open_partition(disk)
     assert await _seen(partition) == [b"b"]
     await partition.close()
 
@@ -342,13 +292,13 @@ async def test_what_is_hidden_is_known_from_a_snapshot_alone() -> None:
 
 @async_test
 async def test_retention_keeps_messages_of_open_transactions() -> None:
-    partition = await _open(SimulatedDisk(1))
+    partition = await open_partition(SimulatedDisk(1))
     for payload in (b"0", b"1"):
-        await _publish(partition, payload)
-    await _publish(partition, b"in", producer=7)
-    await _publish(partition, b"after")
+        await publish(partition, payload)
+    await publish(partition, b"in", producer=7)
+    await publish(partition, b"after")
     assert await partition.retain(RetentionLimits(messages=0)) == 2
-    await partition.close_transactions({_id(7): True})
+    await partition.close_transactions({id_of(7): True})
     assert await _seen(partition) == [b"in", b"after"]
     assert await partition.retain(RetentionLimits(messages=0)) == 5
     await partition.close()
@@ -357,11 +307,11 @@ async def test_retention_keeps_messages_of_open_transactions() -> None:
 @async_test
 async def test_transactions_are_asked_about_once_they_are_old_enough() -> None:
     clock = ManualClock()
-    partition = await _open(SimulatedDisk(1), clock=clock)
-    await _publish(partition, b"in", producer=7)
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
+    await publish(partition, b"in", producer=7)
     began = clock.time_us()
     assert partition.open_transactions_before(began) == []
-    assert partition.open_transactions_before(began + 1) == [_id(7)]
+    assert partition.open_transactions_before(began + 1) == [id_of(7)]
     await partition.close()
 
 
@@ -371,51 +321,51 @@ async def test_transactions_are_asked_about_once_they_are_old_enough() -> None:
 @async_test
 async def test_the_ids_of_an_aborted_transaction_are_free_again() -> None:
     disk = SimulatedDisk(1)
-    partition = await _open(disk)
-    await _publish(partition, b"a", producer=7, ids=["x"])
-    await partition.close_transactions({_id(7): False})
-    await _publish(partition, b"b", ids=["x"])
-    await _publish(partition, b"c", ids=["x"])
+    partition = await open_partition(disk)
+    await publish(partition, b"a", producer=7, ids=["x"])
+    await partition.close_transactions({id_of(7): False})
+    await publish(partition, b"b", ids=["x"])
+    await publish(partition, b"c", ids=["x"])
     assert await _seen(partition) == [b"b"]
     await partition.close()
-    partition = await _open(disk)
-    await _publish(partition, b"d", ids=["x"])
+    partition = await open_partition(disk)
+    await publish(partition, b"d", ids=["x"])
     assert await _seen(partition) == [b"b"]
     await partition.close()
 
 
 @async_test
 async def test_the_ids_of_a_committed_transaction_are_repeats() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", producer=7, ids=["x"])
-    await partition.close_transactions({_id(7): True})
-    await _publish(partition, b"b", ids=["x"])
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", producer=7, ids=["x"])
+    await partition.close_transactions({id_of(7): True})
+    await publish(partition, b"b", ids=["x"])
     assert await _seen(partition) == [b"a"]
     await partition.close()
 
 
 @async_test
 async def test_an_id_of_an_open_transaction_is_neither_new_nor_a_repeat_for_others() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", producer=7, ids=["x"])
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", producer=7, ids=["x"])
     with pytest.raises(DedupIdPending) as caught:
-        _publish(partition, b"b", ids=["x"])
+        publish(partition, b"b", ids=["x"])
     assert caught.value.retryable
     with pytest.raises(DedupIdPending):
-        _publish(partition, b"b", producer=8, ids=["x"])
-    await _publish(partition, b"c", producer=7, ids=["x"])
-    await partition.close_transactions({_id(7): True})
+        publish(partition, b"b", producer=8, ids=["x"])
+    await publish(partition, b"c", producer=7, ids=["x"])
+    await partition.close_transactions({id_of(7): True})
     assert await _seen(partition) == [b"a"]
     await partition.close()
 
 
 @async_test
 async def test_a_batch_of_which_some_ids_are_known_stays_in_its_transaction() -> None:
-    partition = await _open(SimulatedDisk(1))
-    await _publish(partition, b"a", ids=["x"])
-    await _publish(partition, b"b", b"c", producer=7, ids=["x", "y"])
+    partition = await open_partition(SimulatedDisk(1))
+    await publish(partition, b"a", ids=["x"])
+    await publish(partition, b"b", b"c", producer=7, ids=["x", "y"])
     assert await _seen(partition) == [b"a"]
-    await partition.close_transactions({_id(7): False})
+    await partition.close_transactions({id_of(7): False})
     assert await _seen(partition) == [b"a"]
     await partition.close()
 
@@ -423,14 +373,14 @@ async def test_a_batch_of_which_some_ids_are_known_stays_in_its_transaction() ->
 @async_test
 async def test_a_split_hands_down_no_ids_that_were_aborted_and_waits_for_open_ones() -> None:
     clock = ManualClock()
-    partition = await _open(SimulatedDisk(1), clock=clock)
-    await _publish(partition, b"a", producer=7, ids=["aborted"])
-    await partition.close_transactions({_id(7): False})
-    await _publish(partition, b"b", producer=8, ids=["open"])
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
+    await publish(partition, b"a", producer=7, ids=["aborted"])
+    await partition.close_transactions({id_of(7): False})
+    await publish(partition, b"b", producer=8, ids=["open"])
     splitting = asyncio.create_task(partition.export_handover())
     await turns()
     assert not splitting.done()
-    await partition.close_transactions({_id(8): True})
+    await partition.close_transactions({id_of(8): True})
     data = await partition.handover(await splitting)
     assert b"open" in data
     assert b"aborted" not in data
@@ -438,10 +388,10 @@ async def test_a_split_hands_down_no_ids_that_were_aborted_and_waits_for_open_on
 
 
 @async_test
-async def test_a_split_fails_if_a_transaction_with_ids_stays_open() -> None:
+async def test_a_split_fails_if_a_transaction_with_ids_staysopen_partition() -> None:
     clock = ManualClock()
-    partition = await _open(SimulatedDisk(1), clock=clock)
-    await _publish(partition, b"a", producer=7, ids=["x"])
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
+    await publish(partition, b"a", producer=7, ids=["x"])
     splitting = asyncio.create_task(partition.export_handover())
     await turns()
     await clock.advance(60)
@@ -453,12 +403,12 @@ async def test_a_split_fails_if_a_transaction_with_ids_stays_open() -> None:
 @async_test
 async def test_an_id_of_the_parent_is_a_repeat_beside_transactions() -> None:
     clock = ManualClock()
-    partition = await _open(SimulatedDisk(1), clock=clock)
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
     handover = SplitHandover(ids=[(clock.time_us(), ["x"])])
     await partition.import_handover(encode_handover(handover))
-    await _publish(partition, b"a", producer=7, ids=["y"])
-    await partition.close_transactions({_id(7): False})
-    await _publish(partition, b"b", producer=8, ids=["z"])
-    await _publish(partition, b"c", ids=["x"])
+    await publish(partition, b"a", producer=7, ids=["y"])
+    await partition.close_transactions({id_of(7): False})
+    await publish(partition, b"b", producer=8, ids=["z"])
+    await publish(partition, b"c", ids=["x"])
     assert partition.log.next_offset == 3
     await partition.close()
