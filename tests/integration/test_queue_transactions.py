@@ -169,7 +169,7 @@ async def test_what_is_no_transaction_is_refused(tmp_path: Path) -> None:
         await at.q.create_queue("jobs")
         await at.q.publish("jobs", b"1")
         messages = await at.q.receive("jobs", 9)
-        for number in (0, -1, 1 << 63):
+        for number in (-1, 1 << 63):
             with pytest.raises(InvalidRequest, match="not the id of a transaction"):
                 await hold(at.q, messages, TransactionId(number))
 

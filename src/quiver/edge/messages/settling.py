@@ -49,7 +49,7 @@ async def begin_hold(
     broker: Broker, request: protocol.Hold
 ) -> tuple[protocol.Settled, list[asyncio.Future[None]]]:
     """Let messages wait for a transaction. Returns what ``begin_ack`` does."""
-    if not 0 < request.transaction <= _TRANSACTION_MAX:
+    if not 0 <= request.transaction <= _TRANSACTION_MAX:
         raise InvalidRequest(f"{request.transaction} is not the id of a transaction")
     subscription = await broker.directory.get(request.subscription)
     stale, stored = subscription.settler.hold(
