@@ -21,6 +21,7 @@ from quiver.errors import (
 )
 from quiver.model.transaction import TransactionState
 from tests.integration.edge_node import config, edge_test
+from tests.integration.forwarding import forwarder_of
 
 
 @asynccontextmanager
@@ -277,3 +278,23 @@ def test_a_blocking_client_and_an_embedded_broker_do_the_same(tmp_path: Path) ->
     with quiver.open(tmp_path / "data") as q:
         assert q.describe_transaction(tx.id) is TransactionState.COMMITTED
         assert len(list(q.read("invoices").messages())) == 10
+
+
+@edge_test
+async def test_a_client_behind_a_forwarder_has_transactions(tmp_path: Path) -> None:
+    async with (
+        place(tmp_path) as q,
+        forwarder_of(q.url) as forwarder,
+        AsyncClient(f"quiver://{forwarder.native_address}") as behind,
+    ):
+        await q.publish_many("orders", [b"1", b"2"])
+        taken = 0
+        async with behind.consumer("orders") as messages:
+            async for message in messages:
+                async with behind.transaction() as tx:
+                    await tx.publish("invoices", message.payload, key=message.payload)
+                    tx.ack(message)
+                taken += 1
+                if taken == 2:
+                    break
+        assert await payloads(q, "invoices") == [b"1", b"2"]
