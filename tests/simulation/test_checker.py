@@ -22,6 +22,7 @@ from quiver.testing.simulator.history import (
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
+from quiver.testing.simulator.transactions.rules import TRANSACTION_RULES
 
 P = PartitionId("t/0")
 A, B = NodeId("a"), NodeId("b")
@@ -229,6 +230,6 @@ def test_a_sound_history_has_no_findings() -> None:
 def test_there_is_a_spoiled_history_for_every_rule() -> None:
     marks = test_a_spoiled_history_is_found_by_its_rule.pytestmark  # type: ignore[attr-defined]
     proven = {rule for _, rule in marks[0].args[1]}
-    elsewhere = (*QUEUE_RULES, *SESSION_RULES, *RECEIVE_RULES)
+    elsewhere = (*QUEUE_RULES, *SESSION_RULES, *RECEIVE_RULES, *TRANSACTION_RULES)
     here = [rule for rule in RULES if rule not in elsewhere]
     assert proven == {rule.__name__.replace("_", " ") for rule in here}

@@ -8,6 +8,7 @@ from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
 from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
+from quiver.testing.simulator.transactions.planted import TRANSACTION_BUGS
 
 pytestmark = pytest.mark.long
 
@@ -61,6 +62,11 @@ def test_a_bug_planted_in_sessions_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", sorted(RECEIVE_BUGS))
 def test_a_bug_planted_in_receives_is_found(bug: str) -> None:
     assert is_found(bug, SimulationSettings(brokers=True, receives=True))
+
+
+@pytest.mark.parametrize("bug", sorted(TRANSACTION_BUGS))
+def test_a_bug_planted_in_transactions_is_found(bug: str) -> None:
+    assert is_found(bug, SimulationSettings(brokers=True, transactions=True))
 
 
 def is_found(bug: str, settings: SimulationSettings) -> bool:

@@ -17,14 +17,16 @@ from quiver.testing.simulator.search import shortest, story_lines
 from quiver.testing.simulator.simulation import SimulationSettings, simulate
 
 SEEDS = 200
-"""One in four of them with brokers, and one in sixteen each with consumer sessions and receives."""
+"""One in four of them with brokers, and one in sixteen each with consumer sessions, receives and
+transactions."""
 QUICK_SEEDS = 16
 """Those that ``make check`` tries too."""
 CHUNK = 2
-SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED = 6, 7, 5, 13
+SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED, TRANSACTION_SEED = 6, 7, 5, 13, 9
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
+TRANSACTIONS = SimulationSettings(brokers=True, transactions=True)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK_SEEDS, CHUNK))
@@ -109,6 +111,20 @@ def test_the_receives_of_the_seeds_wait_and_are_given_up() -> None:
     assert returned.count("Return") > 5, "some answers came when nobody waited for them any more"
 
 
+@pytest.mark.long
+def test_the_transactions_of_the_seeds_end_in_every_way() -> None:
+    histories = [simulate(seed, TRANSACTIONS).history for seed in range(6)]
+    ends = [(one.asked, one.told, one.outcome) for each in histories for one in each.transactions]
+    assert ends.count(("commit", "committed", "committed")) > 100
+    assert ends.count(("abort", "aborted", "aborted")) > 5
+    assert ends.count(("commit", "aborted", "aborted")) > 3, "too late, or fenced"
+    assert ends.count(("", "", "aborted")) > 5, "forgotten"
+    fenced = [one for each in histories for one in each.transactions if one.fenced < one.ended]
+    assert len(fenced) > 3
+    assert sum(len(read.values) for each in histories for read in each.seen) > 500
+    assert sum(len(each.led) for each in histories) > 100, "leaders and coordinators changed"
+
+
 def told(tell: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
     def telling(self: Connection, request: Any) -> Any:
         names.append(type(request).__name__)
@@ -127,7 +143,7 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED])
+@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED, TRANSACTION_SEED])
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
         "import hashlib; from quiver.testing.simulator.simulation import simulate\n"

@@ -77,7 +77,12 @@ class BrokerClient(Client):
         values = tuple(
             (place, value) for entry in entries_in(answer.body) for place, value in values_of(entry)
         )
-        return Found(epoch=answer.epoch, watermark=answer.reply.next_offset, values=values)
+        return Found(
+            epoch=answer.epoch,
+            watermark=answer.reply.next_offset,
+            values=values,
+            read_to=answer.reply.read_to,
+        )
 
     async def topic(self, name: str) -> protocol.TopicInfo:
         """A topic as some node knows it."""

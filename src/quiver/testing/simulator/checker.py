@@ -16,6 +16,7 @@ from quiver.testing.simulator.history import Copy, History
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
+from quiver.testing.simulator.transactions.rules import TRANSACTION_RULES
 
 STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""
@@ -337,4 +338,5 @@ RULES: tuple[Rule, ...] = (
     *QUEUE_RULES,
     *SESSION_RULES,
     *RECEIVE_RULES,
+    *TRANSACTION_RULES,
 )

@@ -179,6 +179,28 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
 
 
+class Transaction(msgspec.Struct, kw_only=True):
+    """One transaction of a worker: what it took and published, and what it was told."""
+
+    id: int
+    worker: str
+    began: float
+    inputs: list[tuple[PartitionId, int]] = []
+    """Messages of which it was told that they wait for it."""
+    outputs: list[tuple[PartitionId, str]] = []
+    """What it has sent, be it stored or not. It asked for a commit only if all of it was stored."""
+    asked: str = ""
+    """commit or abort; nothing if it was forgotten."""
+    asked_at: float = 1e9
+    told: str = ""
+    """committed, aborted, or the code of another error; nothing if there was no answer."""
+    ended: float = -1.0
+    fenced: float = 1e9
+    """When another life of the worker had its name."""
+    outcome: str = ""
+    """What the coordinator says in the end."""
+
+
 class LogBegins(msgspec.Struct, frozen=True, kw_only=True):
     """A leader's readers saw where the second log of a partition begins."""
 
@@ -217,6 +239,13 @@ class History(msgspec.Struct):
     touches: list[Touch] = []
     stranded: list[Stranded] = []
     letters: list[Letter] = []
+    transactions: list[Transaction] = []
+    seen: list[Read] = []
+    """What readers and consumers of the results of transactions saw, at any time."""
+    delivered: list[tuple[PartitionId, int]] = []
+    """Results that consumers were given."""
+    results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}
+    """What a reader sees of each partition with results when all is over: offsets and values."""
     trimmed: tuple[str, ...] = ()
     """Topics of which all that is finished may be gone, and nothing else."""
     drained: bool = False

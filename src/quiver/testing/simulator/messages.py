@@ -38,6 +38,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     watermark: int | None
     values: tuple[tuple[int, str], ...]
+    read_to: int = 0
+    """Where to go on, of a node with a real broker."""
 
 
 class WhoLeads(msgspec.Struct, frozen=True):

@@ -55,6 +55,7 @@ from quiver.testing.simulator import simulation
 from quiver.testing.simulator.node import Front
 from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
+from quiver.testing.simulator.transactions.planted import TRANSACTION_BUGS
 
 Patch = tuple[Any, str, Any]
 
@@ -63,7 +64,7 @@ Patch = tuple[Any, str, Any]
 def planted(bug: str) -> Iterator[None]:
     """Run with one bug; ``BUGS``, ``BROKER_BUGS`` and those of the sub-packages have their names."""
     with ExitStack() as stack:
-        for owner, name, replacement in (BUGS | BROKER_BUGS | SESSION_BUGS | RECEIVE_BUGS)[bug]:
+        for owner, name, replacement in _EVERY[bug]:
             original = owner.__dict__[name]
             setattr(owner, name, replacement)
             stack.callback(setattr, owner, name, original)
@@ -324,3 +325,5 @@ BROKER_BUGS: dict[str, list[Patch]] = {
     "delete what nobody has finished": [(Unfinished, "keeps", _always(False))],
 }
 """Those that only seeds with brokers find."""
+
+_EVERY = BUGS | BROKER_BUGS | SESSION_BUGS | RECEIVE_BUGS | TRANSACTION_BUGS

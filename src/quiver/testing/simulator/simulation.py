@@ -53,6 +53,7 @@ _SETTLE_SECONDS_MAX = 60.0
 _SWEEP_SECONDS = 0.1
 _SESSION_SEED = 5
 _RECEIVE_SEED = 13
+_TRANSACTION_SEED = 9
 _ALTER_SEED = 6
 """Of eight seeds, the one in which ``min_in_sync`` changes now and then."""
 TOPIC = "t"
@@ -101,6 +102,9 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     receives: bool | None = None
     """Whether consumers of real brokers receive over the shipped connections; ``None``: in one seed
     of sixteen, if it is left to the seed whether there are brokers."""
+    transactions: bool | None = None
+    """Whether consumers of real brokers work in transactions; ``None``: in one seed of sixteen, if it
+    is left to the seed whether there are brokers."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +139,14 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
 
 
 def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
-    is_open = settings.brokers is settings.sessions is settings.receives is None
+    chosen = (settings.brokers, settings.sessions, settings.receives, settings.transactions)
+    is_open = all(one is None for one in chosen)
+    if settings.transactions or (is_open and seed % 16 == _TRANSACTION_SEED):
+        from quiver.testing.simulator.transactions.simulation import (  # noqa: PLC0415
+            TransactionSimulation,
+        )
+
+        return TransactionSimulation
     if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
         from quiver.testing.simulator.sessions.simulation import SessionSimulation  # noqa: PLC0415
 

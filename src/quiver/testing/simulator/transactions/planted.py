@@ -1,0 +1,104 @@
+"""Bugs to plant in transactions: each takes one rule away, to prove that the checker would notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from quiver.broker.delivery.machine.machine import DeliveryMachine
+from quiver.broker.delivery.machine.records import AnyRecord
+from quiver.broker.delivery.machine.snapshot import DeliverySnapshot
+from quiver.broker.delivery.machine.state import DeliveryState
+from quiver.broker.partition.committed_log import CommittedLog
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.open_transactions import OpenTransactions
+from quiver.broker.transactions.coordinator import TransactionCoordinator
+from quiver.broker.transactions.machine import Ending, Open, Records, TransactionMachine
+from quiver.broker.transactions.records import Decided, Outcome
+from quiver.model.batch import StoredBatch
+from quiver.model.envelope import COMMITTED
+from quiver.model.ids import Microseconds, Offset
+from quiver.model.transaction import TransactionId
+
+
+async def _close_nothing(self: Partition, outcomes: Mapping[TransactionId, bool]) -> None:
+    """Say that markers are written."""
+
+
+def _commit_for_anyone(self: TransactionMachine, ending: Ending, opened: Open | None) -> Outcome:
+    """Whoever has the name now."""
+    return Outcome.COMMITTED if ending.is_commit else Outcome.ABORTED
+
+
+async def _answer_at_once(self: TransactionCoordinator, records: Records) -> None:
+    if records:
+        self._write(records)
+
+
+def _tell_at_once(self: TransactionCoordinator, records: Records) -> asyncio.Future[None]:
+    """Participants hear of a decision that is not durable."""
+    for record in records:
+        if isinstance(record, Decided):
+            self._send(record.transaction, record.outcome, record.participants)
+    return self._log.write(records)
+
+
+def _ack_at_once(
+    self: DeliveryMachine,
+    lease_id: int,
+    offsets: BitMap64,
+    transaction: TransactionId,
+    now: Microseconds,
+) -> tuple[BitMap64, list[AnyRecord]]:
+    return self.ack(lease_id, offsets)
+
+
+def _end_of_the_log(self: CommittedLog) -> Offset:
+    return self._log.next_offset
+
+
+_end = OpenTransactions._end
+
+
+def _end_committed(self: OpenTransactions, transaction: TransactionId, marker: StoredBatch) -> None:
+    _end(self, transaction, replace(marker, flags=marker.flags | COMMITTED))
+
+
+_snapshot = DeliveryState.snapshot
+
+
+def _snapshot_without_pending_acks(self: DeliveryState) -> DeliverySnapshot:
+    return replace(_snapshot(self), pending_acks=[])
+
+
+def _return_nothing(
+    self: DeliveryMachine, transaction: TransactionId, *, is_committed: bool
+) -> tuple[BitMap64, list[AnyRecord]]:
+    """What an aborted transaction took is finished all the same."""
+    return _close(self, transaction, is_committed=True)
+
+
+_close = DeliveryMachine.close
+
+TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "lose the marker of a transaction": [(Partition, "close_transactions", _close_nothing)],
+    "let a zombie commit": [(TransactionMachine, "_verdict", _commit_for_anyone)],
+    "answer a decision before it is durable": [
+        (TransactionCoordinator, "_written", _answer_at_once)
+    ],
+    "tell partitions of a decision before it is durable": [
+        (TransactionCoordinator, "_write", _tell_at_once)
+    ],
+    "acknowledge without waiting for the transaction": [(DeliveryMachine, "hold", _ack_at_once)],
+    "finish what an aborted transaction took": [(DeliveryMachine, "close", _return_nothing)],
+    "read past an open transaction": [(CommittedLog, "next_offset", property(_end_of_the_log))],
+    "show what was aborted": [(OpenTransactions, "_end", _end_committed)],
+    "forget what is held in a snapshot": [
+        (DeliveryState, "snapshot", _snapshot_without_pending_acks)
+    ],
+}
+"""Those that only seeds with transactions find."""
