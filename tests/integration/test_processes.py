@@ -75,6 +75,19 @@ class TestOneMachine:
             assert {one.http for one in cluster.nodes} == {node.ready["http"]}
             assert len(processes_of(node)) == 2
 
+    def test_a_transaction_reaches_partitions_of_all_processes(self, tmp_path: Path) -> None:
+        with two_processes(tmp_path) as node, quiver.Client(node.url) as client:
+            client.create_topic("orders", partitions=PARTITIONS)
+            client.create_queue("jobs")
+            client.publish_many("jobs", [b"%03d" % number for number in range(20)])
+            with client.transaction(name="mover") as tx:
+                for message in client.receive("jobs", 20, wait="20s"):
+                    tx.publish("orders", message.payload, key=message.payload)
+                    tx.ack(message)
+                assert payloads(client, "orders") == []
+            assert payloads(client, "orders") == [b"%03d" % number for number in range(20)]
+            assert client.describe_transaction(tx.id) == "committed"
+
     def test_two_replicas_on_one_machine_are_made_only_if_asked_for(self, tmp_path: Path) -> None:
         with two_processes(tmp_path) as node, quiver.Client(node.url) as client:
             client.create_topic("twice", partitions=2, replicas=2)

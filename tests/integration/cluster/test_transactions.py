@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 
@@ -114,3 +115,35 @@ def test_all_or_nothing_while_nodes_are_killed(three: Cluster) -> None:
     expected = sorted(str(n).encode() for n in range(total))
     assert sorted(payloads(client, "left")) == expected
     assert sorted(payloads(client, "right")) == expected
+
+
+def test_coordinators_that_move_lose_no_transaction_and_decide_none_twice(three: Cluster) -> None:
+    client = three.client()
+    topics(client, "moved")
+    is_over, committed = threading.Event(), list[bytes]()
+
+    def work(worker: int) -> None:
+        with quiver.Client(three.url) as own:
+            for number in itertools.count():
+                if is_over.is_set():
+                    return
+                payload = b"%d-%d" % (worker, number)
+                with own.transaction() as tx:
+                    tx.publish("moved", payload, key=payload)
+                committed.append(payload)
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        nodes = [one.id for one in client.describe_cluster().nodes if one.role == "full"]
+        for index in range(8):
+            leader = three.leader(TRANSACTIONS, index)
+            client.transfer_lead(TRANSACTIONS, index, nodes[(leader + 1) % 3])
+            time.sleep(0.2)
+    finally:
+        is_over.set()
+        for worker in workers:
+            worker.join(SECONDS_MAX)
+    assert sorted(payloads(client, "moved")) == sorted(committed)
+    assert len(committed) > 20

@@ -44,8 +44,8 @@ from quiver.protocol import Participant
 TIMEOUT_US = round(TIMEOUT_S * 1_000_000)
 OPEN_MAX = 200_000
 """How many open transactions a coordinator knows. Of others the partitions ask again."""
-UNFINISHED_MAX = 100_000
-"""How many decided transactions may wait for partitions that cannot be told now."""
+UNTOLD_MAX = 500_000
+"""How often a partition may have to be told of a decided transaction. Beyond that nothing is decided."""
 
 Records = list[AnyTransactionRecord]
 
@@ -86,6 +86,8 @@ class TransactionMachine:
     def __init__(self) -> None:
         self.open: dict[TransactionId, Open] = {}
         self.unfinished: dict[TransactionId, Unfinished] = {}
+        self._untold = 0
+        """How many participants of decided transactions do not know."""
         self._names = TransactionNames()
         self._outcomes = OutcomeHistory()
         self._now = Microseconds(0)
@@ -163,10 +165,10 @@ class TransactionMachine:
                 "any more",
                 transaction=transaction,
             )
-        if len(self.unfinished) >= UNFINISHED_MAX:
+        if self._untold >= UNTOLD_MAX:
             raise Overloaded(
-                f"{UNFINISHED_MAX:,} transactions wait for partitions that cannot be reached: try "
-                "again later"
+                f"{len(self.unfinished):,} transactions wait for partitions that cannot be reached: "
+                "try again later"
             )
         opened = self.open.get(transaction)
         reached = set(ending.participants) | (opened.participants if opened else set())
@@ -215,8 +217,9 @@ class TransactionMachine:
         complete: list[TransactionId] = []
         for transaction in transactions:
             unfinished = self.unfinished.get(transaction)
-            if unfinished is not None:
+            if unfinished is not None and participant in unfinished.left:
                 unfinished.left.discard(participant)
+                self._untold -= 1
                 if not unfinished.left:
                     complete.append(transaction)
         return complete, self._applied([Completed(complete)]) if complete else []
@@ -257,7 +260,8 @@ class TransactionMachine:
             self._decided(record)
         elif isinstance(record, Completed):
             for transaction in record.transactions:
-                self.unfinished.pop(transaction, None)
+                unfinished = self.unfinished.pop(transaction, None)
+                self._untold -= 0 if unfinished is None else len(unfinished.left)
         elif isinstance(record, Joined):
             self.open[record.transaction] = Open(record.begun_us, record.timeout_us, set())
         elif isinstance(record, Named):
@@ -275,9 +279,9 @@ class TransactionMachine:
         self._outcomes.add(record.transaction, record.outcome, record.time_us)
         self._names.used(producer_of(record.transaction)[0], record.time_us)
         if record.participants:
-            self.unfinished[record.transaction] = Unfinished(
-                record.outcome, set(record.participants), record.time_us
-            )
+            left = set(record.participants)
+            self._untold += len(left)
+            self.unfinished[record.transaction] = Unfinished(record.outcome, left, record.time_us)
 
     def _named(self, record: Named) -> None:
         before = self._names.holder(record.name)
@@ -310,6 +314,7 @@ class TransactionMachine:
             one.transaction: Unfinished(one.outcome, set(one.participants), one.time_us)
             for one in saved.unfinished
         }
+        self._untold = sum(len(one.left) for one in self.unfinished.values())
         self.open = {
             one.transaction: Open(one.begun_us, one.timeout_us, set()) for one in saved.joined
         }

@@ -92,6 +92,10 @@ class SavedWindow(msgspec.Struct, frozen=True, array_like=True):
     outcomes: dict[Outcome, bytes]
     fenced: bytes
 
+    @property
+    def size(self) -> int:
+        return len(self.fenced) + sum(map(len, self.outcomes.values()))
+
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     """The whole state. What is before it does not count any more."""

@@ -159,13 +159,17 @@ def test_what_joined_counts_to_the_participants() -> None:
 def test_too_many_that_wait_for_partitions_hold_up_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "UNFINISHED_MAX", 1)
+    monkeypatch.setattr(module, "UNTOLD_MAX", 2)
     machine = TransactionMachine()
-    machine.end(commit(transaction(), ORDERS), at(1))
-    with pytest.raises(Overloaded):
-        machine.end(commit(transaction(epoch=1), ORDERS), at(1))
-    machine.confirm(ORDERS, [transaction()])
-    assert machine.end(commit(transaction(epoch=1), ORDERS), at(1))[0] is Outcome.COMMITTED
+    _, records = machine.end(commit(transaction(), ORDERS, AUDIT), at(1))
+    for one in (machine, again(records), again([machine.checkpoint()])):
+        with pytest.raises(Overloaded):
+            one.end(commit(transaction(epoch=1), ORDERS), at(1))
+        for _ in range(2):
+            one.confirm(ORDERS, [transaction()])
+        assert one.end(commit(transaction(epoch=1), ORDERS), at(1))[0] is Outcome.COMMITTED
+        with pytest.raises(Overloaded):
+            one.end(commit(transaction(epoch=2), ORDERS), at(1))
 
 
 # ---------------------------------------------------------------------- time

@@ -47,6 +47,17 @@ def test_a_time_that_goes_back_loses_nothing() -> None:
     assert (history.of(one), history.of(other)) == (Outcome.COMMITTED, Outcome.ABORTED)
 
 
+def test_a_checkpoint_without_room_for_all_has_the_newest() -> None:
+    history = OutcomeHistory()
+    ids = [transaction_id(ProducerId(9), ProducerEpoch(epoch)) for epoch in range(3)]
+    for number, one in enumerate(ids):
+        history.add(one, Outcome.COMMITTED, Microseconds(number * WINDOW_US))
+    one_window = history.saved()[0].size
+    restored = OutcomeHistory.restored(history.saved(2 * one_window))
+    assert [restored.of(one) for one in ids] == [None, Outcome.COMMITTED, Outcome.COMMITTED]
+    assert len(history.saved(0)) == 1
+
+
 @pytest.mark.parametrize(
     ("producers", "epochs", "bytes_max"),
     [(50, 60_000, 4 << 20), (3_000_000, 1, 8 << 20)],
