@@ -54,6 +54,7 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "dedup_forgotten": lambda rule: (
         f"increase({definitions.DEDUP_FORGOTTEN.name}[5m]) > {rule.limit:.0f}"
     ),
+    "transaction_age": lambda rule: f"{definitions.TRANSACTION_AGE.name} > {rule.limit:g}",
     "disk_low": lambda rule: f"{definitions.DISK_FREE.name} < {rule.limit:.0f}",
     "under_replicated": lambda rule: f"{definitions.REPLICAS_MISSING.name} > {rule.limit:.0f}",
     "node_down": lambda rule: f"{definitions.NODES_DOWN.name} > {rule.limit:.0f}",

@@ -122,6 +122,7 @@ class _AbandonedDisk(RealDisk):
     """A disk whose files can be let go of all at once, without a word to the log."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._files: list[AppendFile] = []
 
     def open_append(self, path: str) -> AppendFile:

@@ -35,6 +35,7 @@ class CountingDisk(RealDisk):
     """The real disk, and how many syncs of any kind it was asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.syncs = 0
 
     def sync_folder(self, path: str) -> None:

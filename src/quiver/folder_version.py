@@ -6,9 +6,11 @@ the file was written before there was one: all its formats have version 1.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
-from quiver.formats import STORED, release, stored_versions
+from quiver.formats import STORED, Format, release, stored_versions
 from quiver.version import __version__
 
 FILE = "version.json"
@@ -48,10 +50,19 @@ class FolderVersion(msgspec.Struct, frozen=True, kw_only=True):
         return release(version) < release(self.needs)
 
 
-def used_by_this(before: FolderVersion | None) -> FolderVersion:
-    """What to write when this Quiver, which reads all that was there before, uses the folder."""
+def used_by_this(before: FolderVersion | None, needed: Collection[Format] = ()) -> FolderVersion:
+    """What to write when this Quiver, which reads all that was there before, uses the folder.
+
+    Of the formats that are ``needed`` it writes the newest version, of others what it writes at its start.
+    """
     formats = {} if before is None else before.formats
-    used = {one.name: max(one.at_start, formats.get(one.name, 0)) for one in STORED}
+    used = {
+        one.name: max(
+            one.newest if one in needed else one.at_start,
+            formats.get(one.name, 0),
+        )
+        for one in STORED
+    }
     needs = max((one.since[used[one.name] - 1] for one in STORED), key=release)
     return FolderVersion(quiver=__version__, needs=needs, formats=used)
 

@@ -11,6 +11,8 @@ import re
 
 import msgspec
 
+FIRST_RELEASE = "0.1.0"
+
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     name: str

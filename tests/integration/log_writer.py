@@ -55,6 +55,7 @@ class PausingDisk(RealDisk):
     """
 
     def __init__(self, rng: random.Random, synced: bool) -> None:
+        super().__init__()
         self._rng = rng
         self._synced = synced
 

@@ -53,3 +53,16 @@ def test_a_quick_run_is_not_kept_in_the_tree() -> None:
     assert done.returncode == 2
     assert "a quick run is not kept" in done.stderr
     assert {path: path.read_bytes() for path in RESULTS.iterdir()} == kept
+
+
+def test_a_run_of_one_set_keeps_the_others_and_says_so(tmp_path: Path) -> None:
+    kept = json.loads((RESULTS / "one.json").read_text())
+    (tmp_path / "one.json").write_text(json.dumps(kept))
+    before = (tmp_path / "one.json").read_bytes()
+    done = run_benchmarks(tmp_path, "start", "--quick", "--results", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"Kept as they were measured before: one ({kept['date']})." in done.stdout
+    assert (tmp_path / "one.json").read_bytes() == before
+    page = (tmp_path / "README.md").read_text()
+    assert f"## one\n\n{kept['date']} UTC. " in page
+    assert "## start\n" in page

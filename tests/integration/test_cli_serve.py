@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -157,3 +158,30 @@ def test_wrong_settings_open_nothing(tmp_path: Path) -> None:
         assert not node.data.exists()
     finally:
         node.close()
+
+
+LATE = {
+    "aiohttp",
+    "cryptography",
+    "opentelemetry",
+    "pandas",
+    "pyarrow._compute",  # of pyarrow.compute, however that is loaded
+    "pyarrow.dataset",
+    "pyarrow.fs",
+    "pyarrow.parquet",
+    "pydantic",
+    "pygments",
+    "pyspark",
+    "quiver.backup",
+    "quiver.edge.webhooks.pushers",
+    "quiver.testing",
+    "rich.console",
+}
+"""Large, and of use to some nodes only, or to a node that has messages."""
+
+
+def test_a_node_that_is_ready_has_loaded_nothing_that_it_may_never_need(tmp_path: Path) -> None:
+    with served(tmp_path, PYTHONPROFILEIMPORTTIME="1") as node:
+        loaded = set(re.findall(r"^import time: .*\| +(\S+)$", node.log, re.MULTILINE))
+    assert "quiver.edge.node" in loaded
+    assert loaded & LATE == set()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from quiver import protocol
-from quiver.edge.limits.connections import bound_of
+from quiver.edge.limits.connections import ConnectionBound
 from quiver.edge.native.server import NativeConnection
 from quiver.edge.node import Node
 from quiver.model.batch import Bytes
@@ -26,7 +26,7 @@ class Wire:
     def __init__(self, node: Node) -> None:
         self.written = 0
         server: Any = SimpleNamespace(
-            bound=bound_of(10), opened=_nothing, lost=_nothing, progressed=lambda: None
+            bound=ConnectionBound(10), opened=_nothing, lost=_nothing, progressed=lambda: None
         )
         self.connection = NativeConnection(node.services, server)
         self.connection.connection_made(self)  # type: ignore[arg-type]

@@ -299,3 +299,30 @@ def test_a_node_that_is_killed_between_batch_and_marker_keeps_the_transaction_op
             assert got == expected
     finally:
         node.close()
+
+
+@edge_test
+async def test_a_child_waits_for_a_transaction_that_is_open_in_its_parent(tmp_path: Path) -> None:
+    async with running(tmp_path) as run, _client(run) as client:
+        peer = await run.peer()
+        await client.create_queue("orders", ordering="key")
+        await peer.store("orders", batch_of(b"0", key=b"k"))
+        await peer.store("orders", in_transaction(batch_of(b"1", key=b"k")))
+        await client.split_partition("orders", 0)
+        for partition, payload in ((0, b"2"), (1, b"3")):
+            await peer.store("orders", batch_of(payload, key=b"k"), partition=partition)
+        first = await client.receive("orders", 10, wait=1)
+        assert [one.payload for one in first] == [b"0"]
+        await client.ack("orders", first)
+        assert await client.receive("orders", 10) == []
+        assert [one.payload async for one in client.read("orders", partition=0).messages()] == [
+            b"0"
+        ]
+        await _end(run, commit=True)
+        got: list[bytes] = []
+        while len(got) < 3:
+            for message in await client.receive("orders", 10, wait=5):
+                got.append(message.payload)
+                await message.ack()
+        assert sorted(got) == [b"1", b"2", b"3"]
+        assert got.index(b"1") < got.index(b"3")

@@ -48,13 +48,10 @@ from quiver.cluster.metadata.secret_key import SecretKey
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
+from quiver.log.log_context import LogContext
 from quiver.metrics.sample import NodeSample
 from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock
-
-
-class BrokerLimits(MaintenanceLimits, frozen=True, kw_only=True):
-    tail_bytes_total: int = 256 << 20
 
 
 class BrokerEnvironment(msgspec.Struct, kw_only=True):
@@ -68,7 +65,9 @@ class BrokerEnvironment(msgspec.Struct, kw_only=True):
     """Runs disk work off the event loop."""
     run_checks: RunBlocking | None = None
     """Runs work that only takes a while; ``run_blocking`` if not given."""
-    limits: BrokerLimits
+    limits: MaintenanceLimits
+    logs: LogContext = LogContext()
+    """What all logs of the node share."""
     traffic: Traffic = msgspec.field(default_factory=Traffic)
     on_unread_lost: Callable[[int], object] = lambda _: None
     storage: Storage | None = None
@@ -85,7 +84,7 @@ class Broker:
     def __init__(self, environment: BrokerEnvironment, signer: TokenSigner) -> None:
         one, clock, store = environment, environment.clock, environment.store
         storage = one.storage or local_storage(
-            f"{one.folder}/topics", one.disk, clock, one.run_blocking
+            f"{one.folder}/topics", one.disk, clock, one.run_blocking, one.logs
         )
         self._topic_catalog = TopicCatalog(store, clock, storage.hooks, self._topic_changed)
         self._subscription_catalog = SubscriptionCatalog(store, clock, self._subscription_changed)
@@ -95,7 +94,7 @@ class Broker:
             storage,
             clock=clock,
             exists=self._topic_catalog.holds,
-            tail_bytes_total=one.limits.tail_bytes_total,
+            logs=one.logs,
             traffic=one.traffic,
             prepare=self._prepare,
         )
@@ -241,7 +240,14 @@ class Broker:
     async def sample(self) -> NodeSample:
         """The broker as it is now, or was a moment ago."""
         sample = await self._sampler.take()
-        return msgspec.structs.replace(sample, free_bytes=self.maintenance.free_bytes)
+        counts = self.transactions.counts
+        return msgspec.structs.replace(
+            sample,
+            free_bytes=self.maintenance.free_bytes,
+            transactions_committed=counts.committed,
+            transactions_aborted=counts.aborted,
+            transactions_unfinished=self.transactions.unfinished_count,
+        )
 
     # ------------------------------------------------------------------ between the services
 
@@ -269,8 +275,12 @@ class Broker:
         return await self.subscriptions.dead_letter_queue(name)
 
     async def _prepare(self, record: TopicRecord, index: int, partition: Partition) -> None:
-        """Before anybody gets a partition it has its split handover, and its delivery state."""
+        """Before anybody gets a partition it has its split handover, and its delivery state.
+
+        What nobody has used yet has none: that is opened with the first receive.
+        """
         split = record.origin_of(index)
         if split is not None and not partition.has_imported:
             await partition.import_handover(await self._router.handover(record, split))
-        await self.directory.prepare(record, index, partition)
+        if not partition.is_new:
+            await self.directory.prepare(record, index, partition)

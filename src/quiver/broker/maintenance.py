@@ -70,9 +70,7 @@ class Maintenance:
                 self._tick()
                 await self._space.refresh()
                 if not self.disk_is_full:
-                    await self._partitions.reopen_failed(
-                        {record.number: record for record in self._topics.topics()}
-                    )
+                    await self._partitions.reopen_failed(self._topics.topics)
                 if self._clock.monotonic() >= next_retention:
                     next_retention = self._clock.monotonic() + self._limits.retention_interval_s
                     await self._retainer.retain()

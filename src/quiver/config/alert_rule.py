@@ -21,6 +21,7 @@ Watch = Literal[
     "dead_letter_arrivals",
     "unread_lost",
     "dedup_forgotten",
+    "transaction_age",
     "error_rate",
     "disk_low",
     "under_replicated",
@@ -36,6 +37,7 @@ UNITS: dict[Watch, Unit] = {
     "dead_letter_arrivals": "messages",
     "unread_lost": "messages",
     "dedup_forgotten": "ids",
+    "transaction_age": "seconds",
     "error_rate": "share",
     "disk_low": "bytes",
     "under_replicated": "replicas",
@@ -50,6 +52,8 @@ MEANING: dict[Watch, str] = {
     "unread_lost": "Retention deleted more than `limit` messages within an hour that a subscription "
     "had not read.",
     "dedup_forgotten": "The dedup windows of a topic forgot more than `limit` ids early within 5 minutes.",
+    "transaction_age": "A transaction has been open in a topic for longer than `limit`: readers wait for "
+    "it.",
     "error_rate": "Of the node's requests within the last minute, a share above `limit` failed.",
     "disk_low": "The disk of the data folder has less than `limit` free.",
     "under_replicated": "A topic has more than `limit` replicas that are not in sync.",
@@ -124,6 +128,7 @@ DEFAULT_RULES = (
     AlertRule(name="dead-letters", watch="dead_letters", limit=0),
     AlertRule(name="unread-lost", watch="unread_lost", limit=0, severity="critical"),
     AlertRule(name="dedup-forgotten", watch="dedup_forgotten", limit=0),
+    AlertRule(name="transaction-old", watch="transaction_age", limit=120),
     AlertRule(name="errors", watch="error_rate", limit=0.1, for_s=60, clear_for_s=60),
     AlertRule(
         name="disk-low",

@@ -122,12 +122,22 @@ class Limits(Struct, frozen=True, kw_only=True):
             description="Free disk space in the data folder below which publishing is refused.",
         ),
     ] = 256 * MIB
+    memory_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 44,
+            description="Memory for caches and for unanswered requests of all connections, together. "
+            "0: a quarter of the memory that the process may use, 64 MiB at least.",
+        ),
+    ] = 0
     tail_bytes_total: Annotated[
         int,
         Meta(
             ge=0,
             le=1 << 40,
-            description="Memory that caches the newest batches of all partitions.",
+            description="Part of `memory_bytes_max` for the newest batches of all partitions, and for "
+            "others that were read a moment ago.",
         ),
     ] = 256 * MIB
 

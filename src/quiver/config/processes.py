@@ -24,6 +24,8 @@ class ProcessPlace(msgspec.Struct, frozen=True, kw_only=True):
     """One process of those that serve a data folder together, beside its settings as a node."""
 
     number: int
+    count: int
+    """How many processes there are."""
     host: str
     """What the machine is called: the name in the settings of all."""
     folder: str
@@ -54,8 +56,10 @@ def config_of(config: NodeConfig, number: int, count: int, own: Address) -> Node
     )
 
 
-def place_of(config: NodeConfig, number: int) -> ProcessPlace:
-    return ProcessPlace(number=number, host=config.name, folder=config.data, native=config.native)
+def place_of(config: NodeConfig, number: int, count: int) -> ProcessPlace:
+    return ProcessPlace(
+        number=number, count=count, host=config.name, folder=config.data, native=config.native
+    )
 
 
 def own_port(config: NodeConfig, number: int) -> int:

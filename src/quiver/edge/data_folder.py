@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import structlog
 
 from quiver.errors import UnsupportedFormat
@@ -13,6 +15,7 @@ from quiver.folder_version import (
     of_unknown_content,
     used_by_this,
 )
+from quiver.formats import Format
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.files import write_files
@@ -20,9 +23,10 @@ from quiver.log.files import write_files
 logger = structlog.get_logger()
 
 
-def take_folder(disk: Disk, folder: str) -> FolderLock:
+def take_folder(disk: Disk, folder: str, needed: Collection[Format] = ()) -> FolderLock:
     """Lock the folder, and note in it that this Quiver uses it.
 
+    The newest version of each ``needed`` format is noted, before anything of it is written.
     ``FolderInUse`` if another process has it. ``UnsupportedFormat`` if a newer Quiver wrote what this
     one cannot read: then nothing was changed.
     """
@@ -31,7 +35,7 @@ def take_folder(disk: Disk, folder: str) -> FolderLock:
         found = _found(disk, folder)
         if found is not None and found.unknown:
             raise refused(folder, found)
-        using = used_by_this(found)
+        using = used_by_this(found, needed)
         if using != found:
             write_files(disk, folder, {FILE: encode_version(using)})
             if found is not None and found.quiver:

@@ -22,7 +22,9 @@ from quiver.edge.announcer import Announcer
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.server import HttpServer
+from quiver.edge.limits.connections import ConnectionBound
 from quiver.edge.limits.forwarded_logins import ForwardedLogins
+from quiver.edge.limits.sizing import sizing_of
 from quiver.edge.principal_clients import ForwarderClients
 from quiver.edge.relay.relay_server import RelayServer
 from quiver.edge.relay.upstream_nodes import UpstreamNodes
@@ -99,7 +101,7 @@ class Forwarder:
             clients,
             metrics=ForwarderMetrics(self.config.name, self.metrics),
         )
-        server = HttpServer(edge)
+        server = HttpServer(edge, ConnectionBound(sizing_of(self.config.limits).connections_max))
         self._stack.push_async_callback(server.drain, self.config.limits.drain_timeout_s)
         return await server.start(address, context)
 

@@ -14,7 +14,7 @@ from quiver.broker.partition.replicated_storage import replicated_storage
 from quiver.cluster.metadata.store import Delete, Entry, MetadataStore
 from quiver.cluster.node import ClusterListener, ClusterNode, ClusterSettings
 from quiver.cluster.records import NodeId, NodeRecord, PartitionId
-from quiver.cluster.replica.environment import ClusterEnvironment
+from quiver.cluster.replica.environment import ClusterEnvironment, LocalEnvironment
 from quiver.cluster.replica.manager import LogDefinition
 from quiver.config import Address, NodeConfig
 from quiver.config.address import advertised
@@ -23,9 +23,6 @@ from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
 from quiver.formats import stored_versions
-from quiver.log.disk.disk import Disk
-from quiver.log.disk.disk_threads import RunBlocking
-from quiver.model.clock import Clock
 from quiver.protocol import PROTOCOL_VERSION
 from quiver.version import __version__
 
@@ -41,13 +38,12 @@ class ClusterMembership:
         store: MetadataStore,
         peer_secrets: PeerSecrets,
         broker: Callable[[], Broker],
+        local: LocalEnvironment,
         *,
-        disk: Disk,
-        clock: Clock,
-        run_blocking: RunBlocking,
         host: str = "",
     ) -> None:
         """``host`` is the machine that this node is a process of, together with others."""
+        clock = local.clock
         self._config = config
         self._broker = broker
         name = NodeId(config.name)
@@ -65,13 +61,7 @@ class ClusterMembership:
             config.data,
             ClusterSettings(lease_seconds=config.metadata.lease_s),
             self._logs_of,
-            ClusterEnvironment(
-                store=store,
-                network=self.peers,
-                disk=disk,
-                clock=clock,
-                run_blocking=run_blocking,
-            ),
+            ClusterEnvironment(store=store, network=self.peers, **msgspec.structs.asdict(local)),
             new_disk_name=lambda: secrets.token_hex(16),
             listener=ClusterListener(
                 loaded=self._load,
@@ -82,7 +72,7 @@ class ClusterMembership:
             ),
             disk_is_full=lambda: self._broker().maintenance.disk_is_full,
         )
-        self.storage = replicated_storage(self.node, self._leadership, clock, run_blocking)
+        self.storage = replicated_storage(self.node, self._leadership, clock, local.run_blocking)
         self.remote = PeerBroker(self.peers, clock, self._leader_of)
 
     async def join(self, native: Address, http: Address | None) -> None:

@@ -18,12 +18,14 @@ import structlog
 
 from quiver.aio import cancel_and_wait
 from quiver.broker.alerts.service import AlertListener
-from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
+from quiver.broker.broker import Broker, BrokerEnvironment
+from quiver.broker.maintenance import MaintenanceLimits
 from quiver.client import AsyncClient
 from quiver.cluster.control.admin import ClusterAdministration
 from quiver.cluster.metadata.open import open_store
 from quiver.cluster.metadata.secret_key import SecretKey, read_key
 from quiver.cluster.metadata.store import MetadataStore
+from quiver.cluster.replica.environment import LocalEnvironment
 from quiver.config import Address, NodeConfig
 from quiver.config.exposure import exposed, require_safe
 from quiver.config.processes import ProcessPlace, require_single
@@ -41,7 +43,9 @@ from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
 from quiver.edge.in_process import InProcessDialer
-from quiver.edge.limits.connections import bound_of
+from quiver.edge.limits.connections import ConnectionBound
+from quiver.edge.limits.inflight_budget import InflightBudget
+from quiver.edge.limits.sizing import Sizing, log_sizing, sizing_of
 from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.membership import ClusterMembership
 from quiver.edge.native.server import NativeServer
@@ -51,10 +55,13 @@ from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
+from quiver.log.cache.cache_budget import CacheBudget
+from quiver.log.clean_ends import CleanEnds
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.disk_threads import DiskThreads
 from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.disk.real_disk import RealDisk
+from quiver.log.log_context import LogContext
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock, SystemClock
 
@@ -112,7 +119,9 @@ class Node:
             may_block = listen and config.metadata.store != "etcd" and disk is None
             clock = clock or SystemClock()
             inline = InlinePolicy(clock) if may_block else None
-            starting = _Starting(config, disk or RealDisk(), clock, stack, inline, process)
+            sizing = sizing_of(config.limits, 1 if process is None else process.count)
+            disk = disk or RealDisk(sizing.log_files_max)
+            starting = _Starting(config, disk, clock, stack, inline, sizing, process)
             node = await (starting.listening() if listen else starting.embedded())
             node._stack = stack.pop_all()
             return node
@@ -132,10 +141,14 @@ class _Starting:
         clock: Clock,
         stack: AsyncExitStack,
         inline: InlinePolicy | None,
+        sizing: Sizing,
         process: ProcessPlace | None,
     ) -> None:
         self._config = config
         self._process = process
+        self._sizing = sizing
+        self._caches = CacheBudget(sizing.cache_bytes_max, sizing.memory_bytes_max)
+        self._logs = LogContext(caches=self._caches)
         self._disk = disk
         self._clock = clock
         self._stack = stack
@@ -159,7 +172,8 @@ class _Starting:
         services, membership = await self._open()
         tls = await self._secure(services)
         context = None if tls is None else tls.context
-        bound = bound_of(config.limits.connections_max)
+        bound = ConnectionBound(self._sizing.connections_max)
+        log_sizing(self._sizing, config.limits)
         native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         native_context = self._native_context(tls, membership)
@@ -219,6 +233,9 @@ class _Starting:
         lock = take_folder(self._disk, config.data)
         releasing = stack.enter_context(_Releasing(lock))
         require_single(config, self._process)
+        ends = await self._threads(lambda: CleanEnds.load(self._disk, config.data))
+        self._logs = LogContext(caches=self._caches, ends=ends)
+        stack.push_async_callback(self._save_ends, releasing)
         shared = None if self._process is None else self._process.folder
         store = await open_store(
             config.metadata, shared or config.data, clock, shared=shared is not None
@@ -240,9 +257,9 @@ class _Starting:
                 store,
                 peer_secrets,
                 lambda: broker,
-                disk=self._disk,
-                clock=clock,
-                run_blocking=self._threads,
+                LocalEnvironment(
+                    disk=self._disk, clock=clock, run_blocking=self._threads, logs=self._logs
+                ),
                 host="" if self._process is None else self._process.host,
             )
             stack.push_async_callback(membership.peers.close)
@@ -285,6 +302,7 @@ class _Starting:
                 listeners=self._alert_webhooks(),
                 process=None if self._process is None else self._process.number,
             ),
+            inflight=InflightBudget(self._sizing.requests_bytes_max, self._caches),
             require_push=self._require_push,
             member=None if membership is None else membership.node,
             peers=None if membership is None else membership.peers,
@@ -315,10 +333,10 @@ class _Starting:
             traffic=metrics.traffic,
             storage=None if membership is None else membership.storage,
             remote=None if membership is None else membership.remote,
-            limits=BrokerLimits(
+            logs=self._logs,
+            limits=MaintenanceLimits(
                 retention_interval_s=limits.retention_interval_s,
                 free_bytes_min=limits.free_bytes_min,
-                tail_bytes_total=limits.tail_bytes_total,
             ),
         )
 
@@ -402,6 +420,7 @@ class _Starting:
 
     async def _close(self, broker: Broker, releasing: _Releasing) -> None:
         """Close the broker. A disk that does not answer must not keep the node from ending."""
+        self._logs.ends.begin_stop()
         closing = asyncio.create_task(broker.close())
         timer = asyncio.create_task(self._clock.sleep(_CLOSE_TIMEOUT_S))
         await asyncio.wait([closing, timer], return_when=asyncio.FIRST_COMPLETED)
@@ -413,6 +432,14 @@ class _Starting:
         releasing.keep()  # a late write may still come
         await cancel_and_wait(closing)
 
+    async def _save_ends(self, releasing: _Releasing) -> None:
+        """When all logs are closed, the next start learns where they end."""
+        if not releasing.is_kept:
+            try:
+                await self._threads(lambda: self._logs.ends.save(self._disk))
+            except OSError as error:
+                logger.warning("the ends of the logs were not saved", error=str(error))
+
 
 class _Releasing(contextlib.AbstractContextManager["_Releasing"]):
     """Releases the lock of a data folder at the end, unless it is to be kept while the process lives."""
@@ -423,6 +450,10 @@ class _Releasing(contextlib.AbstractContextManager["_Releasing"]):
 
     def keep(self) -> None:
         self._kept = True
+
+    @property
+    def is_kept(self) -> bool:
+        return self._kept
 
     def __exit__(self, *_: object) -> None:
         if not self._kept:

@@ -12,6 +12,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
+from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
@@ -59,6 +60,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
+    inflight: InflightBudget = msgspec.field(default_factory=lambda: InflightBudget(1 << 62))
+    """The memory of unanswered requests."""
     forwarders: LiveForwarders = msgspec.field(default_factory=LiveForwarders)
     """Those that are connected with this node."""
     forwarders_call_webhooks: bool = False

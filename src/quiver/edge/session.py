@@ -140,6 +140,7 @@ class Session:
         return (
             len(self._unanswered) >= (PEER_REQUESTS_MAX if is_peer else limits.requests_max)
             or self._unanswered_bytes >= limits.inflight_bytes_max
+            or (self._services.inflight.is_full and bool(self._unanswered) and not is_peer)
             or not self._writable.is_set()
             or self._is_resting
         )
@@ -171,6 +172,10 @@ class Session:
         waiting = _Waiting(self, request.id, now, now + call.timeout_s(request), size)
         self._unanswered[request.id] = waiting
         self._unanswered_bytes += size
+        inflight = self._services.inflight
+        inflight.take(size)
+        if inflight.is_full:
+            inflight.wait(self, self._on_progress)
         if self._draining:
             self._fail(waiting, ShuttingDown())
         elif not self._admit(waiting, request, call):
@@ -234,8 +239,7 @@ class Session:
         waiting = self._unanswered.get(request_id)
         if waiting is None or waiting.is_under_way or waiting.task is None:
             return
-        del self._unanswered[request_id]
-        self._unanswered_bytes -= waiting.size
+        self._end(waiting)
         waiting.task.cancel()
         self._on_progress()
 
@@ -261,7 +265,9 @@ class Session:
             self._services.member.on_broken(self.caller.node)
         if self.caller.is_forwarder:
             self._services.forwarders.leave(self.caller)
-        self._unanswered.clear()
+        self._services.inflight.leave(self)
+        for waiting in list(self._unanswered.values()):
+            self._end(waiting)
         self._streams.close()
         self._publishes.clear()
         for task in self._tasks:
@@ -273,14 +279,20 @@ class Session:
             self._tasks.start(self._requeue(received))
 
     async def _requeue(self, received: protocol.Received) -> None:
-        name = self._services.broker.leaders.named_in(received.portions[0].lease)
         taken = [protocol.Settlement(one.lease, one.offsets) for one in received.portions]
-        request = protocol.Return(subscription=name, settlements=taken)
         context = DirectContext(self._services, self.caller)
         with contextlib.suppress(QuiverError):  # their leases end by themselves, later
+            name = self._services.broker.leaders.named_in(received.portions[0].lease)
+            request = protocol.Return(subscription=name, settlements=taken)
             await CALLS[protocol.Return].answer(context, request, memoryview(b""))
 
     # ------------------------------------------------------------------ answering
+
+    def _end(self, waiting: _Waiting) -> None:
+        """It is unanswered no more."""
+        del self._unanswered[waiting.id]
+        self._unanswered_bytes -= waiting.size
+        self._services.inflight.give_back(waiting.size)
 
     def _is_wanted(self, waiting: _Waiting) -> bool:
         return self._unanswered.get(waiting.id) is waiting
@@ -290,8 +302,7 @@ class Session:
     ) -> None:
         if not self._is_wanted(waiting):
             return
-        del self._unanswered[waiting.id]
-        self._unanswered_bytes -= waiting.size
+        self._end(waiting)
         if waiting.is_quiet:
             return
         reply.id = waiting.id

@@ -18,9 +18,10 @@ from quiver.cluster.metadata.store import MetadataStore
 from quiver.cluster.records import PARTITIONS, NodeId, PartitionRecord, decode
 from quiver.config import NodeConfig
 from quiver.config.processes import FOLDER, process_name
+from quiver.edge.data_folder import take_folder
 from quiver.errors import InvalidSetting
+from quiver.formats import METADATA_TABLES
 from quiver.log.disk.disk_threads import DiskThreads
-from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.disk.real_disk import RealDisk
 from quiver.model.clock import SystemClock
 
@@ -30,7 +31,7 @@ logger = structlog.get_logger()
 @contextmanager
 def locked_folder(config: NodeConfig) -> Iterator[None]:
     """The data folder for this process and its children; ``FolderInUse`` names who else has it."""
-    lock = lock_folder(RealDisk(), config.data)
+    lock = take_folder(RealDisk(), config.data, [METADATA_TABLES])
     try:
         yield
     finally:

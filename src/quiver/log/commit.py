@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from quiver.log.checkpoint import Checkpoint
 from quiver.log.disk.disk import AppendFile, Disk
 from quiver.log.files import (
     SUFFIXES,
@@ -86,9 +87,13 @@ class Commit(msgspec.Struct, kw_only=True):
     appender: Appender
     steps: list[StoredBatch | Roll]
     sync: bool
+    has_unsynced: bool = True
+    """Whether there is anything in the segment, or among the steps, that is not synced yet."""
     files: dict[str, bytes] = {}
     removals: list[str] = []
     start: LogStart | None = None
+    checkpoint: Checkpoint | None = None
+    """What the checkpoint among the files says."""
 
     def run(self) -> None:
         """Do everything in order; when this returns, what was asked for is so."""
@@ -104,7 +109,7 @@ class Commit(msgspec.Struct, kw_only=True):
             self.appender.file.append_synced(waiting)
         else:
             self._write(waiting)
-            if self.sync:
+            if self.sync and self.has_unsynced:
                 self.appender.file.sync()
         if self.files:
             assert self.sync, "a checkpoint speaks of synced bytes only"

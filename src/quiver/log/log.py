@@ -38,6 +38,10 @@ class LogReader(Protocol):
         """Everything before it can be read."""
 
     @property
+    def end_offset(self) -> Offset:
+        """The offset after everything acknowledged, also what waits for the end of a transaction."""
+
+    @property
     def size(self) -> int: ...
 
     @property

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 from quiver.aio import Signal
 from quiver.errors import LogClosed, LogError, LogFailed
+from quiver.log.cache.cache_budget import CacheBudget
+from quiver.log.cache.recent_reads import RecentReads
 from quiver.log.delivery_index import DeliverySpan
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking, in_thread
 from quiver.log.group_commit import Committed, GroupCommit, OnCommit
-from quiver.log.recent_reads import RecentReads
+from quiver.log.log_context import LogContext
 from quiver.log.retention import RetentionLimits
 from quiver.log.segmented_log import SegmentedLog
 from quiver.log.settings import LogSettings
@@ -43,6 +45,10 @@ class LogBounds:
 
     @property
     def next_offset(self) -> Offset:
+        return self._log.next_offset
+
+    @property
+    def end_offset(self) -> Offset:
         return self._log.next_offset
 
     @property
@@ -76,11 +82,14 @@ class PartitionLog(LogBounds):
         clock: Clock,
         run_blocking: RunBlocking,
         on_commit: OnCommit = lambda committed: None,
+        caches: CacheBudget | None = None,
     ) -> None:
         """``on_commit`` is called after each commit."""
         super().__init__(log)
         self.recovery_cut_bytes = log.recovery_cut_bytes
         """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
+        self.is_new = log.is_new
+        """Whether nothing was in its folder, and so nobody has ever spoken of it."""
         self._clock = clock
         self._run_blocking = run_blocking
         self.commits = GroupCommit(log, clock, run_blocking, self._committed)
@@ -88,7 +97,7 @@ class PartitionLog(LogBounds):
         self.growth = Signal(clock)
         """Woken whenever there is more to read, and when the log is closed."""
         self._closing = False
-        self._recent = RecentReads()
+        self._recent = RecentReads(caches)
         self._on_commit = on_commit
 
     @classmethod
@@ -102,10 +111,14 @@ class PartitionLog(LogBounds):
         run_blocking: RunBlocking = in_thread,
         first_offset: Offset = Offset(0),
         on_commit: OnCommit = lambda committed: None,
+        context: LogContext | None = None,
     ) -> PartitionLog:
         """Open the folder, made if it is missing, and recover what is in it."""
-        log = await run_blocking(lambda: SegmentedLog(folder, disk, clock, settings, first_offset))
-        return cls(log, clock, run_blocking, on_commit)
+        shared = context or LogContext()
+        log = await run_blocking(
+            lambda: SegmentedLog(folder, disk, clock, settings, first_offset, shared)
+        )
+        return cls(log, clock, run_blocking, on_commit, shared.caches)
 
     # ------------------------------------------------------------------ appending
 
@@ -253,7 +266,7 @@ class PartitionLog(LogBounds):
             if start.offset > self._log.start_offset:
                 self._log.drop_before(start)
                 await self.commits.commit()
-                self._recent = RecentReads()
+                self._recent.clear()
                 await self.commits.commit()  # removes the files of segments that are gone
             return self._log.start_offset
 
@@ -266,9 +279,10 @@ class PartitionLog(LogBounds):
             with self.commits.hold():
                 try:
                     await self.commits.commit()
+                    self._log.forget_tail()
                     return await self._run_blocking(lambda: self._log.truncate(offset))
                 finally:
-                    self._recent = RecentReads()
+                    self._recent.clear()
 
         return await self.commits.with_disk(cut)
 
@@ -290,4 +304,8 @@ class PartitionLog(LogBounds):
         except LogFailed:
             pass  # those who wait have been told
         finally:
-            await self._run_blocking(self._log.close)
+            try:
+                await self._run_blocking(self._log.close)
+            finally:
+                self._log.forget_tail()
+                self._recent.clear()

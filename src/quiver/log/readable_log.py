@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quiver.errors import CorruptLog, LogClosed, OffsetOutOfRange
+from quiver.log.cache.hot_tail import HotTail
 from quiver.log.delivery_index import DeliverySpan
 from quiver.log.disk.disk import Disk
-from quiver.log.hot_tail import HotTail
 from quiver.log.log_start import LogStart
 from quiver.log.retention import RetentionLimits
 from quiver.log.segment import Segment, segment_of
@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 class ReadableLog:
     """The part of a log that readers use. Whoever writes it extends this."""
+
+    _tail: HotTail
+    """The newest entries; whoever writes the log adds them."""
 
     def __init__(
         self,
@@ -48,7 +51,6 @@ class ReadableLog:
         self._segments = segments
         self._reader = reader
         self._clock = clock
-        self._tail = HotTail(reader.settings.tail_bytes)
         self._published_time = newest
         self._start = self._start_at(Offset(min(start, end)))
         self._start_search = StartSearch(disk, reader)

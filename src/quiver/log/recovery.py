@@ -23,6 +23,7 @@ import msgspec
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.log.checkpoint import Checkpoint
+from quiver.log.clean_ends import CleanEnd
 from quiver.log.disk.disk import AppendFile, Disk
 from quiver.log.files import map_entries, remove_strays, segment_offsets, segment_path
 from quiver.log.scan import corrupt, scan, unsupported
@@ -43,6 +44,10 @@ class Recovered(msgspec.Struct, kw_only=True):
     append_time: Microseconds
     epoch: LeaderEpoch
     cut_bytes: int = 0
+    scanned_bytes: int = 0
+    """How much of the segment was read, up to its end."""
+    is_clean: bool = False
+    """Whether the log is as it was when its process was stopped in good order."""
 
 
 class _Scanned(msgspec.Struct):
@@ -54,6 +59,7 @@ class _Scanned(msgspec.Struct):
     epoch: LeaderEpoch
     durable_offset: Offset
     has_checkpoint: bool
+    is_clean: bool = False
     uncertain: list[tuple[Offset, int]] = msgspec.field(default_factory=list)
 
 
@@ -84,8 +90,15 @@ def recover(
     base_offset: Offset,
     checkpoint: Checkpoint | None,
     settings: LogSettings,
+    end: CleanEnd | None = None,
+    *,
+    is_new: bool = False,
 ) -> Recovered:
-    """Recover the segment that begins at ``base_offset``, the newest in ``folder``."""
+    """Recover the segment that begins at ``base_offset``, the newest in ``folder``.
+
+    ``end`` is where the log ended if its process was stopped in good order. One that ``is_new`` was
+    made a moment ago.
+    """
     segment = Segment(folder, base_offset, 0)
     size = disk.size(segment.path)
     if checkpoint is not None and checkpoint.segment == base_offset and size < checkpoint.position:
@@ -93,7 +106,10 @@ def recover(
             segment.path, size, f"{checkpoint.position - size:,} bytes that were synced are missing"
         )
     indexes, scanned = _starting_point(disk, folder, base_offset, checkpoint, settings)
-    segment.size = scanned.position
+    scanned.is_clean = is_new
+    if end is not None and end.follows(checkpoint):
+        _note_end(segment, size, scanned, end)
+    segment.size = first_scanned = scanned.position
     segment.first_append_time(disk)  # a file that is not this segment's raises, and is not cut
     _scan_tail(disk, segment.path, size, settings, indexes, scanned)
     segment.size = scanned.position
@@ -105,7 +121,22 @@ def recover(
         append_time=scanned.append_time,
         epoch=scanned.epoch,
         cut_bytes=size - scanned.position,
+        scanned_bytes=scanned.position - first_scanned,
+        is_clean=scanned.is_clean,
     )
+
+
+def _note_end(segment: Segment, size: int, scanned: _Scanned, end: CleanEnd) -> None:
+    """What a stop in good order left is synced: if some of it is missing or torn, that is damage."""
+    if end.segment > segment.base_offset:
+        raise corrupt(segment_path(segment.folder, end.segment), 0, "the file is missing")
+    if end.segment < segment.base_offset:
+        return
+    if size < end.position:
+        missing = end.position - size
+        raise corrupt(segment.path, size, f"{missing:,} bytes that were synced are missing")
+    scanned.durable_offset = max(scanned.durable_offset, end.next_offset)
+    scanned.is_clean = size == end.position
 
 
 def _starting_point(
@@ -199,8 +230,9 @@ def _open_whole(disk: Disk, segment: Segment, size: int, scanned: _Scanned) -> A
         if scanned.position < size:
             file.truncate(scanned.position)
         _write_again(disk, segment.path, file, scanned)
-        file.sync()
-        disk.sync_folder(segment.folder)
+        if not scanned.is_clean:
+            file.sync()
+            disk.sync_folder(segment.folder)
     except BaseException:
         file.close()
         raise

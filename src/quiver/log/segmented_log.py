@@ -17,11 +17,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from quiver.errors import CorruptLog, LogClosed, LogError, LogFailed
+from quiver.log.cache.hot_tail import HotTail, base_offset_of, entries_from
 from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from quiver.log.clean_ends import CleanEnd, named
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk.disk import Disk
-from quiver.log.files import CHECKPOINT, segment_path, write_files
-from quiver.log.hot_tail import HotTail, base_offset_of, entries_from
+from quiver.log.files import CHECKPOINT, segment_offsets, segment_path, write_files
+from quiver.log.log_context import LogContext
 from quiver.log.log_start import LogStart
 from quiver.log.readable_log import ReadableLog
 from quiver.log.recovery import kept_segments, recover
@@ -45,6 +47,7 @@ class SegmentedLog(ReadableLog):
         clock: Clock,
         settings: LogSettings,
         first_offset: Offset = Offset(0),
+        context: LogContext | None = None,
     ) -> None:
         """Open the log in ``folder``, which is made if it is missing, and recover it.
 
@@ -54,14 +57,21 @@ class SegmentedLog(ReadableLog):
         self._disk = disk
         self._failure: LogFailed | None = None
         self._committing = False
+        context = context or LogContext()
+        self._ends, end = context.ends, context.ends.take(folder)
+        self._failed = context.failed
         try:
-            disk.make_folder(folder)
+            if end is None:  # else it is there, and known to be
+                disk.make_folder(folder)
             checkpoint = read_checkpoint(disk, folder)
+            self.is_new = checkpoint is None and not segment_offsets(disk.list_folder(folder))
             bases = kept_segments(disk, folder, checkpoint, first_offset)
             closed = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
-            recovered = recover(disk, folder, bases[-1], checkpoint, settings)
+            recovered = recover(
+                disk, folder, bases[-1], checkpoint, settings, end, is_new=self.is_new
+            )
         except OSError as error:
             raise _unwritten(folder, error) from error
         super().__init__(
@@ -74,6 +84,7 @@ class SegmentedLog(ReadableLog):
             end=recovered.next_offset,
             newest=recovered.append_time,
         )
+        self._tail = HotTail(settings.tail_bytes, context.caches)
         self.durable_offset = self.staged_offset = recovered.next_offset
         self.recovery_cut_bytes = recovered.cut_bytes
         self.epoch = self._staged_epoch = recovered.epoch
@@ -82,14 +93,17 @@ class SegmentedLog(ReadableLog):
         self._unpublished: list[StoredBatch] = []
         self._next_start: LogStart | None = None
         self._append_time = recovered.append_time
+        self._failed.discard(folder)
         self._segment_began = recovered.segment.first_time
         self._removals: list[str] = []
-        self._checkpointed_bytes = 0
+        self._checkpointed_bytes = recovered.segment.size - recovered.scanned_bytes
+        self._checkpoint = checkpoint
         self.checkpoint_due = False
         try:
             if recovered.segment.size == 0:
                 self._go_on_from_last_entry()
-            self.checkpoint()
+            if self.is_new or not recovered.is_clean or self._rescan_is_long:
+                self.checkpoint()
         except BaseException:
             recovered.file.close()
             raise
@@ -173,7 +187,10 @@ class SegmentedLog(ReadableLog):
         if not (self._staged or self.checkpoint_due or self._removals or (sync and unsynced)):
             return None
         commit = Commit(
-            appender=self._appender, steps=self._staged, sync=sync or self.checkpoint_due
+            appender=self._appender,
+            steps=self._staged,
+            sync=sync or self.checkpoint_due,
+            has_unsynced=bool(unsynced),
         )
         self._staged = []
         commit.removals, self._removals = self._removals, []
@@ -183,7 +200,8 @@ class SegmentedLog(ReadableLog):
             commit.start, self._next_start = self._next_start, None
             newest = self._reader.newest
             indexes = newest.files(self._reader.newest_base) if newest.covered else {}
-            commit.files = indexes | self._checkpoint_file(commit.start or self._start)
+            commit.checkpoint = self._checkpoint_at(commit.start or self._start)
+            commit.files = indexes | _file_of(commit.checkpoint)
         self._committing = True
         return commit
 
@@ -218,6 +236,8 @@ class SegmentedLog(ReadableLog):
         del self._unpublished[:published]
         if commit.sync:
             self.durable_offset = self.next_offset
+        if commit.checkpoint is not None:
+            self._checkpoint = commit.checkpoint
         if commit.start is not None:
             gone = self._begin_at(commit.start)
             self._removals += [path for segment in gone for path in segment.paths]
@@ -228,6 +248,7 @@ class SegmentedLog(ReadableLog):
         self._committing = False
         self._staged, self._unpublished, self._next_start = [], [], None
         self._failure = _unwritten(self.folder, error)
+        self._failed.add(self.folder)
         return self._failure
 
     @property
@@ -317,12 +338,14 @@ class SegmentedLog(ReadableLog):
         try:
             self._appender.file.sync()
             # With the start of before: until the cut is made, what is excluded is still there.
-            checkpoint = self._checkpoint_file(start)
-            files = self._reader.newest.files(segment.base_offset) | checkpoint
+            checkpoint = self._checkpoint_at(start)
+            files = self._reader.newest.files(segment.base_offset) | _file_of(checkpoint)
             write_files(self._disk, self.folder, files)
             self._appender.cut(segment.base_offset, position)
             if self._start is not start:  # what is appended from now on is not excluded
-                write_files(self._disk, self.folder, self._checkpoint_file(self._start))
+                checkpoint = self._checkpoint_at(self._start)
+                write_files(self._disk, self.folder, _file_of(checkpoint))
+            self._checkpoint = checkpoint
         except (OSError, CorruptLog) as error:
             raise self.fail(error) from error
         self.durable_offset = next_offset
@@ -335,7 +358,7 @@ class SegmentedLog(ReadableLog):
         indexes = indexes.before(position, next_offset)
         kept = Segment(self.folder, segment.base_offset, position)
         self._segment_began = kept.first_append_time(self._disk)
-        self._tail = HotTail(self.settings.tail_bytes)
+        self._tail.clear()
         self._next_start = None
         if next_offset < self.start_offset:  # the entry that held the start is cut
             self._start = LogStart(next_offset, position)
@@ -346,18 +369,47 @@ class SegmentedLog(ReadableLog):
         self._checkpointed_bytes = position
 
     def close(self) -> None:
-        """Commit what is staged, leave a checkpoint, and let go of the files."""
+        """Commit what is staged, leave a checkpoint, and let go of the files.
+
+        When the process stops, the end of the log is noted with those of all others, and a checkpoint
+        is left only if the next start would have much to read without it.
+        """
         if self._closed:
             return
         try:
             if self._failure is None:
-                self.checkpoint()
+                self.checkpoint_due |= self._rescan_is_long or not self._ends.is_stopping
+                while (commit := self.begin_commit(sync=True)) is not None:
+                    self.run(commit)  # the second removes files
+                self._note_end()
         finally:
             self._closed = True
             self._appender.file.close()
 
-    def _checkpoint_file(self, start: LogStart) -> dict[str, bytes]:
-        checkpoint = Checkpoint(
+    def forget_tail(self) -> None:
+        """Keep nothing in memory for readers at the end. On the thread of those who append."""
+        self._tail.clear()
+
+    def _note_end(self) -> None:
+        assert self._checkpoint is not None, "it is there from the first opening on"
+        newest = self._reader.newest
+        self._ends.note(
+            self.folder,
+            CleanEnd(
+                self._reader.newest_base,
+                newest.covered,
+                self.next_offset,
+                named(self._checkpoint),
+            ),
+        )
+
+    @property
+    def _rescan_is_long(self) -> bool:
+        unmarked = self._reader.newest.covered - self._checkpointed_bytes
+        return unmarked >= self.settings.rescan_bytes
+
+    def _checkpoint_at(self, start: LogStart) -> Checkpoint:
+        return Checkpoint(
             start_offset=start.offset,
             segment=self._reader.newest_base,
             position=self._reader.newest.covered,
@@ -365,7 +417,6 @@ class SegmentedLog(ReadableLog):
             append_time=self._append_time,
             epoch=self._staged_epoch,
         )
-        return {CHECKPOINT: encode_checkpoint(checkpoint)}
 
     def _last_before(self, offset: Offset) -> StoredBatch | None:
         """The entry that ends at ``offset``; ``None`` if nothing is stored before it."""
@@ -389,6 +440,10 @@ class SegmentedLog(ReadableLog):
             raise LogClosed(f"{self.folder} is closed")
         if self._failure is not None:
             raise LogFailed(self._failure.message, **self._failure.details)
+
+
+def _file_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+    return {CHECKPOINT: encode_checkpoint(checkpoint)}
 
 
 def _unwritten(folder: str, error: Exception) -> LogFailed:

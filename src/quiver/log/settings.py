@@ -22,6 +22,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A segment whose delivery index has reached this size is closed and a new one begun."""
     checkpoint_bytes: int = 64 << 20
     """After this many bytes a checkpoint is written: recovery scans no more than this."""
+    rescan_bytes: int = 256 << 10
+    """A stop leaves no checkpoint for fewer bytes than this: recovery reads them in a moment."""
     tail_bytes: int = 8 << 20
     """How many of the newest bytes stay in memory for readers at the tail."""
     window_bytes: int = 4 << 20
@@ -42,6 +44,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             ("index_interval_bytes", 512, 1 << 30),
             ("delivery_index_bytes", 1024, 1 << 30),
             ("checkpoint_bytes", 4096, 1 << 40),
+            ("rescan_bytes", 0, 1 << 30),
             ("tail_bytes", 0, 1 << 36),
             ("window_bytes", 4096, 1 << 30),
             ("queued_bytes", 1, 1 << 36),

@@ -67,6 +67,13 @@ PARTITIONS = _gauge("partitions", "Open partitions.")
 PARTITIONS_FAILED = _gauge(
     "partitions_failed", "Partitions that accept no messages because their log failed."
 )
+TRANSACTIONS = _counter(
+    "transactions", "Transactions that this node has decided: committed or aborted.", "outcome"
+)
+TRANSACTIONS_UNFINISHED = _gauge(
+    "transactions_unfinished",
+    "Transactions that this node has decided and that not all their partitions know of yet.",
+)
 ALERTS_FIRING = _gauge("alerts_firing", "Alerts that are firing, by severity.", "severity")
 
 NODE = (
@@ -87,6 +94,8 @@ NODE = (
     SUBSCRIPTIONS,
     PARTITIONS,
     PARTITIONS_FAILED,
+    TRANSACTIONS,
+    TRANSACTIONS_UNFINISHED,
     ALERTS_FIRING,
 )
 
@@ -110,7 +119,27 @@ DEDUP_FORGOTTEN = _counter(
     "topic",
 )
 
-TOPIC = (TOPIC_MESSAGES, TOPIC_BYTES, TOPIC_BATCHES, TOPIC_SIZE, DEDUP_FORGOTTEN, PUBLISH)
+OPEN_TRANSACTIONS = _gauge(
+    "topic_open_transactions",
+    "Open transactions, counted in each partition that they have written to.",
+    "topic",
+)
+TRANSACTION_AGE = _gauge(
+    "topic_open_transaction_age_seconds",
+    "Age of the oldest open transaction, which readers wait for; 0 if there is none.",
+    "topic",
+)
+
+TOPIC = (
+    TOPIC_MESSAGES,
+    TOPIC_BYTES,
+    TOPIC_BATCHES,
+    TOPIC_SIZE,
+    DEDUP_FORGOTTEN,
+    OPEN_TRANSACTIONS,
+    TRANSACTION_AGE,
+    PUBLISH,
+)
 
 # ------------------------------------------------------------------ subscriptions
 

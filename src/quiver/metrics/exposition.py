@@ -102,10 +102,16 @@ def _node(
         (definitions.SUBSCRIPTIONS, len(sample.subscriptions)),
         (definitions.PARTITIONS, sample.partitions),
         (definitions.PARTITIONS_FAILED, sample.partitions_failed),
+        (definitions.TRANSACTIONS_UNFINISHED, sample.transactions_unfinished),
         (definitions.NODES_DOWN, len(sample.nodes_down)),
         (definitions.FORWARDERS, sample.forwarders),
     ):
         yield from _family(definition, [("", value)])
+    decided = [
+        ('outcome="aborted"', sample.transactions_aborted),
+        ('outcome="committed"', sample.transactions_committed),
+    ]
+    yield from _family(definitions.TRANSACTIONS, decided)
     severities = [(f'severity="{escaped(name)}"', count) for name, count in sorted(firing.items())]
     yield from _family(definitions.ALERTS_FIRING, severities)
     yield from _histograms(definitions.FSYNC, [("", metrics.traffic.fsync)])
@@ -127,6 +133,13 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
     if rest:
         forgotten.append((f'topic="{OTHERS}"', sum(one.dedup_forgotten for one in rest)))
     yield from _family(definitions.DEDUP_FORGOTTEN, forgotten)
+    opened = [(f'topic="{escaped(one.name)}"', one.open_transactions) for one in shown]
+    ages = [(f'topic="{escaped(one.name)}"', one.transaction_age_s) for one in shown]
+    if rest:
+        opened.append((f'topic="{OTHERS}"', sum(one.open_transactions for one in rest)))
+        ages.append((f'topic="{OTHERS}"', max(one.transaction_age_s for one in rest)))
+    yield from _family(definitions.OPEN_TRANSACTIONS, opened)
+    yield from _family(definitions.TRANSACTION_AGE, ages)
     yield from _histograms(definitions.PUBLISH, [(label, one.latency) for label, one in counts])
     for of_replicas, value_of in _REPLICAS:
         values = [

@@ -12,6 +12,10 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     dedup_forgotten: int = 0
     """Ids that dedup windows forgot before their time."""
+    open_transactions: int = 0
+    """In all its partitions on this node: one counts in each that it has written to."""
+    transaction_age_s: float = 0.0
+    """How long the oldest of them has been open. Readers wait for it."""
     in_sync: int | None = None
     eligible: int | None = None
     missing: int | None = None
@@ -60,7 +64,7 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts (``requests``, ``errors``) are since the node started."""
+    """Counts (``requests``, ``errors``, decided transactions) are since the node started."""
 
     time_us: int
     topics: list[TopicSample]
@@ -70,5 +74,9 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     partitions_failed: int = 0
     requests: float = 0
     errors: float = 0
+    transactions_committed: int = 0
+    transactions_aborted: int = 0
+    transactions_unfinished: int = 0
+    """Decided here, and not known to all their partitions yet."""
     nodes_down: list[str] = []
     forwarders: int = 0

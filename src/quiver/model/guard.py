@@ -11,12 +11,12 @@ There are two steps, so that the second can run in a thread: ``open_message`` co
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX
@@ -35,8 +35,9 @@ DEDUP_IDS_MAX = 50_000
 """Messages in a batch with dedup ids. Each id is looked up while others wait."""
 ORIGIN_IDENTITY_MAX = 200 + 1 + DEDUP_ID_MAX
 """A topic's name, a slash and a dedup id."""
-TIME_MIN = pa.scalar(datetime.min.replace(tzinfo=UTC), TIMESTAMP).value
-TIME_MAX = pa.scalar(datetime.max.replace(tzinfo=UTC), TIMESTAMP).value
+_EPOCH = datetime(1970, 1, 1)
+TIME_MIN = (datetime.min - _EPOCH) // timedelta(microseconds=1)
+TIME_MAX = (datetime.max - _EPOCH) // timedelta(microseconds=1)
 """Times that calendars have, in microseconds: the years 1 to 9999. Most readers fail at others."""
 _TIMES = (TIME_MIN, TIME_MAX, "in the years 1 to 9999")
 _BOUNDS = {

@@ -15,16 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from quiver import arrow_compute as pc
 from quiver.errors import InvalidReceipt
 
 LEASE_BYTES = 26
 _PLACE = struct.Struct("<IIH")
 """What a lease begins with: the subscription, the topic and the partition."""
-# Typed once: where a scalar's type has to be guessed, pyarrow looks for packages at each call.
-_NOTHING = pa.scalar("", pa.string())
 _PREFIX_LENGTH = -(-LEASE_BYTES * 4 // 3) + 1
 """Characters of a lease and its point."""
 _LENGTH_MAX = _PREFIX_LENGTH + 20
@@ -56,7 +54,9 @@ def receipts(lease: bytes, offsets: pa.Array) -> pa.Array:
     digits = _digits(offsets.to_numpy()) if len(offsets) else None
     if digits is None:
         texts = pc.cast(offsets, pa.string())
-        return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), texts, _NOTHING)
+        # Typed: where a scalar's type has to be guessed, pyarrow looks for packages at each call.
+        start, nothing = pa.scalar(prefix, pa.string()), pa.scalar("", pa.string())
+        return pc.binary_join_element_wise(start, texts, nothing)
     count, width = len(offsets), len(prefix) + digits.shape[1]
     table = np.empty((count, width), np.uint8)
     table[:, : len(prefix)] = np.frombuffer(prefix.encode(), np.uint8)

@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
+from quiver.broker.broker import Broker, BrokerEnvironment
+from quiver.broker.maintenance import MaintenanceLimits
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import MetadataStore
 from quiver.log.disk.disk import Disk
@@ -71,7 +72,7 @@ async def open_broker(
         clock=clock,
         run_blocking=gate or Gate(),
         run_checks=checks,
-        limits=BrokerLimits(**limits),
+        limits=MaintenanceLimits(**limits),
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)

@@ -153,7 +153,7 @@ async def test_one_partition_that_cannot_be_opened_does_not_hide_the_others(tmp_
         await broker.topics.create("orders", TopicSettings(partitions=3))
         for index in range(3):
             await publish(broker, "orders", batch_of(b"p"), index)
-    disk.fail("read", errno.EIO, path="*/1/producers", times=None)
+    disk.fail("read", errno.EIO, path="*/1/checkpoint", times=None)
     async with open_broker(tmp_path, disk) as broker:
         described = await broker.topics.describe("orders")
         assert [info.next_offset for info in described.partitions] == [1, None, 1]

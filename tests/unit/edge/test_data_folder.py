@@ -123,6 +123,18 @@ def test_a_format_that_is_written_only_when_needed_keeps_the_way_back_open(
     assert taken(tmp_path)["quiver"] == __version__
 
 
+def test_a_version_that_is_needed_is_noted_before_it_is_written_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = Format(name="entries", meaning="", since=NEWER.since, written=1)
+    with newer_quiver(monkeypatch, entries):
+        take_folder(RealDisk(), str(tmp_path), [entries]).release()
+        assert json.loads((tmp_path / "version.json").read_text())["formats"]["entries"] == 2
+        assert taken(tmp_path)["needs"] == "9.0.0"
+    with pytest.raises(UnsupportedFormat):
+        taken(tmp_path)
+
+
 def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

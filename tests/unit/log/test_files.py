@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver.errors import FolderInUse, UnsupportedFormat
+from quiver.log.cache.hot_tail import HotTail
 from quiver.log.checkpoint import (
     Checkpoint,
     decode_checkpoint,
@@ -27,7 +28,6 @@ from quiver.log.checkpoint import (
 from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import remove_strays, segment_offsets, segment_path, write_files
-from quiver.log.hot_tail import HotTail
 from quiver.log.index import SparseIndex
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import store_batch

@@ -21,6 +21,7 @@ class _WatchedDisk(RealDisk):
     """Remembers which threads have read from it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.readers: set[int] = set()
 
     def map(self, path: str, position: int, length: int) -> memoryview:

@@ -19,6 +19,7 @@ ENTRY_BYTES = 10_000
 
 class _CountingDisk(RealDisk):
     def __init__(self) -> None:
+        super().__init__()
         self.maps = 0
 
     def map(self, path: str, position: int, length: int) -> memoryview:

@@ -104,6 +104,13 @@ class Reader:
             for name, count in forgotten.items()
         }
 
+    def _transaction_age(self, sample: NodeSample, _: float) -> Readings:
+        return {
+            one.name: one.transaction_age_s
+            for one in sample.topics
+            if one.transaction_age_s and fnmatchcase(one.name, self._rule.on)
+        }
+
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:
         requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)
         errors = self._lately("errors", sample.errors, now, ERRORS_WINDOW_S)

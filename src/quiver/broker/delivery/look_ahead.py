@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.broker.delivery.machine.arrival import IndexedArrival, arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import Numbers

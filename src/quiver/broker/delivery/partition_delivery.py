@@ -128,7 +128,7 @@ class PartitionDelivery:
 
         A log that ``may_lack`` messages that were committed once is passed where it ends.
         """
-        end = min(offset, self.state.data.next_offset) if may_lack else offset
+        end = min(offset, self.state.data.end_offset) if may_lack else offset
         if not self.is_its_turn or not self.view.has_passed(end):
             return False
         if offset not in self._passed:

@@ -8,7 +8,7 @@ when the records are as durable as the messages are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -57,6 +57,8 @@ SNAPSHOT = "snapshot"
 _SNAPSHOT = f"{STATE}/{SNAPSHOT}"
 _SNAPSHOT_BYTES = 4 << 20
 """After this many bytes of records a snapshot is due: opening reads no more of them than this."""
+_WORTH_BYTES, _WORTH_MESSAGES = 64 << 10, 10_000
+"""A stop saves no snapshot for fewer bytes of records, of fewer messages, than this."""
 _READ_BYTES = 4 << 20
 _HISTORY_BYTES_MAX = 32 << 20
 """Records stay for as long as the messages that they tell of, up to this much of them."""
@@ -102,6 +104,8 @@ class DeliveryStateLog:
         """Of the last transactions that ended: done when that is durable."""
         self._leisure: asyncio.TimerHandle | None = None
         self._unsnapshotted_bytes = 0
+        self._observed_from = Offset(0)
+        """What the last snapshot tells of all messages before it, of some subscription."""
         self._snapshotting: asyncio.Task[None] | None = None
         self._slices = SliceCache()
         self._lost: dict[int, int] = {}
@@ -347,6 +351,7 @@ class DeliveryStateLog:
                 machine.state.forget_from(self.data.next_offset)
                 lost = True
             await self._learn_keys(machine)
+        self._observed_from = self._observed_by(min)
         lost |= await self._replay(snapshot.offset)
         if lost:
             # Messages that a crash lost: their offsets go to others, which no old record may touch.
@@ -371,6 +376,7 @@ class DeliveryStateLog:
                 offset = entry.next_offset
                 if entry.columns == SNAPSHOT_ENTRY:
                     continue
+                self._unsnapshotted_bytes += entry.size()
                 changes = decode_entries(bytes(entry.body))
                 self._history.note(changes, offset)
                 for change in changes:
@@ -419,6 +425,7 @@ class DeliveryStateLog:
         machines = {number: machine.state.snapshot() for number, machine in self.machines.items()}
         sought = dict(self._history.sought)
         self._unsnapshotted_bytes = 0
+        self._observed_from = self._observed_by(min)
         while self._log.next_offset < offset:
             if self._log.failure is not None:
                 return
@@ -455,9 +462,20 @@ class DeliveryStateLog:
         self._is_sealed = True
         if self._snapshotting is not None:
             await self._snapshotting
-        if self._log.failure is None:
+        if self._log.failure is None and self._is_worth_a_snapshot:
             await self._try_to_snapshot()
         await self._log.close()
+
+    @property
+    def _is_worth_a_snapshot(self) -> bool:
+        """Whether opening would take long without one."""
+        observed = self._observed_by(max) - self._observed_from
+        return self._unsnapshotted_bytes >= _WORTH_BYTES or observed >= _WORTH_MESSAGES
+
+    def _observed_by(self, choose: Callable[[Iterable[Offset]], Offset]) -> Offset:
+        """How far the subscriptions have learnt of messages: the first of them, or the last."""
+        observed = [machine.state.observed_to for machine in self.machines.values()]
+        return choose(observed) if observed else self.data.next_offset
 
 
 def _encode_snapshot(

@@ -102,6 +102,25 @@ class _Depths:
         )
 
 
+class _Totals:
+    """One topic, added up over its partitions."""
+
+    __slots__ = ("begun_us", "forgotten", "size", "transactions")
+
+    def __init__(self) -> None:
+        self.size = self.forgotten = self.transactions = 0
+        self.begun_us: int | None = None
+        """When the oldest open transaction began."""
+
+    def add(self, partition: Partition) -> None:
+        self.size += partition.log.size
+        self.forgotten += partition.window.forgotten
+        count, begun_us = partition.open_transactions
+        self.transactions += count
+        if begun_us is not None and (self.begun_us is None or begun_us < self.begun_us):
+            self.begun_us = begun_us
+
+
 class Sampler:
     def __init__(
         self,
@@ -142,14 +161,12 @@ class Sampler:
     async def _sample(self) -> NodeSample:
         missing = await self._opener.open_some()
         partitions = self._partitions.opened()
-        sizes: dict[int, int] = {}
-        forgotten: dict[int, int] = {}
+        totals: dict[int, _Totals] = {}
         depths: dict[int, _Depths] = {}
         self._reads_left, failed = _READS_MAX, 0
         names = {one.number: one.name for one in self._topics.topics()}
         for count, ((topic, index), partition) in enumerate(partitions, 1):
-            sizes[topic] = sizes.get(topic, 0) + partition.log.size
-            forgotten[topic] = forgotten.get(topic, 0) + partition.window.forgotten
+            totals.setdefault(topic, _Totals()).add(partition)
             failed += partition.failure is not None
             for number, offset in self._add_up(names.get(topic, ""), index, partition, depths):
                 time = await self._unseen_time(partition.committed, number, offset)
@@ -168,7 +185,7 @@ class Sampler:
         }
         return NodeSample(
             time_us=now,
-            topics=self._topic_samples(sizes, forgotten, {number for number, _ in missing}),
+            topics=self._topic_samples(totals, {number for number, _ in missing}, now),
             subscriptions=[
                 (depths.get(record.number) or _Depths()).sample(
                     record.name,
@@ -186,19 +203,24 @@ class Sampler:
         )
 
     def _topic_samples(
-        self, sizes: dict[int, int], forgotten: dict[int, int], incomplete: set[int]
+        self, totals: dict[int, _Totals], incomplete: set[int], now: int
     ) -> list[TopicSample]:
         replication = self._partitions.placement.replication
         lags = {} if replication is None else replication.lags()
+        found = [
+            (record, totals.get(record.number) or _Totals()) for record in self._topics.topics()
+        ]
         return [
             TopicSample(
                 name=record.name,
-                size=sizes.get(record.number, 0),
-                dedup_forgotten=forgotten.get(record.number, 0),
+                size=one.size,
+                dedup_forgotten=one.forgotten,
+                open_transactions=one.transactions,
+                transaction_age_s=0.0 if one.begun_us is None else max(0, now - one.begun_us) / 1e6,
                 replication_lag=lags.get(record.name),
                 is_complete=record.number not in incomplete,
             )
-            for record in self._topics.topics()
+            for record, one in found
         ]
 
     def _add_up(

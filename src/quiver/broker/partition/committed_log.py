@@ -46,6 +46,10 @@ class CommittedLog:
         return self._transactions.stable_offset(self._log.next_offset)
 
     @property
+    def end_offset(self) -> Offset:
+        return self._log.next_offset
+
+    @property
     def size(self) -> int:
         return self._log.size
 

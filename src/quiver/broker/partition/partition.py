@@ -56,6 +56,7 @@ from quiver.errors import (
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
+from quiver.log.log_context import LogContext
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -107,6 +108,8 @@ class Partition:
         self._state_turn = asyncio.Lock()
         self._closed = False
         self.opened_us = clock.time_us()
+        self.is_new = False
+        """Whether nothing has ever been in it, so that there is no delivery state to recover."""
         self.state: DeliveryStateLog | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 
@@ -119,6 +122,7 @@ class Partition:
         async with self._state_turn:
             if self._closed:
                 raise LogClosed(f"{self.folder} is closed")
+            self.is_new = False
             if self.state is None or (not self.state.is_open and self.log.failure is None):
                 try:
                     if self.state is not None:
@@ -144,16 +148,19 @@ class Partition:
         dedup_window_us: int = 0,
         first_offset: Offset = Offset(0),
         listener: PartitionListener = NOBODY_LISTENS,
+        context: LogContext | None = None,
     ) -> Partition:
         """A partition that this node keeps alone."""
-        open_log = partial(PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking)
+        open_log = partial(
+            PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking, context=context
+        )
         log = await open_log(
             folder, settings=settings, first_offset=first_offset, on_commit=listener.stored
         )
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
-            return await cls.over(
+            partition = await cls.over(
                 folder,
                 log,
                 snapshots=FileSnapshots(folder, disk, run_blocking),
@@ -163,6 +170,8 @@ class Partition:
                 clock=clock,
                 dedup_window_us=dedup_window_us,
             )
+            partition.is_new = log.is_new
+            return partition
         except BaseException as error:
             await log.close()
             if isinstance(error, OSError):
@@ -187,7 +196,7 @@ class Partition:
         if snapshot is None or not usable:
             snapshot = ProducerSnapshot(log.stored_from, {})
         imported = await snapshots.load(IMPORTED)
-        producers = await ProducerState.rebuild(
+        producers, read_bytes = await ProducerState.rebuild(
             log, snapshot, DedupWindow(dedup_window_us), decode_handover(imported)
         )
         producers.window.expire(clock.time_us())
@@ -200,6 +209,7 @@ class Partition:
             clock=clock,
             has_imported=bool(imported),
         )
+        partition._saved.stored(read_bytes)
         if data and not usable:
             # It may speak of batches that a crash lost, whose offsets others will get.
             await partition._saved.save()
@@ -224,6 +234,8 @@ class Partition:
         if batch.flags and acks is not Acks.ALL:
             acks = Acks.QUORUM
         repeat = self._sessions.judge(batch)
+        if batch.flags and refusal is None:
+            refusal = self._transactions.refusal(batch)
         if repeat is None and refusal is not None:
             raise refusal
         if batch.columns & DEDUP_ID and self.window.window_us:
@@ -301,6 +313,11 @@ class Partition:
             except (LogFailed, LogClosed) as error:
                 raise unavailable(error) from error
 
+    @property
+    def open_transactions(self) -> tuple[int, Microseconds | None]:
+        """How many are open here, and when the first of them began."""
+        return len(self._transactions), self._transactions.oldest_time
+
     def open_transactions_before(self, time_us: int) -> list[TransactionId]:
         """The transactions that are open here and began before a time."""
         return self._transactions.older_than(Microseconds(time_us))
@@ -371,7 +388,7 @@ class Partition:
         await self.close_state()
         await self._saved.settle()
         await self.log.close()
-        if self.log.failure is None:
+        if self.log.failure is None and self._saved.is_worth_it:
             await self._saved.save()
 
     async def close_state(self) -> None:

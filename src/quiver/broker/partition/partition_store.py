@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from quiver.broker.delivery.state_log import STATE
 from quiver.broker.partition.listener import PartitionListener
 from quiver.broker.partition.partition import Partition
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
+from quiver.log.log_context import LogContext
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 
@@ -35,8 +37,16 @@ class LocalPartitionStore:
 
     mends_itself = False
 
-    def __init__(self, folder: str, disk: Disk, clock: Clock, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self,
+        folder: str,
+        disk: Disk,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        context: LogContext | None = None,
+    ) -> None:
         self._folder = folder
+        self._context = context or LogContext()
         self._disk = disk
         self._clock = clock
         self._run_blocking = run_blocking
@@ -53,6 +63,7 @@ class LocalPartitionStore:
             dedup_window_us=record.settings.dedup_window_us,
             first_offset=record.first_offset(index),
             listener=listener,
+            context=self._context,
         )
 
     def reconfigure(self, _record: TopicRecord) -> None:
@@ -60,6 +71,9 @@ class LocalPartitionStore:
 
     async def remove(self, record: TopicRecord) -> None:
         folder = f"{self._folder}/{record.folder}"
+        for index in range(len(record.first_hashes)):
+            for log in (f"{folder}/{index}", f"{folder}/{index}/{STATE}"):
+                self._context.ends.take(log)
 
         def remove() -> None:
             if self._disk.exists(folder):

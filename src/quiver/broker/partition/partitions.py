@@ -8,7 +8,7 @@ so one of a deleted topic is never taken for one of a new topic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import structlog
@@ -27,13 +27,13 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.log.group_commit import Committed
+from quiver.log.log_context import LogContext
 from quiver.log.settings import LogSettings
 from quiver.metrics.traffic import TopicCounts, Traffic
 from quiver.model.clock import Clock
 from quiver.model.topic import TopicSettings
 
 _TAIL_BYTES_MAX = 8 << 20
-_TAIL_BYTES_MIN = 64 << 10
 _SLOW_S = 1.0
 _COMPLAINT_S = 10.0
 """A slow disk is complained of no more often than this."""
@@ -52,7 +52,7 @@ class Partitions:
         *,
         clock: Clock,
         exists: Callable[[TopicRecord], bool],
-        tail_bytes_total: int,
+        logs: LogContext | None = None,
         traffic: Traffic | None = None,
         prepare: Prepare | None = None,
     ) -> None:
@@ -62,7 +62,11 @@ class Partitions:
         self._store = storage.partitions
         self._clock = clock
         self._exists = exists
-        self._tail_bytes_total = tail_bytes_total
+        self._logs = logs or LogContext()
+        caches = self._logs.caches
+        self._tail_bytes = _TAIL_BYTES_MAX
+        if caches is not None:
+            self._tail_bytes = min(_TAIL_BYTES_MAX, caches.bytes_max)
         self._traffic = traffic or Traffic()
         self._open: dict[Place, Partition] = {}
         self._opening: SingleFlight[Place, Partition] = SingleFlight()
@@ -173,10 +177,11 @@ class Partitions:
                 await _close(partition)
         await self._store.remove(record)
 
-    async def reopen_failed(self, records: dict[int, TopicRecord]) -> None:
+    async def reopen_failed(self, topics: Callable[[], Iterable[TopicRecord]]) -> None:
         """Try to open again what failed, if its time has come. It is readable meanwhile."""
-        if self._store.mends_itself:
+        if self._store.mends_itself or not (self._logs.failed or self._retry_at):
             return
+        records = {record.number: record for record in topics()}
         for place, partition in self.opened():
             now = self._clock.monotonic()
             record = records.get(place[0])
@@ -211,13 +216,12 @@ class Partitions:
         await asyncio.gather(*map(_close, partitions), *self._closing)
 
     def log_settings(self, settings: TopicSettings) -> LogSettings:
-        share = self._tail_bytes_total // max(32, len(self._open) + 1)
         return LogSettings(
             durability=settings.durability,
             sync_interval_ms=settings.sync_interval_ms,
             segment_bytes=settings.segment_bytes,
             segment_age_s=settings.segment_age_s,
-            tail_bytes=max(_TAIL_BYTES_MIN, min(_TAIL_BYTES_MAX, share)),
+            tail_bytes=self._tail_bytes,
         )
 
 

@@ -83,6 +83,8 @@ class PublishSpace:
 
     async def refresh(self) -> None:
         """Measure all that was published to, and forget what is there no more."""
+        if not self._levels:
+            return
         records = {record.number: record for record in self._topics.topics()}
         for place, level in list(self._levels.items()):
             record = records.get(place[0])

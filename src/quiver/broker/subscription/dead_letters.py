@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from quiver import arrow_compute as pc
 from quiver.broker.delivery.machine.offset_sets import offset_numbers, offset_range
 from quiver.broker.delivery.machine.view import DeliveryView
 from quiver.broker.remote.partition_router import PartitionRouter

@@ -6,7 +6,7 @@ from quiver.broker.delivery.lease_token import TokenSigner
 from quiver.broker.partition.placement import Placement
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord, covers
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import NotLeader
+from quiver.errors import NotLeader, SubscriptionNotFound
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 
@@ -112,11 +112,18 @@ class SubscriptionLeaders:
     def named_in(self, lease: bytes) -> str:
         """The subscription that a lease is of."""
         number = self._signer.verify(lease).subscription
-        return next(record.name for record in self.catalog.all() if record.number == number)
+        record = self.catalog.registry.numbered(number)
+        if record is None:
+            raise SubscriptionNotFound("the subscription of this lease was deleted")
+        return record.name
 
     def covered(self, name: str, settings: SubscriptionSettings) -> list[TopicRecord]:
-        """The topics that a subscription reads."""
-        return [topic for topic in self.topics.topics() if covers(name, settings, topic.name)]
+        """The topics that a subscription reads; only a pattern makes it look at all topics."""
+        if any("*" in wanted for wanted in settings.topics):
+            found = [one for one in self.topics.topics() if covers(name, settings, one.name)]
+        else:
+            found = self.topics.named(dict.fromkeys(settings.topics))
+        return sorted(found, key=lambda topic: topic.number)
 
     def places(self, record: SubscriptionRecord) -> set[tuple[str, int]]:
         """Every partition that the subscription reads, wherever it is."""

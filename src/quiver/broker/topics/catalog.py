@@ -155,10 +155,8 @@ class TopicCatalog:
         self.get = self._registry.get
         self.topics = self._registry.all
         self.holds = self._registry.holds
-
-    def numbered(self, number: int) -> TopicRecord | None:
-        """The topic with this number, if it is still there."""
-        return next((one for one in self.topics() if one.number == number), None)
+        self.numbered = self._registry.numbered
+        self.named = self._registry.named
 
     @property
     def version(self) -> int:

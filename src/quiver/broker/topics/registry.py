@@ -8,7 +8,7 @@ deleted record are never taken for those of another with the same name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -84,6 +84,7 @@ class Registry(Generic[R]):
         self._kind = kind
         self._decoder: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(record)
         self._records: dict[str, R] = {}
+        self._by_number: dict[int, R] = {}
         self._revisions: dict[str, int] = {}
         self._unknown: dict[str, dict[str, Any]] = {}
         """Fields of records that only a newer Quiver knows, where there are any."""
@@ -138,6 +139,14 @@ class Registry(Generic[R]):
 
     def has(self, name: str) -> bool:
         return name in self._records
+
+    def numbered(self, number: int) -> R | None:
+        """The one with this number, if it is still there."""
+        return self._by_number.get(number)
+
+    def named(self, names: Iterable[str]) -> list[R]:
+        """Those of these names that are there."""
+        return [self._records[name] for name in names if name in self._records]
 
     def all(self) -> list[R]:
         return list(self._records.values())
@@ -270,8 +279,11 @@ class Registry(Generic[R]):
         return encoded(record, self._unknown.get(record.name, {}))
 
     def _keep(self, record: R, revision: int) -> None:
-        self._index(self._records.get(record.name), record)
-        self._records[record.name] = record
+        old = self._records.get(record.name)
+        if old is not None:
+            self._by_number.pop(old.number, None)
+        self._index(old, record)
+        self._records[record.name] = self._by_number[record.number] = record
         self._revisions[record.name] = revision
         self.version += 1
 
@@ -280,7 +292,10 @@ class Registry(Generic[R]):
         self._dropped[name] = revision
 
     def _forget(self, name: str) -> None:
-        self._index(self._records.pop(name, None), None)
+        old = self._records.pop(name, None)
+        if old is not None:
+            self._by_number.pop(old.number, None)
+        self._index(old, None)
         self._revisions.pop(name, None)
         self._unknown.pop(name, None)
         self.version += 1

@@ -89,11 +89,6 @@ class TransactionCoordinator:
         return is_same and self._log.failure is None and not self._is_closed
 
     @property
-    def open_count(self) -> int:
-        """How many open transactions are known here."""
-        return len(self._machine.open)
-
-    @property
     def unfinished_count(self) -> int:
         """How many transactions are decided and not known to all participants."""
         return len(self._machine.unfinished)

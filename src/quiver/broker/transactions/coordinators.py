@@ -128,10 +128,5 @@ class Coordinators:
             await coordinator.close()
 
     @property
-    def open_count(self) -> int:
-        """How many open transactions the coordinators of this node know."""
-        return sum(one.open_count for one in self._open.values())
-
-    @property
     def unfinished_count(self) -> int:
         return sum(one.unfinished_count for one in self._open.values())

@@ -30,6 +30,7 @@ _SLICE = 500
 
 logger = structlog.get_logger()
 
+Found = list[tuple[Partition, set[TransactionId]]]
 Resolve = Callable[[list[TransactionId]], Awaitable[dict[TransactionId, TransactionState]]]
 
 
@@ -43,24 +44,34 @@ class TransactionResolver:
         self._asking = TaskSet()
 
     def tick(self) -> None:
-        """Each second. One round at a time."""
-        if not self._asking:
-            self._asking.start(self._ask())
+        """Each second. One round at a time, and no task where there is nothing to ask."""
+        if self._asking:
+            return
+        partitions = [partition for _, partition in self._partitions.opened()]
+        if len(partitions) > _SLICE:
+            self._asking.start(self._look_and_ask(partitions))
+        elif found := self._look(partitions):
+            self._asking.start(self._ask(found))
 
     async def close(self) -> None:
         await self._asking.cancel()
 
-    async def _ask(self) -> None:
+    def _look(self, partitions: list[Partition]) -> Found:
+        """What has been open for a while."""
         before = Microseconds(self._clock.time_us() - OPEN_US)
-        found: list[tuple[Partition, set[TransactionId]]] = []
-        for count, (_, partition) in enumerate(self._partitions.opened(), 1):
-            if transactions := open_in(partition, before):
-                found.append((partition, transactions))
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
+        looked = [(partition, open_in(partition, before)) for partition in partitions]
+        return [(partition, transactions) for partition, transactions in looked if transactions]
+
+    async def _look_and_ask(self, partitions: list[Partition]) -> None:
+        found: Found = []
+        for begin in range(0, len(partitions), _SLICE):
+            found += self._look(partitions[begin : begin + _SLICE])
+            await asyncio.sleep(0)
+        if found:
+            await self._ask(found)
+
+    async def _ask(self, found: Found) -> None:
         wanted = sorted(set().union(*(transactions for _, transactions in found)))[:_ASKED_MAX]
-        if not wanted:
-            return
         states = await self._resolve(wanted)
         outcomes = {
             transaction: state is TransactionState.COMMITTED

@@ -53,6 +53,11 @@ class TransactionService:
         self._coordinators.tick()
         self._resolver.tick()
 
+    @property
+    def unfinished_count(self) -> int:
+        """How many transactions are decided here and not known to all their partitions."""
+        return self._coordinators.unfinished_count
+
     async def close(self) -> None:
         await self._resolver.close()
         await self._coordinators.close()

@@ -200,6 +200,7 @@ def flags_of(given: dict[str, str | None], pairs: list[str]) -> list[Given]:
 
 
 def _require_startable(config: NodeConfig) -> None:
+    load_structlog()
     from quiver.edge.preflight import require_startable  # noqa: PLC0415 - the server is loaded late
 
     require_startable(config)
@@ -213,7 +214,6 @@ def _print_settings(loaded: LoadedConfig) -> None:
 def _run(config: NodeConfig, ready_file: str | None) -> None:
     import uvloop  # noqa: PLC0415 - the server is loaded only to be run
 
-    load_structlog()
     from quiver.cli.support.logging import set_up_logging  # noqa: PLC0415
     from quiver.edge.run import run_node  # noqa: PLC0415
 
@@ -260,7 +260,7 @@ def _run_processes(config: NodeConfig, ready_file: str | None) -> None:
         def work(number: int, tell_ready: Callable[[], None]) -> int:
             set_up_logging(config.logging, process=number)
             own = config_of(shared, number, count, ports.own[number])
-            node = run_node(own, lambda *_: tell_ready(), place_of(shared, number))
+            node = run_node(own, lambda *_: tell_ready(), place_of(shared, number, count))
             return run(lambda **_: uvloop.run(node))
 
         def on_ready() -> None:

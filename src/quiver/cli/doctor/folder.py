@@ -7,6 +7,7 @@ import os
 from quiver.cli.doctor.finding import Finding, failure, ok, warning
 from quiver.config import NodeConfig
 from quiver.folder_version import BYTES_MAX, FILE, FolderVersion, decode_version
+from quiver.formats import FIRST_RELEASE
 
 _CHECK = "data folder"
 _PAGE = "see docs/howto/upgrade.md"
@@ -46,8 +47,7 @@ def _judged(folder: str, found: FolderVersion, planned: str | None) -> Finding:
         return failure(
             _CHECK, limit, f"do not go back to {planned}, or restore a backup with it; {_PAGE}"
         )
-    is_first = all(version <= 1 for version in found.formats.values())
-    opens = f"every Quiver can open {folder}" if is_first else limit
+    opens = limit if found.excludes(FIRST_RELEASE) else f"every Quiver can open {folder}"
     return ok(_CHECK, f"Quiver {found.quiver} used it last; {opens}")
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.client.producer.delivery import BatchPromise
 from quiver.client.producer.pending_batch import PendingBatch
 from quiver.client.transport.cluster import TopicLayout

@@ -57,9 +57,9 @@ class TransactionContents:
     def ack_batch(self, batch: pa.RecordBatch | pa.Table, subscription: str) -> None:
         self._messages.add_batch(batch, subscription)
 
-    def send_holds(self) -> None:
-        """Have the nodes keep what was acknowledged so far, without waiting for it."""
-        self._holds.send()
+    def keep_leases(self) -> None:
+        """Have the nodes keep messages whose leases may end before the transaction does."""
+        self._holds.send(is_early=True)
 
     async def held(self) -> None:
         """Have the nodes keep what was acknowledged so far. If that fails, so does the commit."""

@@ -41,11 +41,14 @@ class HeldMessages:
         self._seen: Leases = {}
         self._count = 0
         self._added: deque[tuple[Source, bytes, int]] = deque()
+        """Messages of sessions, whose heartbeats keep their leases."""
+        self._loose: deque[tuple[Source, bytes, int]] = deque()
+        """Messages whose leases end by themselves."""
         self._batches: deque[HeldGroup] = deque()
 
     def __bool__(self) -> bool:
         """Whether there is something to take."""
-        return bool(self._added or self._batches)
+        return bool(self._added or self._loose or self._batches)
 
     def add(self, message: ReceivedMessage, session: ConsumerSession | None) -> None:
         lease, offset = message.lease, message.offset
@@ -64,7 +67,8 @@ class HeldMessages:
         self.participants.add((message.topic, message.partition))
         if session is not None:
             self.sessions.add(session)
-        self._added.append(((session, message.subscription), lease, offset))
+        added = self._loose if session is None else self._added
+        added.append(((session, message.subscription), lease, offset))
 
     def add_batch(self, batch: pa.RecordBatch | pa.Table, subscription: str) -> None:
         """The rows of a received batch, which no session has."""
@@ -88,13 +92,13 @@ class HeldMessages:
         self.participants.update((place["topic"], place["partition"]) for place in places)
         self._batches.append(HeldGroup(None, subscription, leases))
 
-    def take(self) -> list[HeldGroup]:
-        """What was added since the last time."""
+    def take(self, *, is_early: bool = False) -> list[HeldGroup]:
+        """What was added since the last time. ``is_early``: only if its lease may end soon."""
         offsets: dict[Source, dict[bytes, list[int]]] = {}
-        added = self._added
-        while added:
-            source, lease, offset = added.popleft()
-            offsets.setdefault(source, {}).setdefault(lease, []).append(offset)
+        for added in (self._loose,) if is_early else (self._loose, self._added):
+            while added:
+                source, lease, offset = added.popleft()
+                offsets.setdefault(source, {}).setdefault(lease, []).append(offset)
         groups = [
             HeldGroup(session, name, {lease: BitMap64(these) for lease, these in leases.items()})
             for (session, name), leases in offsets.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import islice
 
 import msgspec
 
@@ -47,9 +48,9 @@ class Holds:
         self._held: list[tuple[HeldGroup, Leases]] = []
         self._stale: Leases = {}
 
-    def send(self) -> None:
-        """Send what was added since the last time."""
-        for group in self._messages.take():
+    def send(self, *, is_early: bool = False) -> None:
+        """Send what was added since the last time. ``is_early``: only if its lease may end soon."""
+        for group in self._messages.take(is_early=is_early):
             streams: dict[NodeStream | None, Leases] = {None: group.leases}
             if group.session is not None:
                 streams = group.session.by_stream(group.leases)
@@ -96,19 +97,20 @@ class Holds:
         return answer
 
     def _stale_receipt(self) -> StaleReceipt:
-        receipts = [
-            receipt(lease, offset) for lease, offsets in self._stale.items() for offset in offsets
-        ]
-        named = ", ".join(
-            f"offset {offset} of {group.subscription!r}"
-            for group, leases in self._held
-            for lease in leases.keys() & self._stale.keys()
-            for offset in self._stale[lease]
-        )[: _STALE_NAMED_MAX * 10]
+        subscriptions = {
+            lease: group.subscription for group, leases in self._held for lease in leases
+        }
+        late = [
+            (lease, offset)
+            for lease, offsets in self._stale.items()
+            for offset in islice(offsets, _STALE_NAMED_MAX)
+        ][:_STALE_NAMED_MAX]
+        named = [f"offset {offset} of {subscriptions[lease]!r}" for lease, offset in late[:10]]
+        count = sum(map(len, self._stale.values()))
         return StaleReceipt(
-            f"the transaction was aborted: the lease of {len(receipts):,} of its messages had ended, "
-            f"and others may have them ({named})",
-            stale=receipts[:_STALE_NAMED_MAX],
+            f"the transaction was aborted: the lease of {count:,} of its messages had ended, and "
+            f"others may have them: {', '.join(named)}{', …' if count > len(named) else ''}",
+            stale=[receipt(lease, offset) for lease, offset in late],
             transaction=self._transaction,
         )
 

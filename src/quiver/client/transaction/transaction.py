@@ -216,10 +216,10 @@ class AsyncTransaction:
         await self._contents.held()
 
     def tick(self) -> bool:
-        """Give the nodes what waits; whether the transaction is open."""
+        """Keep the leases of what was acknowledged; whether the transaction is open."""
         if not self._life.is_open or self._life.is_overdue(self._clock.monotonic()):
             return False
-        self._contents.send_holds()
+        self._contents.keep_leases()
         return True
 
     # ------------------------------------------------------------------ ending

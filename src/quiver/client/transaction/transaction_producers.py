@@ -1,8 +1,8 @@
 """The producers of a client's transactions, and the transactions that are open.
 
 There is one producer for each transaction that is open at the same time, kept for the next. A name has
-one producer, and so one open transaction in a client. Once a second, messages that wait to be
-acknowledged are given to the nodes: their leases do not end while the transaction is open.
+one producer, and so one open transaction in a client. Once a second, the nodes are told to keep messages that
+were acknowledged and have no session: their leases do not end while the transaction is open.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from quiver.client.transaction.transaction_producer import MakeProducer, Transac
 from quiver.errors import InvalidRequest, TransactionFenced
 
 IDLE_MAX = 256
-"""So many producers without a transaction are kept."""
+"""So many producers without a transaction are kept, and so many with a name."""
+_FENCED_MAX = 10_000
 HOLD_AFTER_S = 1.0
 
 
 class OpenTransaction(Protocol):
     def tick(self) -> bool:
-        """Send what has waited; whether the transaction is still open."""
+        """Keep the leases of what was acknowledged; whether the transaction is still open."""
 
     async def abort(self) -> None: ...
 
@@ -74,20 +75,33 @@ class TransactionProducers:
 
     def release(self, producer: TransactionProducer, *, is_clean: bool) -> None:
         """Its transaction has ended. ``is_clean``: in all partitions, and nothing is under way."""
-        if is_clean and producer.has_next and len(self._idle) < IDLE_MAX:
+        if is_clean and producer.has_next:
             producer.next()
-            if producer.name is None:
-                self._idle.append(producer)
-            else:
-                self._named[producer.name] = producer
+            self._keep(producer)
         else:
             producer.close()
         if producer.name is not None:
             self._taken_names.discard(producer.name)
 
+    def _keep(self, producer: TransactionProducer) -> None:
+        if producer.name is None:
+            self._idle.append(producer)
+            if len(self._idle) > IDLE_MAX:
+                self._idle.popleft().close()
+            return
+        with self._lock:
+            self._named[producer.name] = producer
+            oldest = next(iter(self._named)) if len(self._named) > IDLE_MAX else None
+            dropped = None if oldest is None else self._named.pop(oldest)
+        if dropped is not None:
+            dropped.close()
+
     def fence(self, name: str, error: TransactionFenced) -> None:
         """Another client has the name: this one must not take it back."""
-        self._fenced[name] = error
+        with self._lock:
+            self._fenced[name] = error
+            if len(self._fenced) > _FENCED_MAX:
+                del self._fenced[next(iter(self._fenced))]
 
     # ------------------------------------------------------------------ those that are open
 

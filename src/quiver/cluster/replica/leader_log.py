@@ -60,6 +60,10 @@ class LeaderLog:
         return self._leading.watermark(self._index)
 
     @property
+    def end_offset(self) -> Offset:
+        return self.next_offset
+
+    @property
     def staged_offset(self) -> Offset:
         return self._log.staged_offset
 

@@ -288,6 +288,7 @@ class ReplicaManager:
                     run_blocking=self._run_blocking,
                     first_offset=first_offsets.get(index, defined.first_offset),
                     on_commit=partial(self._listener.stored, partition, index),
+                    context=self._environment.logs,
                 )
                 logs.append(held)
         except (Exception, asyncio.CancelledError):

@@ -19,6 +19,7 @@ from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.files import write_files
 from quiver.log.group_commit import OnCommit
+from quiver.log.log_context import LogContext
 from quiver.log.partition_log import PartitionLog
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
@@ -70,6 +71,7 @@ class ReplicaLog:
         run_blocking: RunBlocking,
         first_offset: Offset = Offset(0),
         on_commit: OnCommit = lambda committed: None,
+        context: LogContext | None = None,
     ) -> ReplicaLog:
         """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
         log = await PartitionLog.open(
@@ -80,6 +82,7 @@ class ReplicaLog:
             run_blocking=run_blocking,
             first_offset=first_offset,
             on_commit=on_commit,
+            context=context,
         )
         path = f"{folder}/{REPLICA}"
         data = await run_blocking(lambda: disk.read(path) if disk.exists(path) else b"")

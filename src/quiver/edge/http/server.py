@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from quiver.config import Address
 from quiver.edge.http.connection import EdgeConfig
 from quiver.edge.http.edge import Edge
-from quiver.edge.limits.connections import ConnectionBound, bound_of
+from quiver.edge.limits.connections import ConnectionBound
 from quiver.edge.listener import Listener, listen
 
 
@@ -21,7 +21,7 @@ class HttpServer:
 
     def __init__(self, edge: Edge, bound: ConnectionBound | None = None) -> None:
         self._edge = edge
-        self._bound = bound or bound_of(edge.limits.connections_max)
+        self._bound = bound or ConnectionBound(edge.limits.connections_max)
         self._config = EdgeConfig(edge, edge.limits, self._bound)
         self._config.load()
         self._state = ServerState()

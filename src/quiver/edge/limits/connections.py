@@ -2,18 +2,12 @@
 
 A connection is a stranger until its caller is authenticated. Where there is no room, the stranger that
 has been connected longest makes room for the next connection, so those without a token cannot keep out
-those who have one. At most half of the files that the process may open are connections: logs need the
-others.
+those who have one.
 """
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Hashable
-
-import structlog
-
-logger = structlog.get_logger()
 
 
 class ConnectionBound:
@@ -56,12 +50,3 @@ class ConnectionBound:
         close = self._strangers.pop(next(iter(self._strangers)))
         close()
         return True
-
-
-def bound_of(connections_max: int) -> ConnectionBound:
-    """The bound that the settings and the system's limit of open files allow."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY or files // 2 >= connections_max:
-        return ConnectionBound(connections_max)
-    logger.warning("few files may be open", files=files, connections_max=files // 2)
-    return ConnectionBound(max(1, files // 2))

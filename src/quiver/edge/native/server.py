@@ -19,7 +19,7 @@ from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.credentials import Credentials
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.connection import require_version
-from quiver.edge.limits.connections import ConnectionBound, bound_of
+from quiver.edge.limits.connections import ConnectionBound
 from quiver.edge.listener import Listener, listen
 from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
@@ -44,7 +44,7 @@ class NativeServer:
     """``bound`` is shared with the other listeners of the process."""
 
     def __init__(self, services: NodeServices, bound: ConnectionBound | None = None) -> None:
-        self.bound = bound or bound_of(services.limits.connections_max)
+        self.bound = bound or ConnectionBound(services.limits.connections_max)
         self._services = services
         self._connections: set[NativeConnection] = set()
         self._servers: list[Listener] = []

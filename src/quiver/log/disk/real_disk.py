@@ -1,7 +1,8 @@
 """The disk of the operating system.
 
-``RealDisk`` keeps the promises of ``Disk`` with plain POSIX calls. It holds no state of its own:
-a lock is a ``flock``, which dies with the process, and every view owns its mapping.
+``RealDisk`` keeps the promises of ``Disk`` with plain POSIX calls. It holds no state of its own but the
+descriptors of files that are open for writing. A lock is a ``flock``, which dies with the process, and
+every view owns its mapping.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from quiver.log.disk.disk import AppendFile, Bytes, Disk, FolderLock
+from quiver.log.disk.file_pool import FilePool
 
 FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 """Messages are for nobody but the node's own user, whatever the umask."""
@@ -29,10 +31,22 @@ _APPEND_SYNCED = getattr(os, "RWF_DSYNC", 0) | getattr(os, "RWF_APPEND", 0)
 """Flags of a write that is durable on return; none where the system has no such write."""
 _MADV_POPULATE_READ = 22
 _CLOSED = -1
+_MADE_MAX = 1024
 
 
 class RealDisk(Disk):
-    """The operating system's files; the paths are the operating system's paths."""
+    """The operating system's files; the paths are the operating system's paths.
+
+    ``files_max`` bounds the files that are open for writing while nobody writes to them.
+    """
+
+    _pool: FilePool | None = None
+
+    def __init__(self, files_max: int | None = None) -> None:
+        self._made: dict[str, None] = {}
+        """Some of the folders whose entries are known to be durable."""
+        if files_max is not None:
+            self._pool = FilePool(files_max)
 
     def make_folder(self, path: str) -> None:
         folder = os.path.abspath(path)
@@ -42,14 +56,23 @@ class RealDisk(Disk):
             folder = os.path.dirname(folder)
         # A process may have died between making this folder and syncing its entry. It made nothing
         # below it, since each entry is synced before the next: so this is the only one in doubt.
-        with contextlib.suppress(PermissionError):
-            self.sync_folder(os.path.dirname(folder))
+        if folder not in self._made:
+            with contextlib.suppress(PermissionError):
+                self.sync_folder(os.path.dirname(folder))
+            self._remember(folder)
         for child in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(child, _FOLDER_MODE)
             self.sync_folder(os.path.dirname(child))
+            self._remember(child)
         if not os.path.isdir(path):
             raise _error(errno.EEXIST, path)
+
+    def _remember(self, folder: str) -> None:
+        """The entry of this folder is durable."""
+        while len(self._made) >= _MADE_MAX:
+            self._made.pop(next(iter(self._made)), None)
+        self._made[folder] = None
 
     def list_folder(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -73,7 +96,8 @@ class RealDisk(Disk):
         return os.stat(path).st_size
 
     def open_append(self, path: str) -> AppendFile:
-        return RealAppendFile(os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE)
+        return RealAppendFile(path, descriptor, self._pool)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -106,6 +130,10 @@ class RealDisk(Disk):
 
     def remove_folder(self, path: str) -> None:
         shutil.rmtree(path)
+        for folder in [
+            one for one in self._made if f"{one}/".startswith(f"{os.path.abspath(path)}/")
+        ]:
+            self._made.pop(folder, None)
 
     def lock(self, path: str, owner: str) -> FolderLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -132,17 +160,25 @@ class RealAppendFile(AppendFile):
 
     After a failed ``sync`` the kernel may drop the bytes and let the next ``sync`` succeed, so the
     caller must treat the file as lost from its last good sync on. The file is not opened with
-    O_APPEND, which on Linux would send ``overwrite`` to the end too.
+    O_APPEND, which on Linux would send ``overwrite`` to the end too. While nothing in it waits for a
+    sync, ``pool`` may close its descriptor.
     """
 
-    __slots__ = ("_descriptor", "_synced")
+    __slots__ = ("_descriptor", "_is_closed", "_is_dirty", "_path", "_pool", "_synced")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, pool: FilePool | None = None) -> None:
+        self._path = path
         self._descriptor = descriptor
+        self._pool = pool
+        self._is_closed = False
+        self._is_dirty = False
+        """Whether something was written that was not synced since."""
         self._synced = False
+        self._put_back()
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        self._append(_views(buffers))
+        with self:
+            self._append(_views(buffers))
 
     def append_synced(self, buffers: Sequence[Bytes]) -> None:
         """One system call for what is small: after each, a thread may have to wait for its turn.
@@ -151,17 +187,18 @@ class RealAppendFile(AppendFile):
         """
         views = _views(buffers)
         small = len(views) <= _IOV_MAX and sum(view.nbytes for view in views) <= _WRITE_BYTES
-        if self._synced and small and _APPEND_SYNCED:
-            self._synced = False
-            views = _rest(views, os.pwritev(self._descriptor, views, 0, _APPEND_SYNCED))
-            if not views:
-                self._synced = True
-                return
-        self._append(views)
-        self.sync()
+        with self:
+            if self._synced and small and _APPEND_SYNCED:
+                self._wrote()
+                views = _rest(views, os.pwritev(self._descriptor, views, 0, _APPEND_SYNCED))
+                if not views:
+                    self._synced, self._is_dirty = True, False
+                    return
+            self._append(views)
+            self._sync()
 
     def _append(self, views: list[memoryview]) -> None:
-        self._synced = False
+        self._wrote()
         os.lseek(self._descriptor, 0, os.SEEK_END)
         while views:
             written = os.writev(self._descriptor, _portion(views))
@@ -170,39 +207,72 @@ class RealAppendFile(AppendFile):
 
     def overwrite(self, position: int, data: Bytes) -> None:
         view = memoryview(data).cast("B")
-        self._synced = False
-        size = self.size()
-        if position < 0 or position + len(view) > size:
-            raise OSError(errno.EINVAL, f"{len(view)} bytes at {position} are not inside {size}")
-        while view:
-            written = os.pwrite(self._descriptor, view, position)
-            _check_progress(written)
-            position += written
-            view = view[written:]
+        with self:
+            self._wrote()
+            size = os.fstat(self._descriptor).st_size
+            if position < 0 or position + len(view) > size:
+                text = f"{len(view)} bytes at {position} are not inside {size}"
+                raise OSError(errno.EINVAL, text)
+            while view:
+                written = os.pwrite(self._descriptor, view, position)
+                _check_progress(written)
+                position += written
+                view = view[written:]
 
     def sync(self) -> None:
-        if self._descriptor == _CLOSED:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        with self:
+            self._sync()
+
+    def _sync(self) -> None:
         if sys.platform == "darwin":
             # fsync there leaves the bytes in the drive's own cache.
             fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(self._descriptor)
-        self._synced = True
+        self._synced, self._is_dirty = True, False
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        with self:
+            return os.fstat(self._descriptor).st_size
 
     def truncate(self, size: int) -> None:
-        if size > self.size():
-            raise OSError(errno.EINVAL, f"truncate to {size} would make the file longer")
-        self._synced = False
-        os.ftruncate(self._descriptor, size)
+        with self:
+            if size > os.fstat(self._descriptor).st_size:
+                raise OSError(errno.EINVAL, f"truncate to {size} would make the file longer")
+            self._wrote()
+            os.ftruncate(self._descriptor, size)
+
+    def _wrote(self) -> None:
+        self._synced, self._is_dirty = False, True
 
     def close(self) -> None:
+        if self._pool is not None:
+            self._pool.take(self)
+        self._is_closed = True
+        self.close_for_now()
+
+    # ------------------------------------------------------------------ the descriptor
+
+    def close_for_now(self) -> None:
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             os.close(descriptor)
+
+    def __enter__(self) -> None:
+        """The descriptor is there until the end of the block."""
+        if self._pool is not None:
+            self._pool.take(self)
+        if self._is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if self._descriptor == _CLOSED:
+            self._descriptor = os.open(self._path, os.O_WRONLY)
+
+    def __exit__(self, *_: object) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._pool is not None and not self._is_dirty:
+            self._pool.put_back(self)
 
 
 class RealLock(FolderLock):

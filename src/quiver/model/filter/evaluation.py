@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.model.filter.column import Column, ColumnKind
 from quiver.model.filter.expression import (
     All,
@@ -41,13 +41,14 @@ _NUMBER_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _TEXT_OPERATORS = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
+"""The names of Arrow's kernels."""
 
 
 def cost_of(expression: Expression) -> int:
@@ -185,7 +186,10 @@ def _text_kernel(expression: Comparison | OneOf | Likeness) -> Kernel:
     kind = pa.binary() if is_bytes else pa.string()
     match expression:
         case Comparison(_, symbol, value):
-            compare, scalar = _TEXT_OPERATORS[symbol], pa.scalar(_stored(value, is_bytes), kind)
+            compare, scalar = (
+                getattr(pc, _TEXT_OPERATORS[symbol]),
+                pa.scalar(_stored(value, is_bytes), kind),
+            )
             return lambda texts: compare(texts, scalar)
         case OneOf(_, values, _):
             listed = pa.array([_stored(value, is_bytes) for value in values], kind)

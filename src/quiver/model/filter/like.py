@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.model.filter.mistake import Mistake
 
 PATTERN_MAX = 256
@@ -25,13 +25,13 @@ ONES_MAX = 10
 Kernel = Callable[[pa.Array], pa.Array]
 
 _ANY, _ONE = "%", "_"
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "%": pc.starts_with,
-    "x%": pc.starts_with,
-    "%x": pc.ends_with,
-    "%x%": pc.match_substring,
+_FUNCTIONS = {
+    "%": "starts_with",
+    "x%": "starts_with",
+    "%x": "ends_with",
+    "%x%": "match_substring",
 }
-"""By the shape of a pattern, the kernels that do without a regular expression."""
+"""By the shape of a pattern, the names of kernels that do without a regular expression."""
 _PART = re.compile(r"\\(?P<escaped>.)|(?P<any>%+)|(?P<one>_)|(?P<plain>[^\\%_]+)", re.DOTALL)
 _WELL_ESCAPED = re.compile(r"(?:[^\\]|\\.)*+", re.DOTALL)
 
@@ -56,7 +56,7 @@ def like_kernel(pattern: str, kind: pa.DataType) -> Kernel:
         scalar = pa.scalar(words if pa.types.is_string(kind) else words.encode(), kind)
         return lambda values: pc.equal(values, scalar)
     if shape in _FUNCTIONS:
-        return _with_pattern(_FUNCTIONS[shape], words)
+        return _with_pattern(getattr(pc, _FUNCTIONS[shape]), words)
     return _with_pattern(pc.match_substring_regex, _regex(parts))
 
 

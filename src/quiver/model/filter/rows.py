@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quiver import arrow_compute as pc
 from quiver.errors import InvalidBatch
 from quiver.model.filter.column import TYPES, Column
 from quiver.model.message import PRIORITY_DEFAULT

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from quiver import protocol
-from quiver.broker.broker import Broker, BrokerEnvironment, BrokerLimits
+from quiver.broker.broker import Broker, BrokerEnvironment
+from quiver.broker.maintenance import MaintenanceLimits
 from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.partition.leadership import Leadership
 from quiver.broker.partition.partition import Partition
@@ -44,7 +45,7 @@ from quiver.testing.simulator.node import FOLDER, SimulatedNode
 from quiver.testing.simulator.peers import SimulatedPeers
 from quiver.testing.simulator.sessions.channels import Dial
 
-LIMITS = BrokerLimits(retention_interval_s=1, upkeep_interval_s=0.25, free_bytes_min=0)
+LIMITS = MaintenanceLimits(retention_interval_s=1, upkeep_interval_s=0.25, free_bytes_min=0)
 _AGAIN_SECONDS = 0.5
 
 

@@ -209,6 +209,16 @@ class TestWatches:
         changes = machine.evaluate(sample(topics=topics, nodes_down=["n2"]), 0)
         assert told(changes) == [("orders", "firing"), ("n2", "firing")]
 
+    def test_a_transaction_that_holds_readers_back(self) -> None:
+        machine = AlertMachine((rule("transaction_age", 120),))
+        topics = [TopicSample(name="orders", transaction_age_s=119), TopicSample(name="lone")]
+        assert machine.evaluate(sample(topics=topics), 0) == []
+        topics = [TopicSample(name="orders", transaction_age_s=121), TopicSample(name="lone")]
+        assert told(machine.evaluate(sample(topics=topics), 1)) == [("orders", "firing")]
+        assert told(machine.evaluate(sample(topics=[TopicSample(name="orders")]), 2)) == [
+            ("orders", "cleared")
+        ]
+
 
 class TestRules:
     def test_the_rules_from_the_start_are_quiet_on_a_healthy_node(self) -> None:
@@ -217,7 +227,7 @@ class TestRules:
         assert [machine.evaluate(healthy, now) for now in range(0, 3600, 30)] == [[]] * 120
 
     def test_every_watch_has_a_rule_from_the_start(self) -> None:
-        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 10
+        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 11
 
     def test_a_rule_of_the_same_name_takes_the_place_of_one_from_the_start(self) -> None:
         mine = AlertRule(name="queue-deep", watch="depth", limit=5)

@@ -215,7 +215,10 @@ async def test_records_stay_for_as_long_as_the_messages_that_they_tell_of() -> N
 
 
 @async_test
-async def test_a_damaged_snapshot_is_made_good_from_the_records_that_stayed() -> None:
+async def test_a_damaged_snapshot_is_made_good_from_the_records_that_stayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_log, "_WORTH_BYTES", 0)
     world = World(1)
     partition, state = await world.open()
     await world.publish(partition, 20)
@@ -232,6 +235,7 @@ async def test_a_damaged_snapshot_is_made_good_from_the_records_that_stayed() ->
 @async_test
 async def test_a_damaged_snapshot_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_log, "_HISTORY_BYTES_MAX", 0)
+    monkeypatch.setattr(state_log, "_WORTH_BYTES", 0)
     world = World(1)
     partition, state = await world.open()
     await world.publish(partition, 5)

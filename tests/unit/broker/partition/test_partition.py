@@ -261,8 +261,10 @@ def test_a_damaged_snapshot_is_made_good_from_the_log(damage: bytes) -> None:
     ("code", "expected"), [(errno.EIO, PartitionUnavailable), (errno.EMFILE, PartitionUnavailable)]
 )
 def test_a_snapshot_that_cannot_be_read_makes_the_partition_unavailable_for_now(
-    code: int, expected: type[Exception]
+    code: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshots, "_WORTH_BYTES", 0)
+
     @async_test
     async def check() -> None:
         disk = SimulatedDisk(1)

@@ -7,10 +7,13 @@ import asyncio
 import pytest
 
 from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers import open_transactions
 from quiver.broker.partition.producers.in_flight import Placed
+from quiver.broker.partition.producers.split_handover import SplitHandover, encode_handover
 from quiver.errors import (
     DedupIdPending,
     OffsetOutOfRange,
+    Overloaded,
     PartitionUnavailable,
     TransactionAborted,
     TransactionError,
@@ -263,6 +266,22 @@ async def test_a_batch_of_a_transaction_is_as_safe_as_its_marker_will_be() -> No
     await partition.close()
 
 
+@async_test
+async def test_a_partition_has_a_bounded_number_of_open_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(open_transactions, "OPEN_MAX", 2)
+    partition = await _open(SimulatedDisk(1))
+    for producer in (7, 8):
+        await _publish(partition, b"a", producer=producer)
+    with pytest.raises(Overloaded):
+        _publish(partition, b"a", producer=9)
+    await _publish(partition, b"b", producer=7)
+    await partition.close_transactions({_id(7): True})
+    await _publish(partition, b"a", producer=9)
+    await partition.close()
+
+
 # ---------------------------------------------------------------------- restarts
 
 
@@ -428,4 +447,18 @@ async def test_a_split_fails_if_a_transaction_with_ids_stays_open() -> None:
     await clock.advance(60)
     with pytest.raises(PartitionUnavailable):
         await splitting
+    await partition.close()
+
+
+@async_test
+async def test_an_id_of_the_parent_is_a_repeat_beside_transactions() -> None:
+    clock = ManualClock()
+    partition = await _open(SimulatedDisk(1), clock=clock)
+    handover = SplitHandover(ids=[(clock.time_us(), ["x"])])
+    await partition.import_handover(encode_handover(handover))
+    await _publish(partition, b"a", producer=7, ids=["y"])
+    await partition.close_transactions({_id(7): False})
+    await _publish(partition, b"b", producer=8, ids=["z"])
+    await _publish(partition, b"c", ids=["x"])
+    assert partition.log.next_offset == 3
     await partition.close()

@@ -373,5 +373,5 @@ def test_a_checkpoint_stands_for_all_records_before_it() -> None:
 
 def test_the_first_of_two_decisions_in_the_log_counts() -> None:
     first = Decided(transaction(), Outcome.COMMITTED, [], at(1))
-    second = Decided(transaction(), Outcome.TIMED_OUT, [], at(2))
+    second = Decided(transaction(), Outcome.TIMED_OUT, [], Microseconds(WINDOW_US))
     assert again([first, second]).outcome(transaction()) is Outcome.COMMITTED

@@ -13,7 +13,7 @@ from quiver.client.consumer.consumer import give_up_current
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session.session import ConsumerSession
 from quiver.client.consumer.session.terms import SessionTerms
-from quiver.client.consumer.settlement_kind import RETURN
+from quiver.client.consumer.settlement_kind import RETURN, Kind
 from quiver.client.transaction.contents import TransactionContents
 from quiver.errors import ConnectionLost, InvalidRequest, StaleReceipt
 from quiver.model.clock import SystemClock
@@ -221,3 +221,16 @@ async def test_a_message_whose_consumer_is_closed_is_refused() -> None:
     message = trial.message(1)
     with pytest.raises(InvalidRequest, match="its consumer is closed"):
         trial.contents.ack(message, trial, client=None, sessions=set())
+
+
+@async_test
+async def test_heartbeats_keep_the_lease_so_that_a_failure_can_still_count() -> None:
+    trial = Trial()
+    trial.ack(trial.message(1))
+    trial.contents.keep_leases()
+    assert not trial.sent(Hold)
+    await trial.contents.give_back(Kind("nack", error="bad order"))
+    trial.session._settlements.send_buffered()
+    (nack,) = trial.sent(Nack)
+    assert isinstance(nack, Nack)
+    assert nack.error == "bad order"

@@ -13,6 +13,7 @@ import pytest
 from quiver import protocol
 from quiver.client import AsyncClient, AsyncTransaction
 from quiver.client.consumer.received import ReceivedMessage
+from quiver.client.transaction import transaction_producers
 from quiver.errors import (
     ConnectionLost,
     InvalidRequest,
@@ -650,3 +651,18 @@ class TestBounds:
             async with client.transaction() as tx:
                 await tx.publish_many("invoices", [b"%d" % n for n in range(10)])
             assert node.payloads("invoices") == [[b"%d" % n for n in range(10)]]
+
+    @async_test
+    async def test_producers_that_are_kept_are_bounded(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transaction_producers, "IDLE_MAX", 2)
+        async with scripted() as (client, node, _):
+            for name in ("a", "b", "c", "a"):
+                async with client.transaction(name) as tx:
+                    await tx.publish("invoices", b"x")
+            assert node.count(protocol.BeginTransactions) == 4, "the first name was forgotten"
+            several = [await client.transaction() for _ in range(4)]
+            for one in several:
+                await one.commit()
+            assert len(client._transactions._idle) == 2

@@ -10,7 +10,7 @@ oldest are forgotten before their time, and counted.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -134,21 +134,24 @@ class DedupWindow:
         self,
         ids: Sequence[str | None],
         hidden: BitMap64 = _NONE,
-        pending: BitMap64 = _NONE,
+        pending: Callable[[], BitMap64] | None = None,
     ) -> list[int]:
         """The rows of a batch whose id is known, or is that of an earlier row.
 
         An id at a ``hidden`` offset is not known: that message was aborted. ``DedupIdPending`` if one
-        is at a ``pending`` offset: nobody knows yet whether that message counts.
+        is at an offset that is ``pending``: nobody knows yet whether that message counts.
         """
         rows, named = _named(ids)
         found = self._table.find(Fingerprints.of(named), self.held_from)
         known = found.known.tolist()
-        if known and (hidden or pending):
+        if known and (hidden or pending is not None):
             offsets = found.offsets.tolist()
-            known = [place for place in known if offsets[place] not in hidden]
-            if any(offsets[place] in pending for place in known):
+            here = [place for place in known if offsets[place] != INHERITED]
+            unknown = _NONE if pending is None else pending()
+            if any(offsets[place] in unknown for place in here):
                 raise DedupIdPending()
+            gone = {place for place in here if offsets[place] in hidden}
+            known = [place for place in known if place not in gone]
         if len(set(named)) == len(named):
             return [rows[place] for place in known]
         repeated, seen = set(known), set[str]()
@@ -161,7 +164,7 @@ class DedupWindow:
     def record(
         self, ids: Sequence[str | None], base_offset: Offset, append_time: Microseconds
     ) -> None:
-        """These were stored, one after the other; no id is one that is known."""
+        """These were stored, one after the other; an id that is known was that of an aborted message."""
         if not self.window_us:
             return
         rows, named = _named(ids)

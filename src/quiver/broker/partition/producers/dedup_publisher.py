@@ -87,7 +87,9 @@ class DedupPublisher:
         if not len(transactions):
             return self._window.repeats(ids, transactions.hidden)
         own = transaction_id(batch.producer_id, batch.producer_epoch) if batch.flags else None
-        return self._window.repeats(ids, transactions.hidden, transactions.offsets(but=own))
+        return self._window.repeats(
+            ids, transactions.hidden, pending=lambda: transactions.offsets(but=own)
+        )
 
     def _repeats_only(self, ids: list[str | None], *, must_save: bool) -> asyncio.Future[Placed]:
         """Done when the originals are stored and, of a producer, that it has sent these again."""

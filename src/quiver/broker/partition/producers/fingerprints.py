@@ -53,7 +53,7 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class FingerprintTable:
-    """Rows come in order of time, and no fingerprint twice unless the earlier row is too old."""
+    """Rows come in order of time. Of several with one fingerprint, the last one counts."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []

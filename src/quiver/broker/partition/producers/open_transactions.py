@@ -14,10 +14,14 @@ from collections.abc import Iterable
 import msgspec
 from pyroaring import BitMap64
 
-from quiver.model.batch import StoredBatch
+from quiver.errors import Overloaded
+from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.envelope import COMMITTED, MARKER
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.transaction import TransactionId, transaction_id
+
+OPEN_MAX = 100_000
+"""How many transactions may be open in one partition."""
 
 
 class OpenTransaction(msgspec.Struct, array_like=True):
@@ -51,6 +55,15 @@ class OpenTransactions:
     def __len__(self) -> int:
         """How many have no marker."""
         return len(self._open)
+
+    def refusal(self, batch: UnstoredBatch) -> Overloaded | None:
+        """The error for a batch that would open one transaction too many."""
+        transaction = transaction_id(batch.producer_id, batch.producer_epoch)
+        if len(self._open) < OPEN_MAX or transaction in self._open:
+            return None
+        return Overloaded(
+            f"{OPEN_MAX:,} transactions are open in the partition: end some, then try again"
+        )
 
     def record(self, entry: StoredBatch) -> None:
         """Note the next entry of the log, if it belongs to a transaction."""
@@ -108,6 +121,11 @@ class OpenTransactions:
     def older_than(self, time: Microseconds) -> list[TransactionId]:
         """Those that are open and began before a time."""
         return [one.id for one in self._open.values() if one.time < time]
+
+    @property
+    def oldest_time(self) -> Microseconds | None:
+        """When the first of those began that are open; ``None`` if there is none."""
+        return min((one.time for one in self._open.values()), default=None)
 
     def offsets(self, *, but: TransactionId | None = None) -> BitMap64:
         """The offsets of all that are open, but for those of one."""

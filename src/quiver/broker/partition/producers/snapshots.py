@@ -19,6 +19,9 @@ PRODUCERS = "producers"
 _SNAPSHOT_BYTES = 64 << 20
 """After this many bytes a snapshot is due: opening reads no more of the log than this."""
 
+_WORTH_BYTES = 256 << 10
+"""A stop saves no snapshot for fewer bytes than this: opening reads them in a moment."""
+
 logger = structlog.get_logger()
 
 
@@ -50,6 +53,11 @@ class ProducerSnapshots:
         self._unsaved_bytes += size
         if self._unsaved_bytes >= _SNAPSHOT_BYTES and self._due is None:
             self._due = asyncio.create_task(self._save_due())
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether opening would take long without a new snapshot."""
+        return self._unsaved_bytes >= _WORTH_BYTES
 
     def save_soon(self) -> asyncio.Task[None]:
         """A snapshot that begins from now on; all who ask before it begins share it."""

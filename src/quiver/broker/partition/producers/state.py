@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from quiver import arrow_compute as pc
 from quiver.broker.partition.producers.dedup import DedupWindow, ids_of
 from quiver.broker.partition.producers.open_transactions import OpenTransaction, OpenTransactions
 from quiver.broker.partition.producers.sessions import ProducerSession, ProducerSessions
@@ -85,8 +85,11 @@ class ProducerState:
         snapshot: ProducerSnapshot,
         window: DedupWindow,
         handover: SplitHandover,
-    ) -> ProducerState:
-        """From the snapshot and the entries stored since; ids from the entries alone."""
+    ) -> tuple[ProducerState, int]:
+        """From the snapshot and the entries stored since; ids from the entries alone.
+
+        Also how many bytes were stored since.
+        """
         for time, ids in handover.ids:
             window.import_handover(ids, time)
         hidden = BitMap64.deserialize(snapshot.hidden) if snapshot.hidden else None
@@ -96,14 +99,16 @@ class ProducerState:
             OpenTransactions(snapshot.transactions, hidden),
         )
         ids_from = snapshot.offset if snapshot.ids_from is None else snapshot.ids_from
+        size = 0
         async for entry, entry_ids in ids_in(log, min(ids_from, snapshot.offset)):
             if entry_ids:
                 window.expire(entry.append_time)
                 window.record(entry_ids, entry.base_offset, entry.append_time)
             if entry.base_offset >= snapshot.offset:
+                size += entry.size()
                 producers.record(entry, entry.record_batch() if entry.columns & _SEQUENCE else None)
         producers.import_producers(handover)
-        return producers
+        return producers, size
 
     def import_producers(self, handover: SplitHandover) -> None:
         for producer, session in handover.producers.items():

@@ -12,9 +12,9 @@ from itertools import groupby, islice
 from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from quiver import arrow_compute as pc
 from quiver.client.consumer.received import ReceivedMessage, leases_of
 from quiver.client.consumer.session.leases import Leases
 from quiver.client.consumer.session.node_stream import NodeStream

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import UNSET
 
+from quiver import arrow_compute as pc
 from quiver.client import AsyncClient
 from quiver.client.reader.range import Position
 from quiver.edge.http.call import Call

@@ -1,0 +1,1 @@
+"""What logs keep in memory for their readers, all of it within one budget."""
