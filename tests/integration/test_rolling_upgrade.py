@@ -14,7 +14,7 @@ import pytest
 import quiver
 from quiver.errors import InvalidRequest
 from quiver.model.topic import TopicSettings
-from quiver.protocol import RestoreTopic, TopicInfo
+from quiver.protocol import AnyRequest, BeginTransactions, RestoreTopic, TopicInfo
 from quiver.version import __version__
 from tests.integration.three_nodes import NAMES, ThreeNodes
 from tests.paths import REPOSITORY
@@ -142,7 +142,7 @@ def test_nothing_is_lost_while_nodes_are_replaced_one_by_one_and_one_goes_back(
             settle(cluster, loads, name)
             assert versions(cluster)[__version__] == count
             if count < len(NAMES):
-                assert_restores_wait(cluster, name)
+                assert_new_calls_wait(cluster, name)
         back = NAMES[1]
         assert cluster.stop(back) == 0
         old_nodes(cluster, released, back)
@@ -160,23 +160,23 @@ def test_nothing_is_lost_while_nodes_are_replaced_one_by_one_and_one_goes_back(
             load.close()
 
 
-def assert_restores_wait(cluster: ThreeNodes, new: str) -> None:
+def assert_new_calls_wait(cluster: ThreeNodes, new: str) -> None:
     """What an older node could not do is refused by a new one until all are new."""
     info = TopicInfo(
         name="restored", number=99, layout=0, settings=TopicSettings(), created_us=0, partitions=[]
     )
-    request = RestoreTopic(name="restored", info=info, backup="b")
+    for request in RestoreTopic(name="restored", info=info, backup="b"), BeginTransactions():
 
-    async def restore(client: quiver.AsyncClient) -> None:
-        await client.cluster.call(
-            request, repeatable=True, timeout_s=30, find_address=lambda: cluster.address(new)
-        )
+        async def call(client: quiver.AsyncClient, request: AnyRequest = request) -> None:
+            await client.cluster.call(
+                request, repeatable=True, timeout_s=30, find_address=lambda: cluster.address(new)
+            )
 
-    with (
-        quiver.Client(cluster.url) as client,
-        pytest.raises(InvalidRequest, match=rf"Quiver {VERSION}\); upgrade these first"),
-    ):
-        client.run(restore)
+        with (
+            quiver.Client(cluster.url) as client,
+            pytest.raises(InvalidRequest, match=rf"Quiver {VERSION}\); upgrade these first"),
+        ):
+            client.run(call)
 
 
 def go_on(loads: list[Load]) -> None:

@@ -40,6 +40,9 @@ FIRST_SEEDS = {
     "count what was only pushed": 1,
     "never keep a lease alive": 4,
     "return what a consumer works on when it moves": 31,
+    "answer a decision before it is durable": 13,
+    "let a zombie commit": 1,
+    "tell partitions of a decision before it is durable": 6,
 }
 """Where to begin, so that the test is quick today."""
 

@@ -22,7 +22,8 @@ transactions."""
 QUICK_SEEDS = 16
 """Those that ``make check`` tries too."""
 CHUNK = 2
-SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED, TRANSACTION_SEED = 6, 7, 5, 13, 9
+SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED = 6, 7, 5, 13
+TRANSACTION_SEED, CLIENT_TRANSACTION_SEED = 9, 25
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
@@ -113,7 +114,7 @@ def test_the_receives_of_the_seeds_wait_and_are_given_up() -> None:
 
 @pytest.mark.long
 def test_the_transactions_of_the_seeds_end_in_every_way() -> None:
-    histories = [simulate(seed, TRANSACTIONS).history for seed in range(6)]
+    histories = [simulate(seed, TRANSACTIONS).history for seed in (0, 1, 7, 9, 16, 17, 18, 19)]
     ends = [(one.asked, one.told, one.outcome) for each in histories for one in each.transactions]
     assert ends.count(("commit", "committed", "committed")) > 100
     assert ends.count(("abort", "aborted", "aborted")) > 5
@@ -143,7 +144,17 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED, TRANSACTION_SEED])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        SEED,
+        BROKER_SEED,
+        SESSION_SEED,
+        RECEIVE_SEED,
+        TRANSACTION_SEED,
+        CLIENT_TRANSACTION_SEED,
+    ],
+)
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
     program = (
         "import hashlib; from quiver.testing.simulator.simulation import simulate\n"

@@ -20,7 +20,7 @@ def transaction(number: int, outcome: str, *, at: float) -> Transaction:
         worker="w",
         began=at,
         inputs=[(INPUT, 0)],
-        outputs=[(A, f"1.0@{number}"), (B, f"1.0@{number}")],
+        outputs=[(A, f"1.0/0@{number}"), (B, f"1.0/1@{number}")],
         asked="commit",
         asked_at=at + 1,
         told=outcome,
@@ -46,8 +46,8 @@ def sound() -> History:
     """The first transaction is aborted, the second is committed."""
     return History(
         transactions=[transaction(7, "aborted", at=1.0), transaction(8, "committed", at=5.0)],
-        seen=[read("1.0@8", at=7.5)],
-        results={A: ((2, "1.0@8"),), B: ((2, "1.0@8"),)},
+        seen=[read("1.0/0@8", at=7.5)],
+        results={A: ((2, "1.0/0@8"),), B: ((2, "1.0/1@8"),)},
         delivered=[(A, 2), (B, 2)],
         drained=True,
         drained_to={INPUT: 1},
@@ -63,11 +63,11 @@ def lose_a_result(history: History) -> None:
 
 
 def show_what_was_aborted(history: History) -> None:
-    history.results[B] += ((3, "1.0@7"),)
+    history.results[B] += ((3, "1.0/1@7"),)
 
 
 def show_twice(history: History) -> None:
-    history.results[B] += ((3, "1.0@8"),)
+    history.results[B] += ((3, "1.0/1@8"),)
 
 
 def tell_another_end(history: History) -> None:
@@ -87,11 +87,11 @@ def commit_for_a_zombie(history: History) -> None:
 
 
 def read_an_aborted_one(history: History) -> None:
-    history.seen.append(read("1.0@7", at=2.0))
+    history.seen.append(read("1.0/0@7", at=2.0))
 
 
 def read_an_open_one(history: History) -> None:
-    history.seen.append(read("1.0@8", at=5.5))
+    history.seen.append(read("1.0/0@8", at=5.5))
 
 
 def finish_without_results(history: History) -> None:
@@ -100,8 +100,8 @@ def finish_without_results(history: History) -> None:
 
 def take_twice(history: History) -> None:
     history.transactions.append(transaction(9, "committed", at=8.0))
-    for partition in (A, B):
-        history.results[partition] += ((4, "1.0@9"),)
+    for number, partition in enumerate((A, B)):
+        history.results[partition] += ((4, f"1.0/{number}@9"),)
         history.delivered.append((partition, 4))
 
 

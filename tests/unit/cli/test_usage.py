@@ -126,7 +126,7 @@ class TestHelp:
         assert run(app, ["version"]) == ExitCode.OK
         first, _, *rows = capsys.readouterr().out.splitlines()
         assert first == f"quiver {__version__}"
-        assert [row.split()[:2] for row in rows[1:3]] == [["entries", "1"], ["checkpoints", "1"]]
+        assert [row.split()[:2] for row in rows[1:3]] == [["entries", "2"], ["checkpoints", "1"]]
 
     SLOW = ("aiohttp", "asyncio", "numpy", "pyarrow", "quiver.client", "quiver.edge", "structlog")
     """What the client and the server need; help must not load it."""

@@ -169,6 +169,20 @@ async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again
         assert told == []
 
 
+@async_test
+async def test_a_leader_that_could_not_write_down_its_epoch_is_elected_again() -> None:
+    async with member() as (node, store, told):
+        disk: Any = node._disk
+        fault = disk.fail("sync", errno.EIO, times=1, path="*/replica.new")
+        await lead(node, store)
+        assert fault.hits == 1
+        assert (await record_in(store)).epoch > 1
+        replica = node.replica_manager.replica(P)
+        assert replica is not None
+        await replica.leading.publish(batch_of(b"one")).committed
+        assert told == []
+
+
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:
     replica = node.replica_manager.replica(P)
     return replica is not None and replica is not before and replica.is_leading

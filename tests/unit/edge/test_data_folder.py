@@ -22,7 +22,7 @@ from quiver.log.files import write_files
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from quiver.version import __version__
 
-NEWER = Format(name="entries", meaning="", since=("0.1.0", "9.0.0"))
+NEWER = Format(name="entries", meaning="", since=(*ENTRIES.since, "9.0.0"))
 
 
 def taken(folder: Path) -> dict[str, Any]:
@@ -104,12 +104,12 @@ def test_a_node_refuses_formats_that_it_does_not_know_and_touches_nothing(
 
 
 def test_what_was_used_once_stays_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, formats=stored_versions() | {"entries": 2})
+    write(tmp_path, formats=stored_versions() | {"entries": NEWER.newest})
     with newer_quiver(
         monkeypatch, Format(name="entries", meaning="", since=NEWER.since, written=1)
     ):
         found = taken(tmp_path)
-    assert found["formats"]["entries"] == 2
+    assert found["formats"]["entries"] == NEWER.newest
     assert (found["quiver"], found["needs"]) == ("9.0.0", "9.0.0")
 
 
@@ -129,7 +129,10 @@ def test_a_version_that_is_needed_is_noted_before_it_is_written_and_stays(
     entries = Format(name="entries", meaning="", since=NEWER.since, written=1)
     with newer_quiver(monkeypatch, entries):
         take_folder(RealDisk(), str(tmp_path), [entries]).release()
-        assert json.loads((tmp_path / "version.json").read_text())["formats"]["entries"] == 2
+        assert (
+            json.loads((tmp_path / "version.json").read_text())["formats"]["entries"]
+            == NEWER.newest
+        )
         assert taken(tmp_path)["needs"] == "9.0.0"
     with pytest.raises(UnsupportedFormat):
         taken(tmp_path)
@@ -142,7 +145,7 @@ def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(
     with newer_quiver(
         monkeypatch, Format(name="entries", meaning="", since=NEWER.since, written=1)
     ):
-        assert taken(tmp_path)["formats"]["entries"] == 2
+        assert taken(tmp_path)["formats"]["entries"] == NEWER.newest
 
 
 def test_the_folder_is_one_processs(tmp_path: Path) -> None:

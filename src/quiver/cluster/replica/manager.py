@@ -249,7 +249,7 @@ class ReplicaManager:
             await self.reconfigure([partition])  # they may be others than when it was opened
             replica.on_state(self._state, self._session)
             await _until_damaged(replica)
-        except LogError:
+        except (LogError, OSError):
             await replica.resign(in_sync_no_more=True)
             raise
         finally:

@@ -15,6 +15,8 @@ from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.errors import InvalidRequest, PermissionDenied
+from quiver.formats import ENTRIES
+from quiver.model.envelope import TRANSACTION_VERSION
 from quiver.model.transaction import TIMEOUT_S_MAX, TransactionId, producer_of
 
 _TIMEOUT_MS_MAX = round(TIMEOUT_S_MAX * 1000)
@@ -24,6 +26,10 @@ _AGE_MS_MAX = 1 << 50
 
 async def begin(context: Context, request: protocol.BeginTransactions, _: memoryview) -> Answer:
     caller, transactions = context.caller, context.services.broker.transactions
+    member = context.services.member
+    if member is not None:
+        # An older node could not follow a log with a transaction in it, nor lead it.
+        member.view.state.require_read_by_all(ENTRIES, TRANSACTION_VERSION)
     producer = await transactions.begin(
         request.name, owner=caller.producer_owner, names_max=caller.producer_names_max
     )

@@ -33,6 +33,7 @@ from quiver.edge.auth.principal import ANONYMOUS, PEER
 from quiver.edge.calls.context import Answer as CallAnswer
 from quiver.edge.calls.context import DirectContext
 from quiver.edge.calls.table import CALLS
+from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.messages import settling
 from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
@@ -134,6 +135,7 @@ class BrokerNode(SimulatedNode):
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20
             ),
+            inflight=InflightBudget(1 << 62),
             metrics=_NoMetrics(),
             authority=Authority(self.clock),
         )

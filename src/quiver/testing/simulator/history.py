@@ -188,7 +188,9 @@ class Transaction(msgspec.Struct, kw_only=True):
     inputs: list[tuple[PartitionId, int]] = []
     """Messages of which it was told that they wait for it."""
     outputs: list[tuple[PartitionId, str]] = []
-    """What it has sent, be it stored or not. It asked for a commit only if all of it was stored."""
+    """What it has sent, be it stored or not. It asked for a commit only if all of it was stored.
+
+    A client that chooses the partition by itself names the topic alone."""
     asked: str = ""
     """commit or abort; nothing if it was forgotten."""
     asked_at: float = 1e9

@@ -143,10 +143,11 @@ def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
     is_open = all(one is None for one in chosen)
     if settings.transactions or (is_open and seed % 16 == _TRANSACTION_SEED):
         from quiver.testing.simulator.transactions.simulation import (  # noqa: PLC0415
+            ClientTransactionSimulation,
             TransactionSimulation,
         )
 
-        return TransactionSimulation
+        return ClientTransactionSimulation if seed // 16 % 2 else TransactionSimulation
     if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
         from quiver.testing.simulator.sessions.simulation import SessionSimulation  # noqa: PLC0415
 

@@ -11,6 +11,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
+from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.native.server import NativeServer
 from quiver.edge.services import push_anywhere
 from quiver.testing.simulator.broker_node import BrokerNode
@@ -52,6 +53,7 @@ class EdgeNode(BrokerNode):
             turns=count(),
             require_push=push_anywhere,
             limits=Limits(),
+            inflight=InflightBudget(1 << 62),
             metrics=_NothingCounted(),
             authority=Authority(self.clock, accepts_peer=PEER_SECRET.__eq__),
         )

@@ -12,16 +12,12 @@ def partly_visible(history: History) -> Iterator[str]:
     """All results of a committed transaction are visible in the end, each once; none of any other."""
     if not history.transactions:
         return
-    visible = Counter(
-        (partition, value) for partition, values in history.results.items() for _, value in values
-    )
+    visible = Counter(value for values in history.results.values() for _, value in values)
     for one in history.transactions:
         expected = 1 if one.outcome == "committed" else 0
         for partition, value in one.outputs:
-            if visible[partition, value] != expected:
-                yield (
-                    f"{value} of {_named(one)} is {visible[partition, value]} times in {partition}"
-                )
+            if visible[value] != expected:
+                yield f"{value} of {_named(one)} is {visible[value]} times in {partition}"
 
 
 def told_otherwise(history: History) -> Iterator[str]:

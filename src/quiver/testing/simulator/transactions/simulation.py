@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 from quiver import protocol
 from quiver.broker.partition.leadership import DATA, STATE
 from quiver.broker.partition.partition import Partition
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions import machine
+from quiver.client.producer import sender
 from quiver.cluster.control.admin import ClusterAdministration, place_of
 from quiver.cluster.records import PartitionId
 from quiver.errors import QuiverError
@@ -24,9 +27,13 @@ from quiver.model.transaction import TransactionState
 from quiver.testing.simulator.broker_clients import BrokerClient
 from quiver.testing.simulator.broker_simulation import BrokerSimulation, _logical, _topic
 from quiver.testing.simulator.clients import Producer
-from quiver.testing.simulator.history import Read
+from quiver.testing.simulator.history import Read, Transaction
 from quiver.testing.simulator.loop import Process, VirtualLoop
+from quiver.testing.simulator.receives.consumers import STEP_S
+from quiver.testing.simulator.receives.edge_node import EdgeNode
+from quiver.testing.simulator.sessions.consumers import World
 from quiver.testing.simulator.simulation import TOPIC, SimulationSettings
+from quiver.testing.simulator.transactions.client_workers import ClientWorker
 from quiver.testing.simulator.transactions.receiving import ResultConsumer
 from quiver.testing.simulator.transactions.workers import Worker
 
@@ -39,6 +46,8 @@ _PRODUCERS = 2
 _TIME_LIMIT_US = 8_000_000
 _DRAIN_SECONDS_MAX = 120.0
 _SETTLE_SECONDS_MAX = 30.0
+_FORGOTTEN_SECONDS = 40.0
+"""A client that was killed before it sent its commit has nothing anywhere, or partitions ask."""
 _ENDS = (TransactionState.COMMITTED, TransactionState.ABORTED)
 
 
@@ -52,6 +61,17 @@ def short_time_limit() -> Iterator[None]:
         machine.TIMEOUT_US = before
 
 
+@contextlib.contextmanager
+def drawn_from(rng: Random) -> Iterator[None]:
+    """Let the client's senders draw their pauses from the seed."""
+    module: Any = sender
+    before, module.random = module.random, SimpleNamespace(Random=lambda: Random(rng.random()))
+    try:
+        yield
+    finally:
+        module.random = before
+
+
 class TransactionSimulation(BrokerSimulation):
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         super().__init__(seed, settings, loop)
@@ -59,7 +79,7 @@ class TransactionSimulation(BrokerSimulation):
         self.history.trimmed = ()
         self.history.queues.clear()
         self._outputs = [PartitionId(f"{RESULTS}/{index}") for index in range(_PARTITIONS)]
-        self._workers: list[Worker] = []
+        self._workers: list[Worker | ClientWorker] = []
 
     def _choose_queues(self) -> dict[str, SubscriptionSettings]:
         rng = self._rng
@@ -93,12 +113,7 @@ class TransactionSimulation(BrokerSimulation):
     def _start_clients(self) -> list[Producer]:
         for number in range(_PRODUCERS):
             self._produce(f"producer-{number}", self._partitions[number % len(self._partitions)])
-        for number in range(_WORKERS):
-            client = self._client(f"worker-{number}")
-            name = client.name if number else None
-            worker = Worker(client, _WORK, self._outputs, self.history, name)
-            self._workers.append(worker)
-            self._loop.start(Process(client.name), worker.run())
+        self._start_workers()
         for number, partition in enumerate(self._outputs):
             self._loop.start(Process(f"reader-{number}"), self._follow(number, partition))
         consumer = self._client("consumer")
@@ -106,6 +121,14 @@ class TransactionSimulation(BrokerSimulation):
         self._loop.start(Process(consumer.name), results.run())
         self._loop.start(Process("operator"), self._move(Random(self._rng.random())))
         return self._producers
+
+    def _start_workers(self) -> None:
+        for number in range(_WORKERS):
+            client = self._client(f"worker-{number}")
+            name = client.name if number else None
+            worker = Worker(client, _WORK, self._outputs, self.history, name)
+            self._workers.append(worker)
+            self._loop.start(Process(client.name), worker.run())
 
     async def _follow(self, number: int, partition: PartitionId) -> None:
         """Read a partition with results, as they become visible."""
@@ -217,11 +240,16 @@ class TransactionSimulation(BrokerSimulation):
                 return f"nobody says what became of transaction {one.id}: {error.code}"
             assert isinstance(answer.reply, protocol.TransactionInfo)
             one.outcome = str(answer.reply.state)
-            if one.outcome == TransactionState.UNKNOWN and one.asked != "commit":
-                one.outcome = str(TransactionState.ABORTED)  # nobody ever heard of it
+            if one.outcome == TransactionState.UNKNOWN and self._is_forgotten(one):
+                one.outcome = str(TransactionState.ABORTED)
             if one.outcome not in _ENDS:
                 return f"transaction {one.id} is {one.outcome}"
         return None
+
+    def _is_forgotten(self, one: Transaction) -> bool:
+        """Whether nobody ever told the coordinator of it, or will."""
+        is_undone = one.asked != "commit" or one.told == TransactionState.ABORTED
+        return is_undone or self._loop.time() > one.asked_at + _FORGOTTEN_SECONDS
 
     async def _unread(self) -> str | None:
         """Read all results from the beginning; what keeps a reader from their end."""
@@ -250,3 +278,33 @@ class TransactionSimulation(BrokerSimulation):
             if place_of(partition)[0] == TOPIC:
                 self.history.copies[logical] = self._copies(partition, DATA)
             self.history.states[logical] = self._copies(partition, STATE)
+
+
+class ClientTransactionSimulation(TransactionSimulation):
+    """The same with the shipped client, over the shipped connections."""
+
+    _node_kind = EdgeNode
+
+    def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
+        super().__init__(seed, settings, loop)
+        self._network.step_s = STEP_S
+        self._chances = Random(f"senders of {seed}")
+
+    async def run(self) -> None:
+        with drawn_from(self._chances):
+            await super().run()
+
+    def _start_workers(self) -> None:
+        nodes = [node.name for node in self._nodes]
+        world = World(nodes, self._loop, self._network, self.history)
+        for number in range(_WORKERS):
+            worker = ClientWorker(
+                f"worker-{number}",
+                _WORK,
+                RESULTS,
+                world,
+                Random(self._rng.random()),
+                is_named=number > 0,
+            )
+            self._workers.append(worker)
+            self._loop.create_task(worker.run())

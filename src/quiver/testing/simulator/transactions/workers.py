@@ -113,8 +113,9 @@ class Worker:
         results: dict[PartitionId, list[str]] = defaultdict(list)
         for portion in taken:
             for _, value in portion.messages:
-                for partition in rng.sample(self._outputs, rng.randint(1, len(self._outputs))):
-                    results[partition].append(f"{value}@{one.id}")
+                chosen = rng.sample(self._outputs, rng.randint(1, len(self._outputs)))
+                for number, partition in enumerate(chosen):
+                    results[partition].append(f"{value}/{number}@{one.id}")
         stamp = ProducerStamp(ProducerId(producer), ProducerEpoch(epoch), Sequence(0))
         for partition, values in results.items():
             one.outputs += [(partition, value) for value in values]
