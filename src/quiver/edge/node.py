@@ -173,7 +173,7 @@ class _Starting:
         tls = await self._secure(services)
         context = None if tls is None else tls.context
         bound = ConnectionBound(self._sizing.connections_max)
-        log_sizing(self._sizing, config.limits)
+        log_sizing(self._sizing, config.limits, config.name)
         native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         native_context = self._native_context(tls, membership)

@@ -32,6 +32,7 @@ from quiver.edge.auth.principal import ANONYMOUS, PEER
 from quiver.edge.calls.context import Answer as CallAnswer
 from quiver.edge.calls.context import DirectContext
 from quiver.edge.calls.table import CALLS
+from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.messages import settling
 from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
@@ -129,6 +130,7 @@ class BrokerNode(SimulatedNode):
             member=cluster,
             cluster=None,
             turns=count(),
+            inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20

@@ -11,6 +11,7 @@ from quiver.broker.broker import Broker
 from quiver.cluster.node import ClusterNode
 from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
+from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.native.server import NativeServer
 from quiver.edge.services import push_anywhere
 from quiver.testing.simulator.broker_node import BrokerNode
@@ -50,6 +51,7 @@ class EdgeNode(BrokerNode):
             node=self.name,
             started=self.clock.monotonic(),
             turns=count(),
+            inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             limits=Limits(),
             metrics=_NothingCounted(),
