@@ -98,6 +98,7 @@ def test_the_log_is_json_where_no_terminal_is(tmp_path: Path) -> None:
         node.stop()
         lines = [json.loads(line) for line in node.log.splitlines()]
     assert [line["message"] for line in lines] == [
+        "node is sized",
         "node is ready",
         "node is stopping",
         "node has stopped",

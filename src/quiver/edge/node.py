@@ -173,7 +173,6 @@ class _Starting:
         tls = await self._secure(services)
         context = None if tls is None else tls.context
         bound = ConnectionBound(self._sizing.connections_max)
-        log_sizing(self._sizing, config.limits)
         native = NativeServer(services, bound)
         self._stack.push_async_callback(native.drain, config.limits.drain_timeout_s)
         native_context = self._native_context(tls, membership)
@@ -217,6 +216,7 @@ class _Starting:
                 await server.start(config.http, context, reuse_port=True)
         if edge is not None:
             edge.is_joining = False
+        log_sizing(self._sizing, config.limits, config.name)
         return Node(
             services,
             self._stack,

@@ -64,11 +64,13 @@ def sizes(limits: Limits, memory: ProcessMemory, files: int, processes: int = 1)
     )
 
 
-def log_sizing(sizing: Sizing, limits: Limits) -> None:
+def log_sizing(sizing: Sizing, limits: Limits, node: str) -> None:
     """Say what was chosen, and what the system allows too little of."""
     chosen = msgspec.structs.asdict(sizing)
     memory = chosen.pop("memory")
-    logger.info("node is sized", memory_bytes=memory.size, memory_of=memory.source, **chosen)
+    logger.info(
+        "node is sized", node=node, memory_bytes=memory.size, memory_of=memory.source, **chosen
+    )
     if sizing.connections_max < limits.connections_max:
         logger.warning(
             "few files may be open", files=sizing.files, connections_max=sizing.connections_max

@@ -131,6 +131,7 @@ class BrokerNode(SimulatedNode):
             member=cluster,
             cluster=None,
             turns=count(),
+            inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20

@@ -90,14 +90,14 @@ def test_files_without_a_limit_limit_no_connections() -> None:
 def test_the_log_says_what_was_chosen() -> None:
     limits = Limits()
     with structlog.testing.capture_logs() as lines:
-        log_sizing(sizes(limits, ProcessMemory(GIB, "cgroup"), 1024), limits)
+        log_sizing(sizes(limits, ProcessMemory(GIB, "cgroup"), 1024), limits, "node-1")
     sized, few = lines
     assert sized["event"] == "node is sized"
     assert (sized["memory_bytes"], sized["memory_of"]) == (GIB, "cgroup")
     assert (sized["memory_bytes_max"], sized["connections_max"]) == (256 * MIB, 512)
     assert few["event"] == "few files may be open"
     with structlog.testing.capture_logs() as lines:
-        log_sizing(sizes(limits, ProcessMemory(GIB, "cgroup"), 1 << 20), limits)
+        log_sizing(sizes(limits, ProcessMemory(GIB, "cgroup"), 1 << 20), limits, "node-1")
     assert len(lines) == 1
 
 

@@ -51,6 +51,7 @@ class EdgeNode(BrokerNode):
             node=self.name,
             started=self.clock.monotonic(),
             turns=count(),
+            inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             limits=Limits(),
             inflight=InflightBudget(1 << 62),
