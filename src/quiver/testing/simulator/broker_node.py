@@ -136,7 +136,6 @@ class BrokerNode(SimulatedNode):
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20
             ),
-            inflight=InflightBudget(1 << 62),
             metrics=_NoMetrics(),
             authority=Authority(self.clock),
         )

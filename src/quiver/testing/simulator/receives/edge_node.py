@@ -54,7 +54,6 @@ class EdgeNode(BrokerNode):
             inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             limits=Limits(),
-            inflight=InflightBudget(1 << 62),
             metrics=_NothingCounted(),
             authority=Authority(self.clock, accepts_peer=PEER_SECRET.__eq__),
         )
