@@ -52,7 +52,7 @@ class _CountingFile(RealAppendFile):
     __slots__ = ("_disk",)
 
     def __init__(self, file: RealAppendFile, disk: CountingDisk) -> None:
-        super().__init__(file._descriptor)
+        super().__init__(file._path, file._descriptor)
         self._disk = disk
 
     def sync(self) -> None:

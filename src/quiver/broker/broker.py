@@ -67,7 +67,7 @@ class BrokerEnvironment(msgspec.Struct, kw_only=True):
     run_checks: RunBlocking | None = None
     """Runs work that only takes a while; ``run_blocking`` if not given."""
     limits: MaintenanceLimits
-    logs: LogContext = LogContext()
+    logs: LogContext = msgspec.field(default_factory=LogContext)
     """What all logs of the node share."""
     traffic: Traffic = msgspec.field(default_factory=Traffic)
     on_unread_lost: Callable[[int], object] = lambda _: None

@@ -22,7 +22,7 @@ class LocalEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     run_blocking: RunBlocking
     """Runs disk work off the event loop."""
-    logs: LogContext = LogContext()
+    logs: LogContext = msgspec.field(default_factory=LogContext)
     """What all logs of the node share."""
 
 

@@ -37,6 +37,7 @@ from quiver.cluster.records import (
     decode,
 )
 from quiver.errors import QuiverError
+from quiver.formats import stored_versions
 from quiver.log.partition_log import PartitionLog
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from quiver.model.topic import Retention, TopicSettings, Unread
@@ -151,7 +152,7 @@ class BrokerSimulation(_Simulation):
 
     def _node(self, name: NodeId, zone: str) -> BrokerNode:
         return self._node_kind(
-            NodeRecord(id=name, zone=zone, address=name),
+            NodeRecord(id=name, zone=zone, address=name, formats=stored_versions()),
             NODE_SETTINGS,
             simulation.LOGS,
             loop=self._loop,
