@@ -281,12 +281,8 @@ class Broker:
         return await self.subscriptions.dead_letter_queue(name)
 
     async def _prepare(self, record: TopicRecord, index: int, partition: Partition) -> None:
-        """Before anybody gets a partition it has its split handover, and its delivery state.
-
-        What nobody has used yet has none: that is opened with the first receive.
-        """
+        """Before anybody gets a partition it has its split handover, and its delivery state."""
         split = record.origin_of(index)
         if split is not None and not partition.has_imported:
             await partition.import_handover(await self._router.handover(record, split))
-        if not partition.is_new:
-            await self.directory.prepare(record, index, partition)
+        await self.directory.prepare(record, index, partition)

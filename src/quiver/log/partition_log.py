@@ -88,8 +88,6 @@ class PartitionLog(LogBounds):
         super().__init__(log)
         self.recovery_cut_bytes = log.recovery_cut_bytes
         """How many bytes of unacknowledged, torn writes recovery cut when the log was opened."""
-        self.is_new = log.is_new
-        """Whether nothing was in its folder, and so nobody has ever spoken of it."""
         self._clock = clock
         self._run_blocking = run_blocking
         self.commits = GroupCommit(log, clock, run_blocking, self._committed)

@@ -108,8 +108,6 @@ class Partition:
         self._state_turn = asyncio.Lock()
         self._closed = False
         self.opened_us = clock.time_us()
-        self.is_new = False
-        """Whether nothing has ever been in it, so that there is no delivery state to recover."""
         self.state: DeliveryStateLog | None = None
         """What subscriptions have done with the messages, once one of them is used."""
 
@@ -122,7 +120,6 @@ class Partition:
         async with self._state_turn:
             if self._closed:
                 raise LogClosed(f"{self.folder} is closed")
-            self.is_new = False
             if self.state is None or (not self.state.is_open and self.log.failure is None):
                 try:
                     if self.state is not None:
@@ -160,7 +157,7 @@ class Partition:
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)
         try:
-            partition = await cls.over(
+            return await cls.over(
                 folder,
                 log,
                 snapshots=FileSnapshots(folder, disk, run_blocking),
@@ -170,8 +167,6 @@ class Partition:
                 clock=clock,
                 dedup_window_us=dedup_window_us,
             )
-            partition.is_new = log.is_new
-            return partition
         except BaseException as error:
             await log.close()
             if isinstance(error, OSError):
