@@ -55,9 +55,9 @@ class _CountingFile(RealAppendFile):
         super().__init__(file._path, file._descriptor)
         self._disk = disk
 
-    def sync(self) -> None:
+    def _sync(self) -> None:
         self._disk.syncs += 1
-        super().sync()
+        super()._sync()
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ def topics(client: quiver.Client, *names: str) -> None:
 
 @pytest.mark.parametrize("entry", [0, 1, 2])
 def test_a_transaction_reaches_every_leader_through_any_node(three: Cluster, entry: int) -> None:
-    client, name = three.client(entry), f"everywhere-{entry}"
+    client, name = three.client(entry), f"tx-everywhere-{entry}"
     client.create_topic(name, partitions=6)
     client.create_queue(f"{name}-in")
     client.publish_many(f"{name}-in", [str(n).encode() for n in range(20)])
@@ -54,22 +54,22 @@ def test_the_coordinators_of_a_cluster_share_the_work(three: Cluster) -> None:
 
 
 def test_a_name_fences_across_nodes(three: Cluster) -> None:
-    topics(three.client(), "fenced")
+    topics(three.client(), "tx-fenced")
     old = three.client(0).transaction(name="billing")
     old.begin()
-    old.publish("fenced", b"old")
+    old.publish("tx-fenced", b"old")
     with three.client(1).transaction(name="billing") as new:
-        new.publish("fenced", b"new")
+        new.publish("tx-fenced", b"new")
     with pytest.raises(TransactionFenced):
         old.commit()
-    assert payloads(three.client(2), "fenced") == [b"new"]
+    assert payloads(three.client(2), "tx-fenced") == [b"new"]
 
 
 @pytest.mark.parametrize("what", ["coordinator", "partition"])
 def test_a_leader_that_is_killed_before_the_commit_holds_up_nothing(
     three: Cluster, what: str
 ) -> None:
-    client, name = three.client(), f"killed-{what}"
+    client, name = three.client(), f"tx-killed-{what}"
     client.create_topic(name)
     tx = client.transaction()
     tx.begin()
@@ -84,19 +84,19 @@ def test_a_leader_that_is_killed_before_the_commit_holds_up_nothing(
 def test_all_or_nothing_while_nodes_are_killed(three: Cluster) -> None:
     """Each transaction writes to two topics and takes from a queue, one node after the other dies."""
     client = three.client()
-    topics(client, "left", "right")
-    client.create_queue("work")
+    topics(client, "tx-left", "tx-right")
+    client.create_queue("tx-work")
     total = 150
-    client.publish_many("work", [str(n).encode() for n in range(total)])
+    client.publish_many("tx-work", [str(n).encode() for n in range(total)])
     is_over = threading.Event()
 
     def work() -> None:
         with quiver.Client(three.url) as own:
             while not is_over.is_set():
                 with contextlib.suppress(QuiverError), own.transaction(timeout="20s") as tx:
-                    for message in own.receive("work", 5, wait="1s"):
-                        tx.publish("left", message.payload, key=message.payload)
-                        tx.publish("right", message.payload, key=message.payload)
+                    for message in own.receive("tx-work", 5, wait="1s"):
+                        tx.publish("tx-left", message.payload, key=message.payload)
+                        tx.publish("tx-right", message.payload, key=message.payload)
                         tx.ack(message)
 
     workers = [threading.Thread(target=work) for _ in range(3)]
@@ -107,19 +107,21 @@ def test_all_or_nothing_while_nodes_are_killed(three: Cluster) -> None:
         three.kill(index)
         three.revive(index)
     try:
-        waited(lambda: len(payloads(client, "right")) >= total or None, "all work is done")
+        waited(lambda: len(payloads(client, "tx-right")) >= total or None, "all work is done")
     finally:
         is_over.set()
         for worker in workers:
             worker.join(SECONDS_MAX)
     expected = sorted(str(n).encode() for n in range(total))
-    assert sorted(payloads(client, "left")) == expected
-    assert sorted(payloads(client, "right")) == expected
+    assert sorted(payloads(client, "tx-left")) == expected
+    assert sorted(payloads(client, "tx-right")) == expected
 
 
 def test_coordinators_that_move_lose_no_transaction_and_decide_none_twice(three: Cluster) -> None:
     client = three.client()
-    topics(client, "moved")
+    topics(client, "tx-moved")
+    with client.transaction():
+        pass  # so that there are coordinators
     is_over, committed = threading.Event(), list[bytes]()
 
     def work(worker: int) -> None:
@@ -129,7 +131,7 @@ def test_coordinators_that_move_lose_no_transaction_and_decide_none_twice(three:
                     return
                 payload = b"%d-%d" % (worker, number)
                 with own.transaction() as tx:
-                    tx.publish("moved", payload, key=payload)
+                    tx.publish("tx-moved", payload, key=payload)
                 committed.append(payload)
 
     workers = [threading.Thread(target=work, args=(worker,)) for worker in range(3)]
@@ -145,5 +147,5 @@ def test_coordinators_that_move_lose_no_transaction_and_decide_none_twice(three:
         is_over.set()
         for worker in workers:
             worker.join(SECONDS_MAX)
-    assert sorted(payloads(client, "moved")) == sorted(committed)
+    assert sorted(payloads(client, "tx-moved")) == sorted(committed)
     assert len(committed) > 20

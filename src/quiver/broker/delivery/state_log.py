@@ -468,9 +468,13 @@ class DeliveryStateLog:
 
     @property
     def _is_worth_a_snapshot(self) -> bool:
-        """Whether opening would take long without one."""
+        """Whether opening would take long without one, or not know what is not ready."""
         observed = self._observed_by(max) - self._observed_from
-        return self._unsnapshotted_bytes >= _WORTH_BYTES or observed >= _WORTH_MESSAGES
+        return (
+            self._unsnapshotted_bytes >= _WORTH_BYTES
+            or observed >= _WORTH_MESSAGES
+            or any(machine.state.has_more_than_ready for machine in self.machines.values())
+        )
 
     def _observed_by(self, choose: Callable[[Iterable[Offset]], Offset]) -> Offset:
         """How far the subscriptions have learnt of messages: the first of them, or the last."""

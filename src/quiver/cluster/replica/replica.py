@@ -306,8 +306,6 @@ class Replica:
         record = resigned(
             versioned.record, self._node, self._sessions, in_sync_no_more=in_sync_no_more
         )
-        if record.session == NOBODY and not in_sync_no_more:
-            return  # nobody else could lead it: it does so until its session ends
         key = partition_key(self.partition)
         try:
             await self._store.commit([Expect(key, versioned.revision)], [Put(key, encode(record))])

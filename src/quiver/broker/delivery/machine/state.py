@@ -122,6 +122,11 @@ class DeliveryState:
         return self.ready.published
 
     @property
+    def has_more_than_ready(self) -> bool:
+        """Whether there is something that a subscription that has not looked would take for ready."""
+        return bool(len(self.delayed) or len(self.expiring) or self.settings.filter)
+
+    @property
     def wants_keys(self) -> bool:
         return self.keys is not None
 
