@@ -8,6 +8,7 @@ Mounting needs root; a machine that cannot do this makes the tests fail, they ar
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -99,8 +100,30 @@ class PowerCutVolume:
                 os.unlink(self._image)
 
     def _mount(self) -> None:
-        _run("mount", "-t", "ext4", self._device, self.path)
-        self._mounted = True
+        """Mount, once it is no longer mounted anywhere else.
+
+        A process that another test started in a network of its own may have the old mount in its
+        namespace. As long as it has, a new mount is the old one, without power.
+        """
+        deadline = time.monotonic() + _BUSY_SECONDS_MAX
+        while not self._mounted:
+            _run("mount", "-t", "ext4", self._device, self.path)
+            self._mounted = True
+            if not self._has_power():
+                assert time.monotonic() < deadline, "another namespace keeps the volume mounted"
+                self._unmount()
+                time.sleep(0.05)
+
+    def _has_power(self) -> bool:
+        path = os.path.join(self.path, "power")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+            os.unlink(path)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        return True
 
     def _unmount(self) -> None:
         deadline = time.monotonic() + _BUSY_SECONDS_MAX
