@@ -265,13 +265,17 @@ def leader_has_a_full_disk(stage: Stage) -> None:
     stage.workload.goes_on()
 
 
-def a_data_folder_is_lost(stage: Stage) -> None:
-    """A node comes back with an empty disk, once the others have seen it go."""
-    node = stage.rng.choice(list(stage.cluster.nodes.values()))
+def _exchange_disk(node: Machine, stage: Stage) -> None:
+    """Kill a node, and let it come back with an empty disk once its lease has ended."""
     node.kill()
     node.lose_data()
     eventually(lambda: not _seen_by_others(node, stage.cluster), "the node's lease has ended")
     node.start()
+
+
+def a_data_folder_is_lost(stage: Stage) -> None:
+    """A node comes back with an empty disk, once the others have seen it go."""
+    _exchange_disk(stage.rng.choice(list(stage.cluster.nodes.values())), stage)
     stage.workload.goes_on()
 
 
@@ -290,9 +294,7 @@ def the_last_in_sync_loses_its_data(stage: Stage) -> None:
     """
     for node in stage.cluster.nodes.values():
         if node.has_flipped_bits:
-            node.kill()
-            node.lose_data()
-            node.start()
+            _exchange_disk(node, stage)
     stage.heal()
     last, others = stage.leader(), stage.followers()
     for node in others:
