@@ -246,7 +246,9 @@ class TransactionMachine:
         self, transaction: TransactionId, outcome: Outcome, participants: Iterable[Participant]
     ) -> Decided:
         """Of more participants than one may have, the others ask by themselves."""
-        told = sorted(participants, key=lambda one: (one.topic, one.partition))
+        told = list(participants)
+        if len(told) > 1:
+            told.sort(key=lambda one: (one.topic, one.partition))
         return Decided(transaction, outcome, told[:PARTICIPANTS_MAX], self._now)
 
     def _applied(self, records: Records) -> Records:
