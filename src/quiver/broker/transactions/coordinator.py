@@ -104,17 +104,15 @@ class TransactionCoordinator:
         await self._written(self._machine.join(transaction, timeout_us, participants, self._now()))
 
     async def end(self, ending: Ending) -> Ended:
-        """Commit or abort; the error of its outcome if it cannot be committed any more."""
+        """Commit or abort; the error of its outcome if it cannot be committed any more.
+
+        Whatever the answer, the participants have heard of it by then, if they can be reached.
+        """
         if not self._log.partition.log.has_room:
             await self._log.partition.log.wait_for_room()
         transaction = ending.transaction
         outcome, records = self._machine.end(ending, self._now())
-        is_wanted = outcome.is_committed is ending.is_commit
-        if records and is_wanted and transaction in self._machine.unfinished:
-            completion = self._completions.wait(transaction)
-            self._write(records)
-            return Ended(outcome.is_committed, await completion)
-        await self._written(records)
+        is_complete = await self._ended(transaction, records)
         if ending.is_commit:
             error = outcome.error()
             if error is not None:
@@ -124,11 +122,20 @@ class TransactionCoordinator:
                 f"transaction {transaction} is committed already: it cannot be aborted",
                 transaction=transaction,
             )
+        return Ended(outcome.is_committed, is_complete)
+
+    async def _ended(self, transaction: TransactionId, records: Records) -> bool:
+        """Return when its outcome is durable; whether all participants know in time."""
+        if records and transaction in self._machine.unfinished:
+            completion = self._completions.wait(transaction)
+            self._write(records)
+            return await completion
+        await self._written(records)
         if transaction not in self._machine.unfinished:
-            return Ended(outcome.is_committed, True)
+            return True
         completion = self._completions.wait(transaction)
         self._completions.limit(transaction)
-        return Ended(outcome.is_committed, await completion)
+        return await completion
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         state = self._machine.describe(transaction)
