@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -72,7 +73,7 @@ def _rate(times: int, messages: int, publish: Callable[[], None]) -> float:
 
 def _each_in_transaction(client: Client, send_each: Callable[..., None]) -> None:
     with client.transaction() as transaction:
-        send_each(lambda payload, key: transaction.publish("large", payload, key=key))
+        send_each(partial(transaction.publish, "large"))
 
 
 def _each_plain(producer: Producer, send_each: Callable[..., None]) -> None:
@@ -82,7 +83,7 @@ def _each_plain(producer: Producer, send_each: Callable[..., None]) -> None:
 
 def _tables_in_transaction(client: Client, send_tables: Callable[..., None]) -> None:
     with client.transaction() as transaction:
-        send_tables(lambda table: transaction.publish_table("large", table))
+        send_tables(partial(transaction.publish_table, "large"))
 
 
 def _tables_plain(producer: Producer, send_tables: Callable[..., None]) -> None:

@@ -19,7 +19,7 @@ _NO_SLOWER = 0.97
 
 def read_without_transactions(bench: Bench) -> list[Row]:
     batches = [ready_batch(_MESSAGES, 1_000, seed) for seed in range(16)]
-    count = bench.pick(2_000, 32)
+    count = bench.pick(500, 32)
     with bench.folder() as folder, served(folder) as node, Client(node.url) as client:
         client.create_topic("read", durability="fsync")
         publish_pipelined(node.address, "read", batches, count)
@@ -32,7 +32,7 @@ def read_without_transactions(bench: Bench) -> list[Row]:
             return rows / (time.perf_counter() - began)
 
         compared = compare(
-            bench.pick(21, 1), lambda: rate("committed"), lambda: rate("uncommitted")
+            bench.pick(61, 1), lambda: rate("committed"), lambda: rate("uncommitted")
         )
     return [
         Row(
