@@ -12,6 +12,7 @@ import pytest
 
 from quiver import protocol
 from quiver.client import Client
+from quiver.client.blocking.transaction import Transaction
 from quiver.errors import (
     InvalidRequest,
     MessageTooLarge,
@@ -117,13 +118,17 @@ def test_a_transaction_belongs_to_its_thread() -> None:
         assert "belongs to the thread" in errors[0].message
 
 
+def publish_for_ten_seconds(tx: Transaction) -> None:
+    for _ in range(1_000):
+        tx.publish("invoices", b"x")
+        time.sleep(0.01)
+
+
 def test_soon_after_its_time_limit_a_transaction_takes_no_message() -> None:
     with scripted() as (client, node):
         tx = client.transaction(timeout=0.1).begin()
         with pytest.raises(TransactionTimedOut):
-            for _ in range(1_000):
-                tx.publish("invoices", b"x")
-                time.sleep(0.01)
+            publish_for_ten_seconds(tx)
         with pytest.raises(TransactionTimedOut):
             tx.commit()
         assert node.outcomes == {tx.id: False}
