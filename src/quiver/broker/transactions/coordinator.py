@@ -77,8 +77,7 @@ class TransactionCoordinator:
         machine = coordinator._machine
         async for record in coordinator._log.replay():
             machine.apply(record)
-        for transaction, one in machine.unfinished.items():
-            coordinator._send(transaction, one.outcome, list(one.left))
+        coordinator._send(machine.undelivered())
         return coordinator
 
     def serves(self, partition: Partition) -> bool:
@@ -151,10 +150,14 @@ class TransactionCoordinator:
         await self._written(records)
         return states
 
-    def _send(
-        self, transaction: TransactionId, outcome: Outcome, participants: list[Participant]
-    ) -> None:
-        self._sender.send(transaction, is_committed=outcome.is_committed, to=participants)
+    def _send(self, decided: Iterable[Decided]) -> None:
+        """Tell the participants. Each hears of all of them together."""
+        told: dict[Participant, Outcomes] = {}
+        for record in decided:
+            for participant in record.participants:
+                outcomes = told.setdefault(participant, {})
+                outcomes[record.transaction] = record.outcome.is_committed
+        self._sender.send(told)
 
     def _confirmed(self, participant: Participant, transactions: list[TransactionId]) -> None:
         complete, records = self._machine.confirm(participant, transactions)
@@ -183,17 +186,17 @@ class TransactionCoordinator:
 
     def _decided(self, stored: asyncio.Future[None]) -> None:
         """Decisions are durable: now the participants may know. Or they could not be stored."""
-        error = retrieve_exception(stored)
-        for record in self._deciding.pop(stored):
-            transaction = record.transaction
+        error, decided = retrieve_exception(stored), self._deciding.pop(stored)
+        for record in decided:
             if error is not None:
-                self._completions.fail(transaction, error)
+                self._completions.fail(record.transaction, error)
             elif self._is_closed:  # whoever leads next tells the participants
-                self._completions.answer(transaction, is_complete=False)
+                self._completions.answer(record.transaction, is_complete=False)
             else:
                 self._counts.add(record.outcome)
-                self._completions.limit(transaction)
-                self._send(transaction, record.outcome, record.participants)
+                self._completions.limit(record.transaction)
+        if error is None and not self._is_closed:
+            self._send(decided)
 
     def tick(self) -> None:
         """Abort what has been open for too long, and write a checkpoint if one is due."""

@@ -291,6 +291,13 @@ class TransactionMachine:
             self._outcomes.fence(before, record.time_us)
         self._names.keep(record.name, SavedName(record.owner, record.producer, record.time_us))
 
+    def undelivered(self) -> list[Decided]:
+        """What is decided, with those participants alone that do not know."""
+        return [
+            Decided(transaction, one.outcome, list(one.left), one.time_us)
+            for transaction, one in self.unfinished.items()
+        ]
+
     # ------------------------------------------------------------------ checkpoints
 
     def checkpoint(self) -> Checkpoint:
@@ -302,10 +309,7 @@ class TransactionMachine:
                 for transaction, one in self.open.items()
                 if one.timeout_us > TIMEOUT_US
             ],
-            [
-                Decided(transaction, one.outcome, list(one.left), one.time_us)
-                for transaction, one in self.unfinished.items()
-            ],
+            self.undelivered(),
             self._outcomes.saved(),
         )
 

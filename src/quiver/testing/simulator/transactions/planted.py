@@ -51,9 +51,7 @@ _write = TransactionCoordinator._write
 
 def _tell_at_once(self: TransactionCoordinator, records: Records) -> asyncio.Future[None]:
     """Participants hear of a decision that is not durable."""
-    for record in records:
-        if isinstance(record, Decided):
-            self._send(record.transaction, record.outcome, record.participants)
+    self._send([record for record in records if isinstance(record, Decided)])
     return _write(self, records)
 
 
