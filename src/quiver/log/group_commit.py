@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from quiver.aio import Signal, retrieve_exception
+from quiver.aio import Signal, retrieve_exception, run_eagerly
 from quiver.errors import LogFailed
 from quiver.log.commit import Commit
 from quiver.log.disk.disk_threads import RunBlocking, inline_policy
@@ -121,7 +121,7 @@ class GroupCommit:
         ):
             self._commit_here()
         else:
-            self._committer = asyncio.create_task(self._commit_all())
+            self._committer = run_eagerly(self._commit_all(), asyncio.create_task)
 
     def _commit_here(self) -> None:
         commit = self._log.begin_commit()

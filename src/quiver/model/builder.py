@@ -6,8 +6,10 @@ batch. A column that is empty in the whole batch is left out.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -26,6 +28,9 @@ _OPTIONS = {
     Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4"),
     Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd"),
 }
+_BINARY = pa.binary()
+_FEW = 16
+"""Up to so many payloads it is quicker to lay out a column here than to have Arrow look at each."""
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -94,7 +99,12 @@ class BatchBuilder:
             columns |= COLUMN_BIT[name]
             column.extend([None] * (count - len(column)))
         schema = schema_of(columns)
-        arrays = [_array(self._columns.get(field.name, self.payloads), field) for field in schema]
+        if columns == PAYLOAD and count <= _FEW:
+            arrays = [_few_payloads(self.payloads)]
+        else:
+            arrays = [
+                _array(self._columns.get(field.name, self.payloads), field) for field in schema
+            ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return seal_batch(_serialize(batch, compression), count, columns, stamp)
 
@@ -148,6 +158,16 @@ def _serialize(batch: pa.RecordBatch, compression: Compression) -> memoryview:
     stream = memoryview(sink.getvalue())
     schema_size = 8 + int.from_bytes(stream[4:8], "little")
     return stream[schema_size:]
+
+
+def _few_payloads(payloads: list[bytes]) -> pa.Array:
+    """A column of a few payloads, in half the time of ``pa.array``."""
+    try:
+        offsets = array("i", accumulate(map(len, payloads), initial=0))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    except (TypeError, OverflowError) as error:
+        raise InvalidBatch(f"column payload must be binary: {error}") from error
+    return pa.Array.from_buffers(_BINARY, len(payloads), buffers)
 
 
 def _array(values: list[Any], field: pa.Field) -> pa.Array:

@@ -16,6 +16,7 @@ uses it to tell a torn tail from rot in what was acknowledged.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -33,14 +34,15 @@ from quiver.model.ids import (
     Sequence,
 )
 from quiver.model.schema import ALL_COLUMNS, PAYLOAD
+from quiver.model.transaction import TransactionId, producer_of, transaction_id
 
 FORMAT_VERSION = 1
 TRANSACTION_VERSION = 2
 """Of an entry that belongs to a transaction or ends one. Earlier versions of Quiver read version 1 alone,
 so none takes such an entry for a message that counts."""
 TRANSACTIONAL, MARKER, COMMITTED = 1, 2, 4
-"""Flags of the producer's part. A batch of a transaction has the first. The marker that ends a transaction
-has the first two, and the third if it was committed."""
+"""Flags of the producer's part. A batch of a transaction has the first. A marker, which ends transactions,
+has the first two, and the third if they were committed."""
 MAGIC = b"QVRE"
 BATCH_BYTES_MAX = 64 << 20
 """The largest body a batch may have; no length field above it is believed."""
@@ -95,10 +97,23 @@ def seal_batch(
     )
 
 
-def seal_marker(producer: ProducerId, epoch: ProducerEpoch, *, is_committed: bool) -> UnstoredBatch:
-    """What ends a transaction in the log of a partition. It has no message, and takes one offset."""
+def seal_marker(transactions: Iterable[TransactionId], *, is_committed: bool) -> UnstoredBatch:
+    """What ends transactions in the log of a partition. It has no message, and takes one offset.
+
+    The first is in the envelope, the others are in the body.
+    """
+    first, *others = transactions
     flags = TRANSACTIONAL | MARKER | (COMMITTED if is_committed else 0)
-    return seal_batch(b"", 1, 0, ProducerStamp(producer, epoch), flags)
+    body = struct.pack(f"<{len(others)}q", *others)
+    return seal_batch(body, 1, 0, ProducerStamp(*producer_of(first)), flags)
+
+
+def ended_by(marker: StoredBatch) -> list[TransactionId]:
+    """The transactions that a marker ends."""
+    first = transaction_id(marker.producer_id, marker.producer_epoch)
+    if not marker.body:
+        return [first]
+    return [first, *struct.unpack(f"<{len(marker.body) // 8}q", marker.body)]
 
 
 def seal_gap(count: int) -> UnstoredBatch:

@@ -62,6 +62,23 @@ def test_every_column_comes_back_as_it_went(
             assert row.get(field.name) == expected
 
 
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 100])
+def test_a_batch_of_payloads_has_the_bytes_that_arrow_would_make(count: int) -> None:
+    payloads = [bytes(number % 7) + b"%d" % number for number in range(count)]
+    builder = BatchBuilder()
+    builder.payloads += payloads
+    rows = pa.record_batch([pa.array(payloads, pa.binary())], schema=schema_of(PAYLOAD))
+    assert bytes(builder.build().body) == rows.serialize().to_pybytes()
+
+
+@pytest.mark.parametrize("payload", [None, "text", 7])
+def test_a_payload_that_is_not_bytes_is_a_bad_batch(payload: Any) -> None:
+    builder = BatchBuilder()
+    builder.payloads.append(payload)
+    with pytest.raises(InvalidBatch, match="payload"):
+        builder.build()
+
+
 def test_a_column_without_a_value_is_left_out() -> None:
     builder = BatchBuilder()
     builder.add(b"one", None, priority=None)

@@ -21,6 +21,7 @@ from quiver.model.envelope import (
     BadEntry,
     ProducerStamp,
     durable_offset_at,
+    ended_by,
     ends_by,
     entries_in,
     entry_at,
@@ -40,6 +41,7 @@ from quiver.model.ids import (
     Sequence,
 )
 from quiver.model.schema import ALL_COLUMNS, PAYLOAD
+from quiver.model.transaction import transaction_id
 from tests.unit.log.small_logs import batch
 
 _INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -336,19 +338,22 @@ def _of_a_transaction() -> UnstoredBatch:
     return seal_batch(plain.body, plain.count, plain.columns, stamp, TRANSACTIONAL)
 
 
+_TRANSACTION = transaction_id(ProducerId(7), ProducerEpoch(1))
+
+
 def _version(entry: StoredBatch) -> int:
     (version,) = struct.unpack_from("<H", entry.head, 4)
     return int(version)
 
 
 def test_only_entries_of_transactions_have_the_version_of_transactions() -> None:
-    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=True)
+    marker = seal_marker([_TRANSACTION], is_committed=True)
     versions = [_version(stored(one)) for one in (batch(8), _of_a_transaction(), marker)]
     assert versions == [1, 2, 2]
 
 
 def test_the_flags_of_an_entry_are_read_back() -> None:
-    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=False)
+    marker = seal_marker([_TRANSACTION], is_committed=False)
     entries = entries_in(as_bytes(stored(_of_a_transaction()), stored(marker, 8)))
     assert [entry.flags for entry in entries] == [TRANSACTIONAL, TRANSACTIONAL | MARKER]
     assert [is_hidden(entry) for entry in entries] == [False, True]
@@ -366,8 +371,16 @@ def test_a_quiver_that_knows_no_transactions_refuses_their_entries(
     assert not ends_by(data, 0, Offset(1 << 60))
 
 
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_a_marker_ends_all_transactions_that_it_was_made_for(count: int) -> None:
+    ended = [transaction_id(ProducerId(1 << 40), ProducerEpoch(n)) for n in range(count)]
+    (marker,) = entries_in(as_bytes(stored(seal_marker(ended, is_committed=True))))
+    assert ended_by(marker) == ended
+    assert (marker.count, marker.columns) == (1, 0)
+
+
 def test_a_producer_may_not_send_markers() -> None:
-    marker = seal_marker(ProducerId(7), ProducerEpoch(1), is_committed=True)
+    marker = seal_marker([_TRANSACTION], is_committed=True)
     with pytest.raises(InvalidBatch):
         open_batch(marker.head + bytes(marker.body))
 

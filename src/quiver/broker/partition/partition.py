@@ -65,7 +65,7 @@ from quiver.model.clock import Clock
 from quiver.model.envelope import seal_marker
 from quiver.model.ids import Microseconds, Offset, ProducerId
 from quiver.model.topic import Acks
-from quiver.model.transaction import TransactionId, producer_of
+from quiver.model.transaction import TransactionId
 
 _SETTLE_S = 5.0
 """How long a split waits for what was published before it."""
@@ -288,18 +288,23 @@ class Partition:
     async def close_transactions(self, outcomes: Mapping[TransactionId, bool]) -> None:
         """End transactions that are open here: whether each is committed. Durable on return.
 
-        Those that are not open here, or have ended already, are left as they are.
+        Those that are not open here, or have ended already, are left as they are. One marker ends
+        all that are committed, and another all that are aborted.
         """
-        await self.log.wait_for_room()
+        if not self.log.has_room:
+            await self.log.wait_for_room()
         self.log.require_current()
-        ending: list[asyncio.Future[Placed]] = []
+        ending: set[asyncio.Future[Placed]] = set()
+        opened: dict[bool, list[TransactionId]] = {}
         for transaction, is_committed in outcomes.items():
             if self._transactions.is_open(transaction):
-                marker = seal_marker(*producer_of(transaction), is_committed=is_committed)
-                ending.append(self._stage(marker, None, Acks.QUORUM)[1])
+                opened.setdefault(is_committed, []).append(transaction)
             elif (offset := self._transactions.marker_of(transaction)) is not None:
                 underway = self._in_flight.at(offset)
-                ending += [] if underway is None else [underway]
+                ending |= set() if underway is None else {underway}
+        for is_committed, transactions in opened.items():
+            marker = seal_marker(transactions, is_committed=is_committed)
+            ending.add(self._stage(marker, None, Acks.QUORUM)[1])
         if ending:
             await asyncio.wait(ending)
         for placed in ending:

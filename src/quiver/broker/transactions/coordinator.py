@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 
 import msgspec
 import structlog
 
-from quiver.aio import TaskSet, call_later, retrieve_exception
+from quiver.aio import TaskSet, retrieve_exception
 from quiver.broker.partition.partition import Partition
+from quiver.broker.transactions.completions import Completions
 from quiver.broker.transactions.machine import Ending, Records, TransactionMachine
 from quiver.broker.transactions.outcome_sender import Outcomes, OutcomeSender
 from quiver.broker.transactions.records import Decided, Outcome
@@ -24,9 +24,6 @@ from quiver.model.clock import Clock
 from quiver.model.ids import Microseconds, ProducerId
 from quiver.model.transaction import TransactionId, TransactionState
 from quiver.protocol import Participant
-
-COMPLETE_S = 3.0
-"""How long a client waits for the participants. They hear of the outcome in any case."""
 
 logger = structlog.get_logger()
 
@@ -65,8 +62,9 @@ class TransactionCoordinator:
         self._counts = counts
         self._clock = clock
         self._opened_us, self._opened = clock.time_us(), clock.monotonic()
-        self._completions: dict[TransactionId, list[asyncio.Future[bool]]] = {}
-        """Who waits until all participants of a transaction know."""
+        self._completions = Completions(clock)
+        self._deciding: dict[asyncio.Future[None], list[Decided]] = {}
+        """Decisions that are not durable, by what is done when they are."""
         self._checkpointing = TaskSet()
         self._is_closed = False
 
@@ -79,8 +77,7 @@ class TransactionCoordinator:
         machine = coordinator._machine
         async for record in coordinator._log.replay():
             machine.apply(record)
-        for transaction, one in machine.unfinished.items():
-            coordinator._send(transaction, one.outcome, list(one.left))
+        coordinator._send(machine.undelivered())
         return coordinator
 
     def serves(self, partition: Partition) -> bool:
@@ -112,38 +109,37 @@ class TransactionCoordinator:
         """
         if not self._log.partition.log.has_room:
             await self._log.partition.log.wait_for_room()
+        transaction = ending.transaction
         outcome, records = self._machine.end(ending, self._now())
-        await self._written(records)
-        is_complete = await self._complete(ending.transaction)
+        is_complete = await self._ended(transaction, records)
         if ending.is_commit:
             error = outcome.error()
             if error is not None:
                 raise error
         elif outcome.is_committed:
             raise TransactionError(
-                f"transaction {ending.transaction} is committed already: it cannot be aborted",
-                transaction=ending.transaction,
+                f"transaction {transaction} is committed already: it cannot be aborted",
+                transaction=transaction,
             )
         return Ended(outcome.is_committed, is_complete)
+
+    async def _ended(self, transaction: TransactionId, records: Records) -> bool:
+        """Return when its outcome is durable; whether all participants know in time."""
+        if records and transaction in self._machine.unfinished:
+            completion = self._completions.wait(transaction)
+            self._write(records)
+            return await completion
+        await self._written(records)
+        if transaction not in self._machine.unfinished:
+            return True
+        completion = self._completions.wait(transaction)
+        self._completions.limit(transaction)
+        return await completion
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         state = self._machine.describe(transaction)
         await self._written([])
         return state
-
-    async def _complete(self, transaction: TransactionId) -> bool:
-        """Whether all participants know in time."""
-        if transaction not in self._machine.unfinished:
-            return True
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        waiters = self._completions.setdefault(transaction, [])
-        waiters.append(waiter)
-        timer = call_later(self._clock, COMPLETE_S, partial(_answer, waiter, False))
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
-            waiters.remove(waiter)
 
     # ------------------------------------------------------------------ what partitions do
 
@@ -154,18 +150,21 @@ class TransactionCoordinator:
         await self._written(records)
         return states
 
-    def _send(
-        self, transaction: TransactionId, outcome: Outcome, participants: list[Participant]
-    ) -> None:
-        self._sender.send(transaction, is_committed=outcome.is_committed, to=participants)
+    def _send(self, decided: Iterable[Decided]) -> None:
+        """Tell the participants. Each hears of all of them together."""
+        told: dict[Participant, Outcomes] = {}
+        for record in decided:
+            for participant in record.participants:
+                outcomes = told.setdefault(participant, {})
+                outcomes[record.transaction] = record.outcome.is_committed
+        self._sender.send(told)
 
     def _confirmed(self, participant: Participant, transactions: list[TransactionId]) -> None:
         complete, records = self._machine.confirm(participant, transactions)
         if records:
             self._log.write_later(records)
         for transaction in complete:
-            for waiter in self._completions.pop(transaction, ()):
-                _answer(waiter, True)
+            self._completions.answer(transaction, is_complete=True)
 
     # ------------------------------------------------------------------ writing
 
@@ -177,16 +176,27 @@ class TransactionCoordinator:
 
     def _write(self, records: Records) -> asyncio.Future[None]:
         stored = self._log.write(records)
-        for record in records:
-            if isinstance(record, Decided):
-                stored.add_done_callback(partial(self._decided, record))
+        decided = [record for record in records if isinstance(record, Decided)]
+        if decided and stored not in self._deciding:
+            self._deciding[stored] = []
+            stored.add_done_callback(self._decided)
+        if decided:
+            self._deciding[stored] += decided
         return stored
 
-    def _decided(self, record: Decided, stored: asyncio.Future[None]) -> None:
-        """A decision is durable: now the participants may know."""
-        if retrieve_exception(stored) is None and not self._is_closed:
-            self._counts.add(record.outcome)
-            self._send(record.transaction, record.outcome, record.participants)
+    def _decided(self, stored: asyncio.Future[None]) -> None:
+        """Decisions are durable: now the participants may know. Or they could not be stored."""
+        error, decided = retrieve_exception(stored), self._deciding.pop(stored)
+        for record in decided:
+            if error is not None:
+                self._completions.fail(record.transaction, error)
+            elif self._is_closed:  # whoever leads next tells the participants
+                self._completions.answer(record.transaction, is_complete=False)
+            else:
+                self._counts.add(record.outcome)
+                self._completions.limit(record.transaction)
+        if error is None and not self._is_closed:
+            self._send(decided)
 
     def tick(self) -> None:
         """Abort what has been open for too long, and write a checkpoint if one is due."""
@@ -211,16 +221,9 @@ class TransactionCoordinator:
             self._log.close()
             await self._sender.stop()
             await self._checkpointing.wait()
-            for waiters in self._completions.values():
-                for waiter in waiters:
-                    _answer(waiter, False)
+            self._completions.close()
 
     def _now(self) -> Microseconds:
         """The time, which does not jump while this is open."""
         elapsed = self._clock.monotonic() - self._opened
         return Microseconds(self._opened_us + round(elapsed * 1_000_000))
-
-
-def _answer(waiter: asyncio.Future[bool], is_complete: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(is_complete)

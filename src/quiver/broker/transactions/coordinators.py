@@ -78,14 +78,25 @@ class Coordinators:
 
     # ------------------------------------------------------------------ those of this node
 
+    def opened(self, transaction: TransactionId) -> TransactionCoordinator | None:
+        """The coordinator of a transaction, if it is open on this node."""
+        if self._is_closed or not self._catalog.registry.has(TRANSACTIONS):
+            return None
+        topic = self._catalog.get(TRANSACTIONS)
+        return self._opened(topic, self.index_of_producer(topic, producer_of(transaction)[0]))
+
+    def _opened(self, topic: TopicRecord, index: int) -> TransactionCoordinator | None:
+        partition, known = self._partitions.ready(topic, index), self._open.get(index)
+        is_open = known is not None and partition is not None and known.serves(partition)
+        return known if is_open else None
+
     async def at(self, index: int) -> TransactionCoordinator:
         """The coordinator of a partition; ``NotLeader`` if another node has it."""
         if self._is_closed:
             raise ShuttingDown()
         topic = await self.topic()
-        partition = self._partitions.ready(topic, index)
-        known = self._open.get(index)
-        if known is not None and partition is not None and known.serves(partition):
+        known = self._opened(topic, index)
+        if known is not None:
             return known
         return await self._opening.run(index, lambda: self._reopen(topic, index))
 

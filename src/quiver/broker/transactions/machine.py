@@ -246,7 +246,9 @@ class TransactionMachine:
         self, transaction: TransactionId, outcome: Outcome, participants: Iterable[Participant]
     ) -> Decided:
         """Of more participants than one may have, the others ask by themselves."""
-        told = sorted(participants, key=lambda one: (one.topic, one.partition))
+        told = list(participants)
+        if len(told) > 1:
+            told.sort(key=lambda one: (one.topic, one.partition))
         return Decided(transaction, outcome, told[:PARTICIPANTS_MAX], self._now)
 
     def _applied(self, records: Records) -> Records:
@@ -289,6 +291,13 @@ class TransactionMachine:
             self._outcomes.fence(before, record.time_us)
         self._names.keep(record.name, SavedName(record.owner, record.producer, record.time_us))
 
+    def undelivered(self) -> list[Decided]:
+        """What is decided, with those participants alone that do not know."""
+        return [
+            Decided(transaction, one.outcome, list(one.left), one.time_us)
+            for transaction, one in self.unfinished.items()
+        ]
+
     # ------------------------------------------------------------------ checkpoints
 
     def checkpoint(self) -> Checkpoint:
@@ -300,10 +309,7 @@ class TransactionMachine:
                 for transaction, one in self.open.items()
                 if one.timeout_us > TIMEOUT_US
             ],
-            [
-                Decided(transaction, one.outcome, list(one.left), one.time_us)
-                for transaction, one in self.unfinished.items()
-            ],
+            self.undelivered(),
             self._outcomes.saved(),
         )
 

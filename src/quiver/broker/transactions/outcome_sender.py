@@ -7,11 +7,11 @@ long as the coordinator leads: the participant may have another leader by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from quiver.aio import TaskSet, report_unexpected
+from quiver.aio import TaskSet, report_unexpected, run_eagerly
 from quiver.errors import PartitionNotFound, QuiverError, TopicNotFound
 from quiver.model.clock import Clock
 from quiver.model.transaction import TransactionId
@@ -48,16 +48,15 @@ class OutcomeSender:
         self._sending = TaskSet()
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    def send(
-        self, transaction: TransactionId, *, is_committed: bool, to: list[Participant]
-    ) -> None:
-        for participant in to:
+    def send(self, outcomes: Mapping[Participant, Outcomes]) -> None:
+        """Tell each participant at once, or after what it is being told now."""
+        for participant, told in outcomes.items():
             waiting = self._waiting.get(participant)
             if waiting is None:
-                self._waiting[participant] = {transaction: is_committed}
-                self._sending.start(self._send(participant))
+                self._waiting[participant] = dict(told)
+                run_eagerly(self._send(participant), self._sending.start)
             else:
-                waiting[transaction] = is_committed
+                waiting.update(told)
 
     async def stop(self) -> None:
         await self._sending.cancel()

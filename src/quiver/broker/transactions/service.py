@@ -99,8 +99,11 @@ class TransactionService:
         await coordinator.join(transaction, timeout_us, participants)
 
     async def end(self, ending: Ending) -> Ended:
-        index = await self._coordinators.index_of(ending.transaction)
-        return await (await self._coordinators.at(index)).end(ending)
+        coordinator = self._coordinators.opened(ending.transaction)
+        if coordinator is None:
+            index = await self._coordinators.index_of(ending.transaction)
+            coordinator = await self._coordinators.at(index)
+        return await coordinator.end(ending)
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         coordinator = await self._coordinators.at(await self._coordinators.index_of(transaction))

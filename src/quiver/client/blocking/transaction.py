@@ -6,8 +6,8 @@ loop hears of the transaction when there is something to send, and to end it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -19,8 +19,9 @@ from quiver.client.blocking.producer import when_room
 from quiver.client.producer.buffer_budget import BufferFull
 from quiver.client.producer.delivery import Delivery
 from quiver.client.producer.outgoing import MessageOptions
+from quiver.client.producer.producer import AsyncProducer
 from quiver.client.producer.table import TableDelivery
-from quiver.client.transaction.transaction import AsyncTransaction
+from quiver.client.transaction.transaction import AsyncTransaction, Offer
 from quiver.errors import InvalidRequest, TransactionError
 from quiver.model.transaction import TransactionId, TransactionState
 
@@ -38,6 +39,7 @@ class Transaction:
         self._loop_thread = thread
         self._loop = thread()
         self._thread: int | None = None
+        self._offers = self._inner._offers
 
     @property
     def id(self) -> TransactionId:
@@ -56,7 +58,7 @@ class Transaction:
     def begin(self) -> Self:
         """Begin. The ``with`` block does it otherwise."""
         self._require_own()
-        inner, self._thread = self._inner, threading.get_ident()
+        inner, self._thread = self._inner, get_ident()
         if not inner._begin_at_once():
             self._loop.run(inner._begin_with_nodes)
         return self
@@ -74,15 +76,24 @@ class Transaction:
         ``options`` are those of ``Client.publish``. The message is sent in the background; the
         commit waits for it, and fails if it cannot be stored.
         """
-        self._require_own()
-        producer = self._inner._known_producer(topic)
-        if producer is None:
-            producer = self._loop.run(lambda: self._inner._open_producer(topic))
-        offer = producer.opened_validator.offer
+        offer = self._offers.get(topic)
+        if offer is None or self._thread != get_ident() or self._loop_thread() is not self._loop:
+            offer = self._offer_to(topic)
         try:
             return offer(payload, key, options)
         except BufferFull as full:
+            producer = self._producer_of(topic)
             return when_room(producer, full.size, lambda: offer(payload, key, options))
+
+    def _offer_to(self, topic: str) -> Offer:
+        offer = self._offers[topic] = self._producer_of(topic).opened_validator.offer
+        return offer
+
+    def _producer_of(self, topic: str) -> AsyncProducer:
+        """The producer of a topic. Raises why the transaction takes no message, if so."""
+        self._require_own()
+        known = self._inner._known_producer(topic)
+        return known or self._loop.run(lambda: self._inner._open_producer(topic))
 
     def publish_many(self, topic: str, messages: Iterable[Any] | pa.RecordBatch | pa.Table) -> int:
         """Publish many messages when the transaction is committed; see ``Client.publish_many``.
@@ -123,7 +134,7 @@ class Transaction:
     def _require_own(self) -> None:
         if self._loop_thread() is not self._loop:
             raise TransactionError("the transaction was begun before a fork: begin another")
-        if self._thread not in (None, threading.get_ident()):
+        if self._thread not in (None, get_ident()):
             raise InvalidRequest(
                 "a transaction belongs to the thread that began it: begin one in each thread"
             )

@@ -309,8 +309,9 @@ class Accumulator:
             return taken
 
     def close_all(self) -> list[PendingBatch]:
-        """Close every open batch; all that is unfinished."""
+        """Close every open batch; all that is unfinished. The caller sends it: nobody is woken."""
         with self._lock:
+            self._woken.clear()
             for slot in self._slots.values():
                 if slot.open is not None:
                     self._close(slot)

@@ -49,6 +49,10 @@ _ABORT_S = 5.0
 """How long an abort waits: what it does not reach is aborted by the time limit."""
 
 
+Offer = Callable[[Any, Any, MessageOptions], Delivery]
+"""Takes a payload, a key and the options of a message."""
+
+
 class TransactionTerms(msgspec.Struct, frozen=True):
     name: str | None = None
     timeout_s: float = TIMEOUT_S
@@ -87,6 +91,9 @@ class AsyncTransaction:
         self._sessions = sessions
         self._life = Lifecycle(terms.timeout_s)
         self._has_joined = False
+        self._offers: dict[str, Offer] = {}
+        """By topic: takes a message at once. Empty as soon as the transaction takes none any more,
+        or a second after its time limit."""
         self._producer: TransactionProducer
         self._contents: TransactionContents
 
@@ -184,6 +191,9 @@ class AsyncTransaction:
         producer = self._known_producer(topic) or await self._open_producer(topic)
         return await producer.send_arrow(data)
 
+    def _is_overdue(self) -> bool:
+        return self._life.is_overdue(self._clock.monotonic())
+
     def _known_producer(self, topic: str) -> AsyncProducer | None:
         """The producer of a topic, if no node has to be asked. From any thread."""
         self._life.require_open(self._clock.monotonic())
@@ -217,7 +227,8 @@ class AsyncTransaction:
 
     def tick(self) -> bool:
         """Keep the leases of what was acknowledged; whether the transaction is open."""
-        if not self._life.is_open or self._life.is_overdue(self._clock.monotonic()):
+        if not self._life.is_open or self._is_overdue():
+            self._offers.clear()
             return False
         self._contents.keep_leases()
         return True
@@ -230,11 +241,11 @@ class AsyncTransaction:
         ``TransactionAborted`` (or another error that says why) if it was aborted.
         ``TransactionInDoubt`` if no node could say what became of it.
         """
-        if self._life.is_open and self._life.is_overdue(self._clock.monotonic()):
+        if self._life.is_open and self._is_overdue():
             await self._abort(RETURN)
             raise self._life.timed_out()
         self._life.require_open(self._clock.monotonic())
-        self._life.start_ending()
+        self._start_ending()
         try:
             await self._contents.stored()
             reached = self._contents.reached()
@@ -245,6 +256,10 @@ class AsyncTransaction:
             self._end(is_committed=True, is_clean=True)
             return
         await self._decide(reached)
+
+    def _start_ending(self) -> None:
+        self._life.start_ending()
+        self._offers.clear()
 
     def _end_request(self, reached: list[Participant], *, is_commit: bool) -> EndTransaction:
         return EndTransaction(
@@ -287,7 +302,7 @@ class AsyncTransaction:
         await self._abort(RETURN)
 
     async def _abort(self, kind: Kind) -> None:
-        self._life.start_ending()
+        self._start_ending()
         await self._undo(kind)
 
     async def _undo(self, kind: Kind) -> None:

@@ -161,7 +161,7 @@ CALLS = (
         request=protocol.EndTransaction,
         handler=end,
         needs=nothing,
-        turn=Turn.OWN,
+        turn=Turn.EAGER,
         runs=_AT_COORDINATOR,
     ),
     Call(

@@ -27,16 +27,17 @@ class HotTail:
 
     def add(self, entry: StoredBatch) -> None:
         assert not self._entries or entry.base_offset == self._entries[-1].next_offset
-        if entry.size() > self._bytes_max:
+        size = entry.size()
+        if size > self._bytes_max:
             self.clear()
             return
         self._entries.append(entry)
-        self._bytes += entry.size()
+        self._bytes += size
         freed = self._drop_until(self._bytes_max)
         if self._budget is not None:
             if freed:
                 self._budget.give_back(self, freed)
-            self._budget.grow(self, _charge(entry))
+            self._budget.grow(self, size + ENTRY_OVERHEAD)
 
     def shrink(self, size: int) -> int:
         """Let go of the oldest entries; how many bytes that gives back."""
@@ -61,11 +62,11 @@ class HotTail:
         return freed
 
     def _drop_first(self) -> int:
-        entry = self._entries[self._first]
-        self._bytes -= entry.size()
+        size = self._entries[self._first].size()
+        self._bytes -= size
         self._entries[self._first] = self._entries[-1]  # frees the old one; compacted later
         self._first += 1
-        return _charge(entry)
+        return size + ENTRY_OVERHEAD
 
     def _compact(self) -> None:
         if self._first > len(self._entries) // 2:
@@ -79,10 +80,6 @@ class HotTail:
             return None
         place = bisect_right(entries, offset, lo=first, key=base_offset_of) - 1
         return entries_from(entries, place, bytes_max)
-
-
-def _charge(entry: StoredBatch) -> int:
-    return entry.size() + ENTRY_OVERHEAD
 
 
 def entries_from(entries: list[StoredBatch], place: int, bytes_max: int) -> list[StoredBatch]:

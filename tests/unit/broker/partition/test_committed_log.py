@@ -13,9 +13,9 @@ from quiver.errors import LogClosed, LogFailed, PartitionUnavailable
 from quiver.log.log import LogReader
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch
-from quiver.model.envelope import COMMITTED, MARKER, is_hidden
+from quiver.model.envelope import COMMITTED, MARKER, ended_by, is_hidden
 from quiver.model.ids import Offset, ProducerEpoch, ProducerId
-from quiver.model.transaction import transaction_id
+from quiver.model.transaction import producer_of, transaction_id
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import turns
 from tests.unit.broker.broker_doubles import Gate
@@ -53,9 +53,10 @@ def _expected(entries: list[StoredBatch]) -> list[Offset]:
         return entry.producer_id, entry.producer_epoch
 
     ended = {
-        transaction(entry): bool(entry.flags & COMMITTED)
+        producer_of(one): bool(entry.flags & COMMITTED)
         for entry in entries
         if entry.flags & MARKER
+        for one in ended_by(entry)
     }
     visible: list[Offset] = []
     for entry in entries:

@@ -85,6 +85,24 @@ async def test_an_aborted_transaction_is_never_seen_and_entries_have_no_gaps() -
 
 
 @async_test
+async def test_transactions_that_end_together_share_a_marker() -> None:
+    disk = SimulatedDisk(1)
+    partition = await open_partition(disk)
+    for producer in range(1, 6):
+        await publish(partition, b"%d" % producer, producer=producer)
+    await partition.close_transactions({id_of(one): one != 3 for one in range(1, 6)})
+    assert partition.log.next_offset == 5 + 2  # one for the commits, and one for the abort
+    assert await _seen(partition) == [b"1", b"2", b"4", b"5"]
+    await partition.close()
+    partition = await open_partition(disk)
+    assert await _seen(partition) == [b"1", b"2", b"4", b"5"]
+    for producer in (2, 3):  # each of them has ended
+        with pytest.raises(TransactionError):
+            await publish(partition, b"late", producer=producer)
+    await partition.close()
+
+
+@async_test
 async def test_a_marker_that_is_not_durable_ends_nothing() -> None:
     gate = Gate()
     partition = await open_partition(SimulatedDisk(1), gate)

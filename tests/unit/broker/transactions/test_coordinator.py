@@ -13,8 +13,8 @@ import pytest
 from quiver.broker.broker import Broker
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions import transaction_log
+from quiver.broker.transactions.completions import COMPLETE_S
 from quiver.broker.transactions.coordinator import (
-    COMPLETE_S,
     TransactionCoordinator,
     TransactionCounts,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,14 @@ import pytest
 
 from quiver import protocol
 from quiver.client import Client
-from quiver.errors import InvalidRequest, MessageTooLarge, QuiverError, TransactionError
+from quiver.client.blocking.transaction import Transaction
+from quiver.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    QuiverError,
+    TransactionError,
+    TransactionTimedOut,
+)
 from quiver.model.transaction import TransactionState, producer_of
 from tests.unit.client.scripted_node import ScriptedDialer
 from tests.unit.client.transaction.scripted_coordinator import ScriptedCoordinator
@@ -93,6 +101,7 @@ def test_an_explicit_end_is_the_end() -> None:
 
 def test_a_transaction_belongs_to_its_thread() -> None:
     with scripted() as (client, _), client.transaction() as tx:
+        tx.publish("invoices", b"of its own thread")
         errors: list[QuiverError] = []
 
         def use(call: Callable[[], object]) -> None:
@@ -107,6 +116,22 @@ def test_a_transaction_belongs_to_its_thread() -> None:
             thread.join()
         assert [type(error) for error in errors] == [InvalidRequest] * 4
         assert "belongs to the thread" in errors[0].message
+
+
+def publish_for_ten_seconds(tx: Transaction) -> None:
+    for _ in range(1_000):
+        tx.publish("invoices", b"x")
+        time.sleep(0.01)
+
+
+def test_soon_after_its_time_limit_a_transaction_takes_no_message() -> None:
+    with scripted() as (client, node):
+        tx = client.transaction(timeout=0.1).begin()
+        with pytest.raises(TransactionTimedOut):
+            publish_for_ten_seconds(tx)
+        with pytest.raises(TransactionTimedOut):
+            tx.commit()
+        assert node.outcomes == {tx.id: False}
 
 
 def test_threads_have_transactions_of_their_own_at_the_same_time() -> None:

@@ -196,6 +196,17 @@ class TestWaking:
         assert len(calls) == 1
         assert gathered.take_woken() == [0]
 
+    def test_whoever_closes_all_batches_sends_them_and_nobody_is_woken(self) -> None:
+        calls: list[None] = []
+        gathered = accumulator(wake=lambda: calls.append(None))
+        gathered.add(b"x", 1)
+        assert [batch.count for batch in gathered.close_all()] == [1]
+        assert gathered.take_woken() == []
+        assert len(drain(gathered)) == 1
+        gathered.add(b"y", 1)
+        assert len(calls) == 2
+        assert gathered.take_woken() == [0]
+
     def test_a_full_batch_wakes_though_its_partition_is_busy(self) -> None:
         calls: list[None] = []
         gathered = accumulator(wake=lambda: calls.append(None), batch_count=3)

@@ -58,12 +58,11 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
     transactions = {
         protocol.BeginTransactions,
         protocol.JoinTransaction,
-        protocol.EndTransaction,
         protocol.DescribeTransaction,
         protocol.ResolveTransactions,
         protocol.CloseTransactions,
     }
-    settle.add(protocol.Hold)
+    settle |= {protocol.Hold, protocol.EndTransaction}
     wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
     assert turns[Turn.OWN] == {

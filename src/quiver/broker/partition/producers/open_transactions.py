@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from quiver.errors import Overloaded
 from quiver.model.batch import StoredBatch, UnstoredBatch
-from quiver.model.envelope import COMMITTED, MARKER
+from quiver.model.envelope import COMMITTED, MARKER, ended_by
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.transaction import TransactionId, transaction_id
 
@@ -69,11 +69,12 @@ class OpenTransactions:
         """Note the next entry of the log, if it belongs to a transaction."""
         if not entry.flags:
             return
-        transaction = transaction_id(entry.producer_id, entry.producer_epoch)
         if entry.flags & MARKER:
             self.hidden.add_range(entry.base_offset, entry.next_offset)
-            self._end(transaction, entry)
+            for ended in ended_by(entry):
+                self._end(ended, entry)
             return
+        transaction = transaction_id(entry.producer_id, entry.producer_epoch)
         one = self._open.get(transaction)
         if one is None:
             one = self._open[transaction] = OpenTransaction(transaction, entry.append_time, [])

@@ -21,8 +21,9 @@ from quiver.errors import (
     TransactionError,
 )
 from quiver.model.batch import StoredBatch, UnstoredBatch
-from quiver.model.envelope import COMMITTED, MARKER
+from quiver.model.envelope import COMMITTED, MARKER, ended_by
 from quiver.model.ids import NO_PRODUCER, Microseconds, Offset, ProducerId
+from quiver.model.transaction import producer_of
 
 RECENT_BATCHES = 8
 """How many batches of a producer can be recognised again; more than a client has under way."""
@@ -135,10 +136,11 @@ class ProducerSessions:
             del self._sessions[next(iter(self._sessions))]
 
     def _end(self, marker: StoredBatch) -> None:
-        """A transaction ended. If the producer has begun another, that one has a later epoch."""
-        session = self._sessions.get(marker.producer_id)
-        if session is not None and session.epoch == marker.producer_epoch:
-            session.outcome = bool(marker.flags & COMMITTED)
+        """Transactions ended. If a producer has begun another, that one has a later epoch."""
+        for producer, epoch in map(producer_of, ended_by(marker)):
+            session = self._sessions.get(producer)
+            if session is not None and session.epoch == epoch:
+                session.outcome = bool(marker.flags & COMMITTED)
 
     def skip(self, batch: UnstoredBatch) -> None:
         """All messages of the producer's next batch were stored before, by whomever."""

@@ -16,6 +16,7 @@ from quiver.broker.delivery.machine.state import DeliveryState
 from quiver.broker.partition.committed_log import CommittedLog
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
+from quiver.broker.transactions.completions import Completions, Waiter
 from quiver.broker.transactions.coordinator import TransactionCoordinator
 from quiver.broker.transactions.machine import Ending, Open, Records, TransactionMachine
 from quiver.broker.transactions.records import Decided, Outcome
@@ -39,12 +40,19 @@ async def _answer_at_once(self: TransactionCoordinator, records: Records) -> Non
         self._write(records)
 
 
+def _complete_at_once(self: Completions, transaction: TransactionId) -> Waiter:
+    waiter: Waiter = asyncio.get_running_loop().create_future()
+    waiter.set_result(True)
+    return waiter
+
+
+_write = TransactionCoordinator._write
+
+
 def _tell_at_once(self: TransactionCoordinator, records: Records) -> asyncio.Future[None]:
     """Participants hear of a decision that is not durable."""
-    for record in records:
-        if isinstance(record, Decided):
-            self._send(record.transaction, record.outcome, record.participants)
-    return self._log.write(records)
+    self._send([record for record in records if isinstance(record, Decided)])
+    return _write(self, records)
 
 
 def _ack_at_once(
@@ -88,7 +96,8 @@ TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "lose the marker of a transaction": [(Partition, "close_transactions", _close_nothing)],
     "let a zombie commit": [(TransactionMachine, "_verdict", _commit_for_anyone)],
     "answer a decision before it is durable": [
-        (TransactionCoordinator, "_written", _answer_at_once)
+        (TransactionCoordinator, "_written", _answer_at_once),
+        (Completions, "wait", _complete_at_once),
     ],
     "tell partitions of a decision before it is durable": [
         (TransactionCoordinator, "_write", _tell_at_once)

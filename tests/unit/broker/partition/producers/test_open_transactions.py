@@ -32,8 +32,8 @@ def _batch(at: int, count: int = 1, producer: int = 0, epoch: int = 0) -> Stored
     )
 
 
-def _marker(at: int, producer: int, *, commit: bool, epoch: int = 0) -> StoredBatch:
-    sealed = seal_marker(ProducerId(producer), ProducerEpoch(epoch), is_committed=commit)
+def _marker(at: int, *producers: int, commit: bool, epoch: int = 0) -> StoredBatch:
+    sealed = seal_marker([_id(one, epoch) for one in producers], is_committed=commit)
     return store_batch(
         sealed,
         base_offset=Offset(at),
@@ -67,6 +67,14 @@ def test_a_marker_counts_once_it_can_be_read() -> None:
     transactions = _recorded(_batch(0, 2, producer=7), _marker(2, 7, commit=True))
     assert transactions.stable_offset(Offset(2)) == 0
     assert transactions.stable_offset(Offset(3)) == 3
+
+
+def test_one_marker_ends_several_transactions() -> None:
+    entries = [_batch(at, producer=at + 1) for at in range(3)]
+    transactions = _recorded(*entries, _marker(3, 1, 3, commit=False))
+    assert transactions.stable_offset(Offset(4)) == 1
+    assert list(transactions.hidden) == [0, 2, 3]
+    assert [transactions.is_open(_id(one)) for one in (1, 2, 3)] == [False, True, False]
 
 
 def test_a_batch_that_cannot_be_read_yet_holds_nobody_back() -> None:

@@ -1,0 +1,46 @@
+"""Group commit on a node: when a write is handed to the disk, and what it takes along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from quiver.log.disk.inline_policy import InlinePolicy
+from quiver.log.partition_log import PartitionLog
+from quiver.testing.clock import ManualClock
+from quiver.testing.disk import SimulatedDisk
+from tests.aio import async_test
+from tests.unit.log.small_logs import FOLDER, SMALL, batch
+
+T = TypeVar("T")
+
+
+class DiskThread:
+    """Runs calls one turn later, as a thread would at the earliest, and counts them."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.inline = InlinePolicy(clock)  # it allows nothing before the first write
+        self.calls = 0
+
+    async def __call__(self, call: Callable[[], T], /) -> T:
+        self.calls += 1
+        await asyncio.sleep(0)
+        return call()
+
+
+@async_test
+async def test_all_appends_of_one_turn_are_handed_to_the_disk_in_the_next() -> None:
+    clock = ManualClock()
+    thread = DiskThread(clock)
+    log = await PartitionLog.open(
+        FOLDER, disk=SimulatedDisk(1), clock=clock, settings=SMALL, run_blocking=thread
+    )
+    before = thread.calls
+    stored = [log.submit(batch(seed=number))[1] for number in range(3)]
+    await asyncio.sleep(0)
+    assert thread.calls == before + 1
+    later = log.submit(batch(seed=3))[1]
+    assert [(await one).base_offset for one in (*stored, later)] == [0, 1, 2, 3]
+    assert thread.calls == before + 2
+    await log.close()
