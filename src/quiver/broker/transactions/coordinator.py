@@ -15,9 +15,11 @@ import structlog
 
 from quiver.aio import TaskSet, call_later, retrieve_exception
 from quiver.broker.partition.partition import Partition
-from quiver.broker.transactions.machine import Ending, Records, TransactionMachine
+from quiver.broker.transactions.machine import Ending, Records
 from quiver.broker.transactions.outcome_sender import Outcomes, OutcomeSender
 from quiver.broker.transactions.records import Decided, Outcome
+from quiver.broker.transactions.shared import Part, SharedEnding
+from quiver.broker.transactions.shared_machine import SharedTransactionMachine, decisions_in
 from quiver.broker.transactions.transaction_log import TransactionLog
 from quiver.errors import QuiverError, TransactionError
 from quiver.model.clock import Clock
@@ -60,7 +62,7 @@ class TransactionCoordinator:
         self, partition: Partition, close: Close, counts: TransactionCounts, clock: Clock
     ) -> None:
         self._log = TransactionLog(partition, clock)
-        self._machine = TransactionMachine()
+        self._machine = SharedTransactionMachine()
         self._sender = OutcomeSender(close, self._confirmed, clock)
         self._counts = counts
         self._clock = clock
@@ -100,6 +102,21 @@ class TransactionCoordinator:
         await self._log.partition.log.wait_for_room()
         await self._written(self._machine.begin(name, owner, producer, names_max, self._now()))
 
+    async def begin_shared(
+        self, name: str, owner: str, producer: ProducerId, names_max: int
+    ) -> None:
+        """Have a name for shared transactions, durably."""
+        await self._log.partition.log.wait_for_room()
+        records = self._machine.begin_shared(name, owner, producer, names_max, self._now())
+        await self._written(records)
+
+    async def join_shared(self, part: Part) -> bool:
+        """Make a transaction a part of a shared one; whether that is committed already."""
+        await self._log.partition.log.wait_for_room()
+        is_committed, records = self._machine.join_shared(part, self._now())
+        await self._written(records)
+        return is_committed
+
     async def join(
         self, transaction: TransactionId, timeout_us: int, participants: Iterable[Participant]
     ) -> None:
@@ -111,16 +128,19 @@ class TransactionCoordinator:
             await self._log.partition.log.wait_for_room()
         outcome, records = self._machine.end(ending, self._now())
         await self._written(records)
-        if ending.is_commit:
-            error = outcome.error()
-            if error is not None:
-                raise error
-        elif outcome.is_committed:
-            raise TransactionError(
-                f"transaction {ending.transaction} is committed already: it cannot be aborted",
-                transaction=ending.transaction,
-            )
+        _require_outcome(outcome, ending.transaction, is_commit=ending.is_commit)
         return Ended(outcome.is_committed, await self._complete(ending.transaction))
+
+    async def end_shared(self, transaction: TransactionId, ending: SharedEnding) -> Ended:
+        """Commit or abort a shared transaction, with all its parts."""
+        await self._log.partition.log.wait_for_room()
+        outcome, records = self._machine.end_shared(ending, self._now())
+        await self._written(records)
+        _require_outcome(outcome, transaction, is_commit=ending.is_commit)
+        for part in ending.parts:
+            if not await self._complete(part):
+                return Ended(outcome.is_committed, is_complete=False)
+        return Ended(outcome.is_committed, is_complete=True)
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         state = self._machine.describe(transaction)
@@ -174,8 +194,8 @@ class TransactionCoordinator:
     def _write(self, records: Records) -> asyncio.Future[None]:
         stored = self._log.write(records)
         for record in records:
-            if isinstance(record, Decided):
-                stored.add_done_callback(partial(self._decided, record))
+            for decided in decisions_in(record):
+                stored.add_done_callback(partial(self._decided, decided))
         return stored
 
     def _decided(self, record: Decided, stored: asyncio.Future[None]) -> None:
@@ -215,6 +235,19 @@ class TransactionCoordinator:
         """The time, which does not jump while this is open."""
         elapsed = self._clock.monotonic() - self._opened
         return Microseconds(self._opened_us + round(elapsed * 1_000_000))
+
+
+def _require_outcome(outcome: Outcome, transaction: TransactionId, *, is_commit: bool) -> None:
+    """Raise unless the transaction has ended as it was asked for."""
+    if is_commit:
+        error = outcome.error()
+        if error is not None:
+            raise error
+    elif outcome.is_committed:
+        raise TransactionError(
+            f"transaction {transaction} is committed already: it cannot be aborted",
+            transaction=transaction,
+        )
 
 
 def _answer(waiter: asyncio.Future[bool], is_complete: bool) -> None:
