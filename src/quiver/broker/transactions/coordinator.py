@@ -123,24 +123,29 @@ class TransactionCoordinator:
         await self._written(self._machine.join(transaction, timeout_us, participants, self._now()))
 
     async def end(self, ending: Ending) -> Ended:
-        """Commit or abort; the error of its outcome if it cannot be committed any more."""
+        """Commit or abort; the error of its outcome if it cannot be committed any more.
+
+        Whatever the answer, the participants have heard of it by then, if they can be reached.
+        """
         if not self._log.partition.log.has_room:
             await self._log.partition.log.wait_for_room()
         outcome, records = self._machine.end(ending, self._now())
         await self._written(records)
+        is_complete = await self._complete(ending.transaction)
         _require_outcome(outcome, ending.transaction, is_commit=ending.is_commit)
-        return Ended(outcome.is_committed, await self._complete(ending.transaction))
+        return Ended(outcome.is_committed, is_complete)
 
     async def end_shared(self, transaction: TransactionId, ending: SharedEnding) -> Ended:
         """Commit or abort a shared transaction, with all its parts."""
         await self._log.partition.log.wait_for_room()
         outcome, records = self._machine.end_shared(ending, self._now())
         await self._written(records)
+        ended = [one.transaction for record in records for one in decisions_in(record)]
+        is_complete = True
+        for part in dict.fromkeys([*ending.parts, *ended]):
+            is_complete = is_complete and await self._complete(part)
         _require_outcome(outcome, transaction, is_commit=ending.is_commit)
-        for part in ending.parts:
-            if not await self._complete(part):
-                return Ended(outcome.is_committed, is_complete=False)
-        return Ended(outcome.is_committed, is_complete=True)
+        return Ended(outcome.is_committed, is_complete)
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         state = self._machine.describe(transaction)

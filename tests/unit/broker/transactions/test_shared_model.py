@@ -33,7 +33,8 @@ class SharedCoordinator(RuleBasedStateMachine):
         self.durable = 0
         self.now = 0
         self.joined: dict[TransactionId, int] = {}
-        """By part: the number that its client joined it to."""
+        """By part: the number that its client was told it is a part of."""
+        self.joining: dict[TransactionId, int] = {}
         self.wanted: dict[int, list[frozenset[TransactionId]]] = {}
         """By number: the parts of each who wanted to commit it."""
         self.committed: set[int] = set()
@@ -69,7 +70,7 @@ class SharedCoordinator(RuleBasedStateMachine):
         if is_committed:
             self.waiting.append(number)
         else:
-            self.joined[one] = number
+            self.joining[one] = number
 
     @rule(number=number_of, which=some, reached=st.sets(st.sampled_from(PARTITIONS)))
     def commit(self, number: int, which: list[int], reached: set[Participant]) -> None:
@@ -117,7 +118,8 @@ class SharedCoordinator(RuleBasedStateMachine):
         """Everything is durable: what was decided is told."""
         self.durable = len(self.log)
         self.committed.update(self.waiting)
-        self.waiting = []
+        self.joined |= self.joining
+        self.waiting, self.joining = [], {}
         for number in range(NUMBERS):
             for which in range(PARTS):
                 one = part_of(number, which)
@@ -137,7 +139,7 @@ class SharedCoordinator(RuleBasedStateMachine):
     def crash(self, lost: int) -> None:
         self.log = self.log[: max(self.durable, len(self.log) - lost)]
         self.durable = len(self.log)
-        self.waiting = []
+        self.waiting, self.joining = [], {}
         self.machine = SharedTransactionMachine()
         for record in self.log:
             self.machine.apply(record)
