@@ -211,6 +211,34 @@ def test_the_producers_of_a_batch_serve_the_next(sink: Sink) -> None:
     assert sink.values() == list(range(6))
 
 
+@pytest.mark.parametrize("change", ["split", "made anew"])
+def test_a_topic_that_changes_between_two_batches_is_written_as_it_is_then(
+    sink: Sink, change: str
+) -> None:
+    sink.commit(0, sink.written(0, range(100)))
+    before = list(range(100))
+    if change == "split":
+        sink.client.split_partition(sink.topic, 0)
+    else:
+        sink.client.delete_topic(sink.topic)
+        sink.client.create_topic(sink.topic, partitions=5)
+        before = []
+    sink.commit(1, sink.written(1, range(100, 200)))
+    assert sink.values() == [*before, *range(100, 200)]
+    assert_keys_are_where_clients_send_them(sink)
+
+
+def assert_keys_are_where_clients_send_them(sink: Sink) -> None:
+    written = {
+        one.key: one.partition
+        for one in sink.client.read(sink.topic).messages()
+        if int(one.payload) >= 100
+    }
+    assert len(written) == 11
+    for key, partition in written.items():
+        assert sink.client.publish(sink.topic, b"0", key=key).partition == partition
+
+
 def test_a_batch_that_nobody_writes_is_aborted_after_its_time(
     client: quiver.Client, node: Served, topic: str
 ) -> None:

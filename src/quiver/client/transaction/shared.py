@@ -168,11 +168,19 @@ class TransactionPart:
         self._producer = producer
         self._number = number
         self._contents = TransactionContents(shared.cluster, producer)
+        self._producers: dict[str, AsyncProducer] = {}
         self._keeping: asyncio.Task[None] | None = None
 
     async def producer(self, topic: str) -> AsyncProducer:
         """What it sends to a topic belongs to the part."""
-        return await self._producer.opened(topic)
+        producer = self._producers.get(topic)
+        if producer is None:
+            is_kept = self._producer.known(topic) is not None
+            producer = await self._producer.opened(topic)
+            if is_kept:  # the topic may have changed since the last part
+                await producer.opened_sender.refresh_layout()
+            self._producers[topic] = producer
+        return producer
 
     async def stored(self) -> PartReference:
         """Wait until everything is stored. Whoever commits decides whether it counts."""

@@ -98,11 +98,11 @@ class TaskWriter:
         self._client.run(lambda _: publish())
 
     def _layout(self, topic: str) -> TopicLayout:
+        """How the topic was when the task first wrote to it."""
         layout = self._layouts.get(topic)
         if layout is None:
-            layout = self._layouts[topic] = self._client.run(
-                lambda client: client.cluster.refresh(topic)
-            )
+            producer = self._client.run(lambda _: self._part.producer(topic))
+            layout = self._layouts[topic] = producer.opened_sender.routing
         return layout
 
     def _partition_of(self, topic: str, key: bytes) -> int:
