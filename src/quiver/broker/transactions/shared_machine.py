@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from quiver.broker.transactions.machine import (
+    OPEN_MAX,
     UNTOLD_MAX,
     Ending,
     Open,
@@ -31,7 +32,7 @@ from quiver.broker.transactions.records import (
     SharedEnded,
 )
 from quiver.broker.transactions.shared import Part, Shared, SharedEnding, SharedTransactions
-from quiver.errors import InvalidRequest, TransactionNotFound, TransactionTooLarge
+from quiver.errors import InvalidRequest, Overloaded, TransactionNotFound, TransactionTooLarge
 from quiver.model.ids import Microseconds, ProducerId
 from quiver.model.transaction import PARTS_MAX, TransactionId
 from quiver.protocol import Participant
@@ -86,6 +87,10 @@ class SharedTransactionMachine(TransactionMachine):
             raise TransactionNotFound(
                 "nobody has begun a shared transaction of this name, or it has ended for good"
             )
+        if part.transaction not in self.open and len(self.open) >= OPEN_MAX:
+            raise Overloaded(
+                f"the coordinator already knows {OPEN_MAX:,} open transactions: try again later"
+            )
         is_new = part.number == shared.number and part.transaction not in shared.parts
         if is_new and len(shared.parts) >= PARTS_MAX:
             raise TransactionTooLarge(
@@ -117,15 +122,22 @@ class SharedTransactionMachine(TransactionMachine):
         known = [self.outcome(part) for part in ending.parts]
         if ending.number <= shared.committed or Outcome.COMMITTED in known:
             return Outcome.COMMITTED, []
-        is_present = ending.number == shared.number
-        if not ending.is_commit:
-            records: Records = [self._ended(ending, shared, Outcome.ABORTED)] if is_present else []
-            return Outcome.ABORTED, self._applied(records)
+        if ending.is_commit:
+            return self._commit(ending, shared, known)
+        if ending.number != shared.number and not ending.is_last:
+            return Outcome.ABORTED, []
+        return Outcome.ABORTED, self._applied([self._ended(ending, shared, Outcome.ABORTED)])
+
+    def _commit(
+        self, ending: SharedEnding, shared: Shared, known: list[Outcome | None]
+    ) -> tuple[Outcome, Records]:
+        """All parts that are named, or none. ``known`` are the outcomes of those that have ended."""
         self._require_told()
         for outcome in known:
             if outcome is not None:
                 return outcome, []
-        if not is_present or not ending.parts or not shared.parts.issuperset(ending.parts):
+        are_parts = ending.parts and shared.parts.issuperset(ending.parts)
+        if ending.number != shared.number or not are_parts:
             return Outcome.FENCED, []
         late = [part for part in ending.parts if self._is_overdue(part)]
         if late:

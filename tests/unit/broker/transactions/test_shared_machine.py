@@ -20,6 +20,7 @@ from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.broker.transactions.shared_machine import SharedTransactionMachine, decisions_in
 from quiver.errors import (
     InvalidRequest,
+    Overloaded,
     TransactionAborted,
     TransactionError,
     TransactionFenced,
@@ -235,6 +236,12 @@ def test_a_last_one_leaves_no_name_and_its_outcome_is_known(shared: Shared) -> N
     assert shared.machine.checkpoint().ended_names == {}
 
 
+def test_a_last_one_that_nobody_wrote_leaves_no_name_either(shared: Shared) -> None:
+    assert shared.end(0, is_commit=False, is_last=True) is Outcome.ABORTED
+    shared.read_again()
+    assert shared.machine.checkpoint().names == {}
+
+
 def test_a_name_in_use_is_not_forgotten_and_one_that_is_takes_its_numbers_along() -> None:
     shared = Shared()
     shared.join(ONE, 7)
@@ -262,6 +269,10 @@ def test_what_a_checkpoint_saves_is_what_was_there(shared: Shared) -> None:
 
 
 def test_bounds(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_MAX", 0)
+    with pytest.raises(Overloaded):
+        shared.join(ONE)
+    monkeypatch.setattr(module, "OPEN_MAX", 10)
     monkeypatch.setattr(module, "PARTS_MAX", 1)
     shared.join(ONE)
     with pytest.raises(TransactionTooLarge):
