@@ -24,8 +24,8 @@ def write_a_stream(bench: Bench, stage: Stage) -> list[Row]:
         )
         query.awaitTermination()
         batches = [one for one in query.recentProgress if one["numInputRows"]]
-        stored = sum(one.next_offset or 0 for one in client.describe_topic("copy").partitions)
-        assert stored == stage.part
+        with client.read("copy", columns=["priority"]) as reader:
+            assert sum(map(len, reader)) == stage.part
         client.delete_topic("copy")
     later = batches[1:] or batches  # the first starts Spark's Python processes
     rows = sum(one["numInputRows"] for one in later)
@@ -36,6 +36,6 @@ def write_a_stream(bench: Bench, stage: Stage) -> list[Row]:
             value=rows / seconds,
             unit="msg/s",
             target=at_least(150_000),
-            note=f"topic to topic, 1 KB, {per_batch:,} a batch; read, staged, published, each synced",
+            note=f"topic to topic, 1 KB, {per_batch:,} a batch; read, published in one transaction",
         )
     ]

@@ -10,18 +10,16 @@ import os
 import signal
 from collections.abc import Iterator
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from quiver.client import Client
+from quiver.client.transaction.shared import PartReference
 from quiver.spark.options import read_options, write_options
 from quiver.spark.read.stream_reader import StreamReader
 from quiver.spark.session import session
 from quiver.spark.source import QuiverDataSource
-from quiver.spark.write.decisions import Decision
-from quiver.spark.write.publish import publish_staged
 from quiver.spark.write.sink import StreamWriter
-from quiver.spark.write.staging import staging_topic
 
 BATCH = 100
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
@@ -43,15 +41,14 @@ class KillingReader(StreamReader):
 
 
 class KillingWriter(StreamWriter):
-    def _carry_out(self, sink: str, decision: Decision) -> None:
-        if decision.batch == 1 and os.environ["KILL_AT"] == "half published":
-            half = msgspec.structs.replace(
-                decision, entries=decision.entries[: len(decision.entries) // 2]
-            )
-            staging = staging_topic(sink, decision.batch)
-            self._client.run(lambda client: publish_staged(client, staging, half))
+    def _commit_parts(
+        self, client: Client, sink: str, batch: int, parts: list[PartReference]
+    ) -> None:
+        if batch == 1 and os.environ["KILL_AT"] == "written":
             kill_driver()
-        super()._carry_out(sink, decision)
+        super()._commit_parts(client, sink, batch, parts)
+        if batch == 1 and os.environ["KILL_AT"] == "committed":
+            kill_driver()
 
 
 class KillingDataSource(QuiverDataSource):

@@ -20,6 +20,8 @@ EPOCHS_MAX = 1 << _EPOCH_BITS
 """A producer has this many transactions; then another id is due."""
 PARTICIPANTS_MAX = 1_000
 """How many partitions one transaction may write to and take messages from."""
+PARTS_MAX = 10_000
+"""How many open parts a shared transaction may have."""
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 900.0
 """How long a transaction may be open: as a rule, and at most."""

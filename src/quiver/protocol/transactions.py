@@ -24,6 +24,8 @@ class BeginTransactions(Request, tag="begin_transactions"):
     """A producer of transactions, one after the other. Whoever had the name before is fenced."""
 
     name: str | None = None
+    is_shared: bool = False
+    """Its transactions will be parts of shared ones of this name. Then nobody is fenced."""
 
 
 class TransactionsBegun(Reply, tag="transactions_begun"):
@@ -33,12 +35,18 @@ class TransactionsBegun(Reply, tag="transactions_begun"):
 
 
 class JoinTransaction(Request, tag="join_transaction"):
-    """Tell the coordinator of a transaction in advance: its time limit, and partitions it reaches."""
+    """Tell the coordinator of a transaction in advance: its time limit, and partitions it reaches.
+
+    With a ``number`` it is a part of the shared transaction of its name and this number, which is open for
+    another time limit. The answer is ``transaction_ended`` if that is committed already.
+    """
 
     transaction: int
     token: bytes
     timeout_ms: int = 60_000
     participants: list[Participant] = []
+    name: str | None = None
+    number: int | None = None
 
 
 class Hold(Request, tag="hold"):
@@ -66,6 +74,11 @@ class EndTransaction(Request, tag="end_transaction"):
     participants: list[Participant] = []
     age_ms: int = 0
     timeout_ms: int = 60_000
+    number: int | None = None
+    """Of the shared transaction that is to end: ``parts`` count, and no others of this number."""
+    parts: list[int] = []
+    is_last: bool = False
+    """Nobody will use the name of the shared transaction any more."""
 
 
 class TransactionEnded(Reply, tag="transaction_ended"):

@@ -17,6 +17,7 @@ from quiver.client import Tls
 from quiver.client.transport.addresses import DEFAULT_URL, addresses_in
 from quiver.errors import InvalidSetting
 from quiver.model.topic import checked_name
+from quiver.model.transaction import TIMEOUT_S_MAX
 from quiver.model.units import seconds, size_bytes
 from quiver.spark.columns import DEFAULT_COLUMNS, column_names
 from quiver.spark.connections import Nodes
@@ -30,7 +31,8 @@ _READING = {
     "maxoffsetspertrigger", "maxbytespertrigger", "failondataloss", "columns", "subscription",
     "view", "readfrom",
 }  # fmt: skip
-_WRITING = {*_NODES, "topic", "compression", "txnappid", "txnversion"}
+_WRITING = {*_NODES, "topic", "compression", "txnappid", "txnversion", "transactiontimeout"}
+_TRANSACTION_TIMEOUT = "5m"
 
 
 class TopicChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     compression: str | None = None
     job: tuple[str, int] | None = None
     """A batch write that is done once, whoever repeats it: what it belongs to, and its number."""
+    transaction_timeout_s: float = 300.0
+    """How long what tasks have published stays when no task of the batch is running."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -129,7 +133,18 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic"),
         compression=compression,
         job=_job(options),
+        transaction_timeout_s=_transaction_timeout_s(options),
     )
+
+
+def _transaction_timeout_s(options: Mapping[str, str]) -> float:
+    timeout_s = seconds(options.get("transactiontimeout", _TRANSACTION_TIMEOUT))
+    if not 1 <= timeout_s <= TIMEOUT_S_MAX:
+        raise InvalidSetting(
+            f"transactionTimeout must be 1 s to {TIMEOUT_S_MAX / 60:g} minutes",
+            setting="transactionTimeout",
+        )
+    return timeout_s
 
 
 def _job(options: Mapping[str, str]) -> tuple[str, int] | None:

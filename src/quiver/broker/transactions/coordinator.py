@@ -15,9 +15,11 @@ import structlog
 from quiver.aio import TaskSet, retrieve_exception
 from quiver.broker.partition.partition import Partition
 from quiver.broker.transactions.completions import Completions
-from quiver.broker.transactions.machine import Ending, Records, TransactionMachine
+from quiver.broker.transactions.machine import Ending, Records
 from quiver.broker.transactions.outcome_sender import Outcomes, OutcomeSender
 from quiver.broker.transactions.records import Decided, Outcome
+from quiver.broker.transactions.shared import Part, SharedEnding
+from quiver.broker.transactions.shared_machine import SharedTransactionMachine, decisions_in
 from quiver.broker.transactions.transaction_log import TransactionLog
 from quiver.errors import QuiverError, TransactionError
 from quiver.model.clock import Clock
@@ -57,7 +59,7 @@ class TransactionCoordinator:
         self, partition: Partition, close: Close, counts: TransactionCounts, clock: Clock
     ) -> None:
         self._log = TransactionLog(partition, clock)
-        self._machine = TransactionMachine()
+        self._machine = SharedTransactionMachine()
         self._sender = OutcomeSender(close, self._confirmed, clock)
         self._counts = counts
         self._clock = clock
@@ -97,6 +99,21 @@ class TransactionCoordinator:
         await self._log.partition.log.wait_for_room()
         await self._written(self._machine.begin(name, owner, producer, names_max, self._now()))
 
+    async def begin_shared(
+        self, name: str, owner: str, producer: ProducerId, names_max: int
+    ) -> None:
+        """Have a name for shared transactions, durably."""
+        await self._log.partition.log.wait_for_room()
+        records = self._machine.begin_shared(name, owner, producer, names_max, self._now())
+        await self._written(records)
+
+    async def join_shared(self, part: Part) -> bool:
+        """Make a transaction a part of a shared one; whether that is committed already."""
+        await self._log.partition.log.wait_for_room()
+        is_committed, records = self._machine.join_shared(part, self._now())
+        await self._written(records)
+        return is_committed
+
     async def join(
         self, transaction: TransactionId, timeout_us: int, participants: Iterable[Participant]
     ) -> None:
@@ -112,15 +129,19 @@ class TransactionCoordinator:
         transaction = ending.transaction
         outcome, records = self._machine.end(ending, self._now())
         is_complete = await self._ended(transaction, records)
-        if ending.is_commit:
-            error = outcome.error()
-            if error is not None:
-                raise error
-        elif outcome.is_committed:
-            raise TransactionError(
-                f"transaction {transaction} is committed already: it cannot be aborted",
-                transaction=transaction,
-            )
+        _require_outcome(outcome, transaction, is_commit=ending.is_commit)
+        return Ended(outcome.is_committed, is_complete)
+
+    async def end_shared(self, transaction: TransactionId, ending: SharedEnding) -> Ended:
+        """Commit or abort a shared transaction, with all its parts."""
+        await self._log.partition.log.wait_for_room()
+        outcome, records = self._machine.end_shared(ending, self._now())
+        await self._written(records)
+        ended = [one.transaction for record in records for one in decisions_in(record)]
+        is_complete = True
+        for part in dict.fromkeys([*ending.parts, *ended]):
+            is_complete = is_complete and await self._complete(part)
+        _require_outcome(outcome, transaction, is_commit=ending.is_commit)
         return Ended(outcome.is_committed, is_complete)
 
     async def _ended(self, transaction: TransactionId, records: Records) -> bool:
@@ -130,6 +151,10 @@ class TransactionCoordinator:
             self._write(records)
             return await completion
         await self._written(records)
+        return await self._complete(transaction)
+
+    async def _complete(self, transaction: TransactionId) -> bool:
+        """Whether all participants know in time, of an outcome that is durable."""
         if transaction not in self._machine.unfinished:
             return True
         completion = self._completions.wait(transaction)
@@ -176,7 +201,7 @@ class TransactionCoordinator:
 
     def _write(self, records: Records) -> asyncio.Future[None]:
         stored = self._log.write(records)
-        decided = [record for record in records if isinstance(record, Decided)]
+        decided = [one for record in records for one in decisions_in(record)]
         if decided and stored not in self._deciding:
             self._deciding[stored] = []
             stored.add_done_callback(self._decided)
@@ -227,3 +252,16 @@ class TransactionCoordinator:
         """The time, which does not jump while this is open."""
         elapsed = self._clock.monotonic() - self._opened
         return Microseconds(self._opened_us + round(elapsed * 1_000_000))
+
+
+def _require_outcome(outcome: Outcome, transaction: TransactionId, *, is_commit: bool) -> None:
+    """Raise unless the transaction has ended as it was asked for."""
+    if is_commit:
+        error = outcome.error()
+        if error is not None:
+            raise error
+    elif outcome.is_committed:
+        raise TransactionError(
+            f"transaction {transaction} is committed already: it cannot be aborted",
+            transaction=transaction,
+        )

@@ -63,9 +63,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Open(msgspec.Struct):
-    """A transaction that is not decided. It is aborted once its time limit has passed."""
+    """A transaction that is not decided, or all parts of a shared one. Aborted after its time limit."""
 
     begun_us: Microseconds
+    """When it began; of a shared one, when one of its clients was last heard of."""
     timeout_us: int
     participants: set[Participant]
 
@@ -138,10 +139,10 @@ class TransactionMachine:
         if outcome is None and self._outcomes.is_fenced(producer_of(transaction)[0]):
             outcome = Outcome.FENCED
         if outcome is not None:
-            raise outcome.error() or _committed(transaction)
+            raise outcome.error() or committed_error(transaction)
         known = self.open.get(transaction)
         reached = set(participants) | (known.participants if known else set())
-        _require_few(transaction, reached)
+        require_few(transaction, reached)
         if known is None and len(self.open) >= OPEN_MAX:
             raise Overloaded(
                 f"the coordinator already knows {OPEN_MAX:,} open transactions: try again later"
@@ -165,17 +166,20 @@ class TransactionMachine:
                 "any more",
                 transaction=transaction,
             )
+        self._require_told()
+        opened = self.open.get(transaction)
+        reached = set(ending.participants) | (opened.participants if opened else set())
+        outcome = self._verdict(ending, opened)
+        if outcome.is_committed:
+            require_few(transaction, reached)
+        return outcome, self._applied([self._decision(transaction, outcome, reached)])
+
+    def _require_told(self) -> None:
         if self._untold >= UNTOLD_MAX:
             raise Overloaded(
                 f"{len(self.unfinished):,} transactions wait for partitions that cannot be reached: "
                 "try again later"
             )
-        opened = self.open.get(transaction)
-        reached = set(ending.participants) | (opened.participants if opened else set())
-        outcome = self._verdict(ending, opened)
-        if outcome.is_committed:
-            _require_few(transaction, reached)
-        return outcome, self._applied([self._decision(transaction, outcome, reached)])
 
     def _verdict(self, ending: Ending, opened: Open | None) -> Outcome:
         if not ending.is_commit:
@@ -206,9 +210,13 @@ class TransactionMachine:
                     records.append(self._decision(transaction, Outcome.FENCED, ()))
                     state = TransactionState.ABORTED
                 elif len(self.open) < OPEN_MAX:
-                    self.open[transaction] = Open(self._now, TIMEOUT_US, set())
+                    self.open[transaction] = self._found_open(transaction)
             states[transaction] = state
         return states, self._applied(records)
+
+    def _found_open(self, transaction: TransactionId) -> Open:
+        """A partition has messages of a transaction that nobody told of."""
+        return Open(self._now, TIMEOUT_US, set())
 
     def confirm(
         self, participant: Participant, transactions: Iterable[TransactionId]
@@ -271,7 +279,7 @@ class TransactionMachine:
         elif isinstance(record, NamesForgotten):
             for name in record.names:
                 self._names.forget(name)
-        else:
+        elif isinstance(record, Checkpoint):
             self._restore(record)
 
     def _decided(self, record: Decided) -> None:
@@ -330,7 +338,7 @@ def _state_of(outcome: Outcome) -> TransactionState:
     return TransactionState.COMMITTED if outcome.is_committed else TransactionState.ABORTED
 
 
-def _require_few(transaction: TransactionId, participants: set[Participant]) -> None:
+def require_few(transaction: TransactionId, participants: set[Participant]) -> None:
     if len(participants) > PARTICIPANTS_MAX:
         raise TransactionTooLarge(
             f"the transaction reaches {len(participants):,} partitions, and one may reach "
@@ -339,7 +347,7 @@ def _require_few(transaction: TransactionId, participants: set[Participant]) -> 
         )
 
 
-def _committed(transaction: TransactionId) -> TransactionError:
+def committed_error(transaction: TransactionId) -> TransactionError:
     return TransactionError(
         f"transaction {transaction} is committed: begin another one", transaction=transaction
     )

@@ -60,7 +60,12 @@ class TransactionNames:
         """A transaction of this producer has ended."""
         name = self._by_producer.get(producer)
         if name is not None:
-            known = self._names[name]
+            self.touch(name, time_us)
+
+    def touch(self, name: str, time_us: Microseconds) -> None:
+        """The name is in use."""
+        known = self._names.get(name)
+        if known is not None:
             self._names[name] = SavedName(known.owner, known.producer, time_us)
 
     def saved(self) -> dict[str, SavedName]:

@@ -64,6 +64,16 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     timeout_us: int
 
 
+class PartJoined(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """A transaction is part of the shared one of this name and number. Those of lower numbers have ended."""
+
+    name: str
+    number: int
+    transaction: TransactionId
+    timeout_us: int
+    time_us: Microseconds
+
+
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A transaction has ended. Its participants are told from now on."""
 
@@ -71,6 +81,28 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     outcome: Outcome
     participants: list[Participant]
     time_us: Microseconds
+
+
+class SharedEnded(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """Parts of a shared transaction have ended together: these count, those do not."""
+
+    name: str
+    number: int
+    committed: list[TransactionId]
+    aborted: list[TransactionId]
+    reason: Outcome
+    """Why the others do not count."""
+    participants: list[Participant]
+    """Of all parts."""
+    time_us: Microseconds
+    is_last: bool = False
+    """Nobody uses the name any more."""
+
+    @property
+    def decisions(self) -> list[Decided]:
+        ended = [(one, Outcome.COMMITTED) for one in self.committed]
+        ended += [(one, self.reason) for one in self.aborted]
+        return [Decided(one, outcome, self.participants, self.time_us) for one, outcome in ended]
 
 
 class Completed(msgspec.Struct, frozen=True, array_like=True, tag="c"):
@@ -83,6 +115,15 @@ class SavedName(msgspec.Struct, frozen=True, array_like=True):
     owner: str
     producer: ProducerId
     used_us: Microseconds
+
+
+class SavedShared(msgspec.Struct, frozen=True, array_like=True):
+    """The shared transactions of one name: the last that was committed, and the parts of the present one."""
+
+    committed: int
+    number: int
+    timeout_us: int
+    parts: list[TransactionId]
 
 
 class SavedWindow(msgspec.Struct, frozen=True, array_like=True):
@@ -104,9 +145,14 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     joined: list[Joined]
     unfinished: list[Decided]
     windows: list[SavedWindow]
+    shared: dict[str, SavedShared] = {}
+    ended_names: dict[str, Microseconds] = {}
+    """Of shared transactions: when each was used for the last time. Nobody begins under it again."""
 
 
-AnyTransactionRecord = Named | NamesForgotten | Joined | Decided | Completed | Checkpoint
+AnyTransactionRecord = (
+    Named | NamesForgotten | Joined | PartJoined | Decided | SharedEnded | Completed | Checkpoint
+)
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyTransactionRecord] = msgspec.msgpack.Decoder(

@@ -17,6 +17,7 @@ from quiver.broker.transactions.machine import Ending
 from quiver.broker.transactions.outcome_sender import Outcomes
 from quiver.broker.transactions.participants import Participants
 from quiver.broker.transactions.resolver import TransactionResolver
+from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.broker.transactions.token import TransactionTokens
 from quiver.errors import InvalidSetting, QuiverError
 from quiver.model.clock import Clock
@@ -64,12 +65,17 @@ class TransactionService:
 
     # ------------------------------------------------------------------ on any node
 
-    async def begin(self, name: str | None, *, owner: str, names_max: int) -> ProducerId:
-        """A producer of transactions. Under a name, whoever had it before is fenced by then."""
+    async def begin(
+        self, name: str | None, *, owner: str, names_max: int, is_shared: bool = False
+    ) -> ProducerId:
+        """A producer of transactions. Under a name, whoever had it before is fenced by then.
+
+        If they are parts of shared transactions, nobody is.
+        """
         topic = await self._coordinators.topic()
         if name is None:
             return await self._producer_ids.fresh()
-        stored = stored_name(name, owner)
+        stored = stored_name(name, owner, is_shared=is_shared)
         index = self._coordinators.index_of_name(topic, stored)
         if self._remote is None or await self._coordinators.address_of(index) is None:
             return await self.begin_here(stored, owner, names_max)
@@ -89,7 +95,10 @@ class TransactionService:
         coordinator = await self._coordinators.at(index)
         producer = await self._producer_ids.fresh(count, index)
         share = -(-names_max // count)
-        await coordinator.begin(name, owner, producer, share)
+        if is_shared_name(name):
+            await coordinator.begin_shared(name, owner, producer, share)
+        else:
+            await coordinator.begin(name, owner, producer, share)
         return producer
 
     async def join(
@@ -97,6 +106,16 @@ class TransactionService:
     ) -> None:
         coordinator = await self._coordinators.at(await self._coordinators.index_of(transaction))
         await coordinator.join(transaction, timeout_us, participants)
+
+    async def join_shared(self, part: Part) -> bool:
+        """Whether the shared transaction is committed already."""
+        index = await self._coordinators.index_of(part.transaction)
+        return await (await self._coordinators.at(index)).join_shared(part)
+
+    async def end_shared(self, transaction: TransactionId, ending: SharedEnding) -> Ended:
+        """``transaction`` is one that was begun under the name."""
+        index = await self._coordinators.index_of(transaction)
+        return await (await self._coordinators.at(index)).end_shared(transaction, ending)
 
     async def end(self, ending: Ending) -> Ended:
         coordinator = self._coordinators.opened(ending.transaction)
@@ -148,11 +167,15 @@ class TransactionService:
             return {}
 
 
-def stored_name(name: str, owner: str) -> str:
-    """A name as it is stored: with its owner."""
+def stored_name(name: str, owner: str, *, is_shared: bool = False) -> str:
+    """A name as it is stored: with its owner. Those of shared transactions are names of their own."""
     if not _NAME.fullmatch(name):
         raise InvalidSetting(
             f"{name[:80]!r} is not a name for transactions; "
             "use 1 to 200 letters, digits, '.', '_', ':', '@', '/' or '-'"
         )
-    return f"{owner}{_SEPARATOR}{name}"
+    return f"{owner}{_SEPARATOR}{name}" + (_SEPARATOR if is_shared else "")
+
+
+def is_shared_name(stored: str) -> bool:
+    return stored.endswith(_SEPARATOR)

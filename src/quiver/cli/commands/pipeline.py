@@ -158,7 +158,7 @@ def tidy(
     A deleted query cannot continue from its checkpoint.
     """
     _require_spark()
-    from quiver.spark.write.cleanup import remove_sinks, sinks  # noqa: PLC0415
+    from quiver.spark.write.staged.cleanup import remove_sinks, sinks  # noqa: PLC0415
 
     idle_s = seconds(idle)
     with connected(context, url) as client:

@@ -42,14 +42,19 @@ class Coordinator:
         self._cluster = cluster
         self._clock = clock
 
-    async def begin(self, name: str | None) -> TransactionsBegun:
+    async def begin(self, name: str | None, *, is_shared: bool = False) -> TransactionsBegun:
         """Who repeats it gets another producer, and fences nobody but itself."""
-        _, (reply, _) = await self._cluster.call(BeginTransactions(name=name), repeatable=True)
+        request = BeginTransactions(name=name, is_shared=is_shared)
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
         return expect(TransactionsBegun, reply)
 
-    async def join(self, request: JoinTransaction) -> None:
+    async def join(self, request: JoinTransaction) -> bool:
+        """Whether the shared transaction that it would be a part of is committed already."""
         _, (reply, _) = await self._cluster.call(request, repeatable=True, attempt_s=_ATTEMPT_S)
+        if isinstance(reply, TransactionEnded):
+            return reply.is_committed
         expect(Done, reply)
+        return False
 
     async def end(
         self, request: EndTransaction, timeout_s: float | None = None

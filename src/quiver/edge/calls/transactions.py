@@ -9,6 +9,7 @@ import msgspec
 from quiver import protocol
 from quiver.broker.transactions.machine import Ending
 from quiver.broker.transactions.service import stored_name
+from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.edge.auth.call_permissions import cluster_admin, nothing
 from quiver.edge.auth.principal import PEER
 from quiver.edge.calls.call import Call, Turn
@@ -17,11 +18,14 @@ from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.errors import InvalidRequest, PermissionDenied
 from quiver.formats import ENTRIES
 from quiver.model.envelope import TRANSACTION_VERSION
-from quiver.model.transaction import TIMEOUT_S_MAX, TransactionId, producer_of
+from quiver.model.transaction import PARTS_MAX, TIMEOUT_S_MAX, TransactionId, producer_of
 
 _TIMEOUT_MS_MAX = round(TIMEOUT_S_MAX * 1000)
 _ID_BITS = 63
 _AGE_MS_MAX = 1 << 50
+
+_Held = protocol.JoinTransaction | protocol.EndTransaction
+"""What only whoever began a transaction may ask for."""
 
 
 async def begin(context: Context, request: protocol.BeginTransactions, _: memoryview) -> Answer:
@@ -31,7 +35,10 @@ async def begin(context: Context, request: protocol.BeginTransactions, _: memory
         # An older node could not follow a log with a transaction in it, nor lead it.
         member.view.state.require_read_by_all(ENTRIES, TRANSACTION_VERSION)
     producer = await transactions.begin(
-        request.name, owner=caller.producer_owner, names_max=caller.producer_names_max
+        request.name,
+        owner=caller.producer_owner,
+        names_max=caller.producer_names_max,
+        is_shared=request.is_shared,
     )
     token = transactions.tokens.token(producer, caller.principal.name, request.name)
     return protocol.TransactionsBegun(producer_id=producer, token=token), ()
@@ -40,30 +47,61 @@ async def begin(context: Context, request: protocol.BeginTransactions, _: memory
 async def join(context: Context, request: protocol.JoinTransaction, _: memoryview) -> Answer:
     require_holder(context, request)
     timeout_us = _timeout_us(request.timeout_ms)
-    await context.services.broker.transactions.join(
-        TransactionId(request.transaction), timeout_us, request.participants
+    transaction, transactions = (
+        TransactionId(request.transaction),
+        context.services.broker.transactions,
     )
+    if request.number is None:
+        await transactions.join(transaction, timeout_us, request.participants)
+        return protocol.Done(), ()
+    part = Part(
+        transaction=transaction,
+        name=_stored(context, request) or "",
+        number=request.number,
+        timeout_us=timeout_us,
+        participants=request.participants,
+    )
+    if await transactions.join_shared(part):
+        return protocol.TransactionEnded(is_committed=True), ()
     return protocol.Done(), ()
 
 
 async def end(context: Context, request: protocol.EndTransaction, _: memoryview) -> Answer:
     require_holder(context, request)
-    name = request.name
-    if name is not None and context.caller.principal is not PEER:
-        name = stored_name(name, context.caller.producer_owner)
-    ended = await context.services.broker.transactions.end(
-        Ending(
-            transaction=TransactionId(request.transaction),
-            is_commit=request.is_commit,
-            name=name,
-            participants=request.participants,
-            age_us=min(max(0, request.age_ms), _AGE_MS_MAX) * 1000,
-            timeout_us=_timeout_us(request.timeout_ms),
-        )
+    transaction, transactions = (
+        TransactionId(request.transaction),
+        context.services.broker.transactions,
     )
+    if request.number is not None:
+        ended = await transactions.end_shared(transaction, _shared_ending(context, request))
+    else:
+        ended = await transactions.end(
+            Ending(
+                transaction=transaction,
+                is_commit=request.is_commit,
+                name=_stored(context, request),
+                participants=request.participants,
+                age_us=min(max(0, request.age_ms), _AGE_MS_MAX) * 1000,
+                timeout_us=_timeout_us(request.timeout_ms),
+            )
+        )
     return protocol.TransactionEnded(
         is_committed=ended.is_committed, is_complete=ended.is_complete
     ), ()
+
+
+def _shared_ending(context: Context, request: protocol.EndTransaction) -> SharedEnding:
+    assert request.number is not None, "it ends a shared transaction"
+    if len(request.parts) > PARTS_MAX:
+        raise InvalidRequest(f"a shared transaction has {PARTS_MAX:,} parts at most")
+    return SharedEnding(
+        name=_stored(context, request) or "",
+        number=request.number,
+        is_commit=request.is_commit,
+        parts=list(dict.fromkeys(map(_known, request.parts))),
+        participants=request.participants,
+        is_last=request.is_last,
+    )
 
 
 async def describe(
@@ -100,17 +138,26 @@ def require_node(context: Context) -> None:
         raise PermissionDenied("only nodes of the cluster may send this request")
 
 
-def require_holder(
-    context: Context, request: protocol.JoinTransaction | protocol.EndTransaction
-) -> None:
+def require_holder(context: Context, request: _Held) -> None:
     """``PermissionDenied`` unless the caller began the transaction. A node that asks has checked."""
     if context.caller.principal is PEER:
         return
     tokens = context.services.broker.transactions.tokens
     producer, _ = producer_of(_known(request.transaction))
     tokens.require(request.token, producer, context.caller.principal.name)
-    if isinstance(request, protocol.EndTransaction):
+    is_named = isinstance(request, protocol.EndTransaction) or request.number is not None
+    if is_named:
         tokens.require_name(request.token, request.name)
+    if request.number is not None and (request.name is None or not 0 <= request.number < 1 << 62):
+        raise InvalidRequest("a shared transaction has a name, and a number from 0")
+
+
+def _stored(context: Context, request: _Held) -> str | None:
+    """The name as it is stored. A node that passes a request on has seen to that."""
+    if request.name is None or context.caller.principal is PEER:
+        return request.name
+    owner = context.caller.producer_owner
+    return stored_name(request.name, owner, is_shared=request.number is not None)
 
 
 def _known(transaction: int) -> TransactionId:
@@ -134,15 +181,14 @@ class AtTransactionCoordinator:
     is_here, is_several = False, False
 
     async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
-        if isinstance(request, protocol.JoinTransaction | protocol.EndTransaction):
+        if isinstance(request, _Held):
             require_holder(context, request)
         transaction = _known(request.transaction)
         address = await context.services.broker.transactions.coordinator_of(transaction)
         if address is None:
             return [await here(request)]
-        if isinstance(request, protocol.EndTransaction) and request.name is not None:
-            name = stored_name(request.name, context.caller.producer_owner)
-            request = msgspec.structs.replace(request, name=name)
+        if isinstance(request, _Held):
+            request = msgspec.structs.replace(request, name=_stored(context, request))
         return [await ask(context, address, request)]
 
 

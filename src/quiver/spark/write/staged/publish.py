@@ -1,8 +1,7 @@
 """Publishes the staged entries of a decision: the same bytes, in the same order, exactly once.
 
 Every message has its sequence by the decision, so the partition knows each again however often and
-by whomever it is sent: to finish what another driver began is to publish it all once more. A node
-that leads both partitions copies the entries itself. Where there is none, the driver carries them.
+by whomever it is sent: to finish what another driver began is to publish it all once more.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from collections.abc import Iterable
 
 from quiver.aio import cancel_and_wait
 from quiver.client import AsyncClient
-from quiver.errors import ProtocolError, QuiverError, SequenceGap
-from quiver.protocol import Copy
-from quiver.spark.write.decisions import Decision
-from quiver.spark.write.transfer import Piece, Transfer, forgotten
+from quiver.spark.write.staged.decisions import Decision
+from quiver.spark.write.staged.transfer import Piece, Transfer
 
 _PIECE_ENTRIES = 16
 _PARTITIONS_AT_ONCE = 4
-_COPY_TIMEOUT_S = 60.0
 
 
 async def publish_staged(client: AsyncClient, staging: str, decision: Decision) -> None:
@@ -29,8 +25,7 @@ async def publish_staged(client: AsyncClient, staging: str, decision: Decision) 
     async def publish(transfer: Transfer, pieces: Iterable[Piece]) -> None:
         async with turns:
             for piece in pieces:
-                if not await _copy(client, staging, decision, piece):
-                    await transfer.carry(client, staging, piece)
+                await transfer.carry(client, staging, piece)
 
     tasks = [
         asyncio.create_task(publish(Transfer(client.cluster, *place, decision.producer_id), pieces))
@@ -60,36 +55,3 @@ def pieces_of(decision: Decision) -> dict[tuple[str, int], list[Piece]]:
         last.entries.append(entry)
         sequences[place] += entry.count
     return pieces
-
-
-async def _copy(client: AsyncClient, staging: str, decision: Decision, piece: Piece) -> bool:
-    """Have the node copy a piece that leads both partitions; ``False`` if none does now."""
-    cluster = client.cluster
-    assert decision.staging_number is not None, "what has entries has staged them"
-    request = Copy(
-        topic=piece.topic,
-        partition=piece.partition,
-        from_topic=staging,
-        from_number=decision.staging_number,
-        from_partition=piece.staging_partition,
-        offsets=[entry.offset for entry in piece.entries],
-        producer_id=decision.producer_id,
-        producer_epoch=0,
-        sequence=piece.sequence,
-    )
-    try:
-        leader = (await cluster.layout(piece.topic)).address(piece.partition)
-        if (await cluster.layout(staging)).address(piece.staging_partition) != leader:
-            return False
-        channel = await cluster.pool.channel(leader)
-        await channel.call(request, timeout_s=_COPY_TIMEOUT_S)
-    except SequenceGap as gap:
-        raise forgotten(piece.topic, piece.partition, gap) from gap
-    except QuiverError as error:
-        # A node of an earlier version breaks the connection off.
-        if not error.retryable and not isinstance(error, ProtocolError):
-            raise
-        cluster.forget(piece.topic)
-        cluster.forget(staging)
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Transfers staged entries to a partition when no node leads both: read, stamp, publish.
+"""Transfers staged entries to a partition: read, stamp, publish.
 
 A few batches are in flight at a time and are acknowledged in order. After a temporary failure all
 unacknowledged batches are sent again, and the partition detects duplicates.
@@ -23,7 +23,7 @@ from quiver.model.batch import UnstoredBatch
 from quiver.model.envelope import ProducerStamp, seal_batch
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.protocol import Publish
-from quiver.spark.write.staging import StagedEntry
+from quiver.spark.write.staged.decisions import StagedEntry
 
 _IN_FLIGHT_MAX = 4
 """Batches of one partition sent and unanswered; fewer than a partition recognises again."""

@@ -1,7 +1,7 @@
-"""What sinks leave behind: staging topics of batches that were never finished, and old decisions.
+"""The topics of sinks of earlier versions: staging topics of batches, and one of decisions each.
 
-A query that is started again finishes or repeats its last batch, and removes what lies around of the
-batches before it. Of a query that nobody starts again everything stays, until ``remove_sinks``.
+A query that is started again finishes its last batch, and removes them. Of a query that nobody starts
+again they stay, until ``remove_sinks``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import msgspec
 from quiver.client import Client
 from quiver.errors import TopicNotFound
 from quiver.protocol import TopicInfo
-from quiver.spark.write.staging import SINKS, STAGING_PARTITIONS, batch_of
+
+SINKS = "spark-sink."
+"""What the topics of all sinks begin with."""
+STAGING_PARTITIONS = 4
 
 
 class Sink(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +27,16 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[str]
     idle_s: float
     """How long ago it last made a topic or decided anything."""
+
+
+def staging_topic(sink: str, batch: int) -> str:
+    return f"{sink}.{batch}"
+
+
+def batch_of(sink: str, topic: str) -> int | None:
+    """The batch that a staging topic of this sink is of; ``None`` if it is another's."""
+    owner, _, batch = topic.rpartition(".")
+    return int(batch) if owner == sink and batch.isdigit() else None
 
 
 def remove_staging(client: Client, sink: str, below: int) -> None:
