@@ -66,6 +66,8 @@ class Retainer:
                     logger.error("retention failed", **names, error=str(error))
 
     async def _retain(self, record: TopicRecord, index: int, limits: RetentionLimits) -> None:
+        if self._partitions.is_unused(record, index):
+            return
         partition = await self._partitions.get(record, index)
         log = partition.committed
         if log.failure is not None:

@@ -108,6 +108,7 @@ class ConsumerSessions:
             membership.seen(terms.name)
         consumer = Consumer(terms, record.settings, self._clock, connection)
         self._consumers[consumer] = None
+        self._host.is_resting = False
         return consumer
 
     def start(
