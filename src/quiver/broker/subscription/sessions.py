@@ -46,6 +46,7 @@ class Host(Protocol):
 
     record: SubscriptionRecord
     membership: GroupCoordinator | None
+    is_resting: bool
 
     def notify(self) -> None:
         """Something may be ready."""
