@@ -149,6 +149,7 @@ def test_one_sample_as_json_has_rates_and_alerts(run: Commands, top: Terminal) -
     assert told.json["totals"]["pending"] == 4
     assert {one["name"] for one in told.json["subscriptions"]} >= {"emails", "tickets"}
     assert [one["rule"] for one in told.json["alerts"]] == ["deep"]
+    assert [one["version"] for one in told.json["nodes"]] == [quiver.__version__]
 
 
 def test_one_sample_as_text(run: Commands) -> None:

@@ -214,6 +214,7 @@ class Broker:
         secret = await receipt_secret(environment.store, environment.secret_key)
         broker = cls(environment, TokenSigner(secret))
         await broker._topic_catalog.load()
+        await broker._partitions.load()
         await broker._producer_ids.load()
         await broker._subscription_catalog.load()
         await broker.topics.finish_deletions()

@@ -7,6 +7,7 @@ subscriptions, so that partitions with nothing to delete cost next to nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -22,6 +23,9 @@ from quiver.log.retention import RetentionLimits
 from quiver.model.clock import Clock
 from quiver.model.ids import Microseconds, Offset
 from quiver.model.topic import Overflow, Retention, Unread
+
+_SLICE = 500
+"""After so many topics others have their turn."""
 
 logger = structlog.get_logger()
 
@@ -48,12 +52,16 @@ class Retainer:
 
     async def retain(self) -> None:
         """Exclude what the topics' retention no longer keeps. Its space comes back with its segment."""
-        for record in list(self._topics.topics()):
-            if record.is_restoring:
-                continue  # its subscriptions come after its messages
+        for count, record in enumerate(list(self._topics.topics()), 1):
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+            led = self._partitions.led(record)
+            indexes = [index for index in led if not self._partitions.is_unused(record, index)]
+            if record.is_restoring or not indexes:
+                continue  # of a backup, its subscriptions come after its messages
             try:
                 limits = await self._topic_limits.divided(
-                    record, _limits(record.settings.retention), self._partitions.led(record)
+                    record, _limits(record.settings.retention), indexes
                 )
             except QuiverError as error:
                 logger.error("retention failed", topic=record.name, error=str(error))

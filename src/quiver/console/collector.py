@@ -1,7 +1,8 @@
 """Collects what the console and ``quiver top`` show, through a client: depths, rates, ages.
 
 Each round asks the node about a bounded number of topics and subscriptions. Where there are more, they
-take turns and keep their last values meanwhile. Rates are differences between two rounds.
+take turns and keep their last values meanwhile, and their names are listed more rarely. Rates are
+differences between two rounds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ LOOKS_MAX = 50
 """How many of each are looked at every time."""
 PEEKS_MAX = 10
 _AT_A_TIME = 10
+_MANY = 2 * ROWS_MAX
+_TIME_SHARE_MAX = 0.005
+_PAUSE_S_MAX = 60.0
+"""Listing many names takes a small share of the time, and happens at least this often."""
 
 
 class Turns:
@@ -79,6 +84,8 @@ class MetricsCollector:
         self._peek_turns = Turns(PEEKS_MAX)
         self._may_not_peek: set[str] = set()
         self._latency = PublishLatency()
+        self._counts = 0, 0
+        self._list_at = 0.0
 
     async def take(self) -> ConsoleSnapshot:
         node = await self._node()
@@ -118,6 +125,9 @@ class MetricsCollector:
 
     async def _names(self) -> tuple[int, int]:
         """Learn what there is; how many topics and subscriptions that is."""
+        began = self._clock.monotonic()
+        if sum(self._counts) > _MANY and began < self._list_at:
+            return self._counts
         topics = await self._client.list_topics()
         self._topics = {
             one.name: self._topics.get(one.name)
@@ -134,7 +144,9 @@ class MetricsCollector:
             name: look for name, look in self._depths.items() if name in self._subscriptions
         }
         self._may_not_peek &= self._subscriptions.keys()
-        return len(topics), len(subscriptions)
+        self._counts, now = (len(topics), len(subscriptions)), self._clock.monotonic()
+        self._list_at = now + min(_PAUSE_S_MAX, (now - began) / _TIME_SHARE_MAX)
+        return self._counts
 
     async def _each(self, names: list[str], look: Callable[[str], Awaitable[None]]) -> None:
         """Look at each, some at a time; what has gone meanwhile is left as it was."""

@@ -60,6 +60,12 @@ class CleanEnds:
         """Where a log ended that is opened now; from here on it may end elsewhere."""
         return self._ends.pop(folder.removeprefix(self._root), None)
 
+    def names_in(self, folder: str) -> set[str]:
+        """What is in a folder, as far as logs in or below it ended in good order."""
+        prefix = f"{folder.removeprefix(self._root)}/"
+        found = [log.removeprefix(prefix) for log in self._ends if log.startswith(prefix)]
+        return {log.partition("/")[0] for log in found}
+
     @classmethod
     def load(cls, disk: Disk, root: str) -> CleanEnds:
         """What the last stop left, which is removed: it is not true for long."""

@@ -38,6 +38,7 @@ FULL = {
     "settings": {"limits.connections_max": 20000, "limits.drain_timeout_s": 5, "role": "broker"},
     "config": '[alerts.rules.old]\nwatch = "oldest_age"\nlimit = "5m"\n',
     "webhookSecret": "hooks",
+    "keySecret": "cluster-key",
     "zone": {"value": "rack-1"},
     "antiAffinity": "preferred",
     "serviceMonitor": {"enabled": True, "tokenSecret": "prometheus"},
@@ -214,6 +215,8 @@ def test_services_and_budgets_select_the_pods(installed: dict[str, Manifest]) ->
     if spec["replicas"] > 1:
         budget = installed["PodDisruptionBudget mq-quiver"]["spec"]
         assert budget["maxUnavailable"] == 1
+        # A node that is not ready may hold the last replica in sync.
+        assert budget["unhealthyPodEvictionPolicy"] == "IfHealthyBudget"
         selectors.append(budget["selector"]["matchLabels"])
     for selector in selectors:
         assert selector.items() <= labels.items()
@@ -300,7 +303,8 @@ def test_settings_files_secrets_and_metrics_are_passed_on(tmp_path: Path) -> Non
         if "secret" in one
     }
     expected = {"tls": "node-tls", "etcd-password": "etcd-user", "etcd-tls": "etcd-tls"}
-    assert secrets == {**expected, "webhooks": "hooks"}
+    assert secrets == {**expected, "webhooks": "hooks", "key": "cluster-key"}
+    assert config.security.key_file == "/etc/quiver/key/key"
     assert manifests["ConfigMap mq-quiver-config"]["data"]["quiver.toml"] == FULL["config"]
     (scraped,) = manifests["ServiceMonitor mq-quiver"]["spec"]["endpoints"]
     assert (scraped["scheme"], scraped["path"], scraped["port"]) == ("https", "/metrics", "http")

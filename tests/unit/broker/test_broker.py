@@ -330,6 +330,7 @@ async def test_whoever_still_looks_at_a_deleted_topic_does_not_bring_it_back(
     disk, gate = SimulatedDisk(1), Gate()
     async with open_broker(tmp_path, disk, gate=gate) as broker:
         await broker.topics.create("orders", TopicSettings(partitions=8))
+        await publish(broker, "orders", batch_of(b"one"))
         gate.shut()
         describing = asyncio.create_task(broker.topics.describe("orders"))
         opening = asyncio.create_task(broker.publisher.open_producer("name", "orders"))

@@ -141,6 +141,33 @@ async def test_no_more_is_looked_at_than_the_bound_and_everything_in_its_turn(
 
 
 @async_test
+async def test_many_names_are_listed_more_rarely_if_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(tmp_path) as client:
+        clock, asked, list_topics = ManualClock(), 0, client.list_topics
+
+        async def slowly() -> Any:
+            nonlocal asked
+            asked += 1
+            await clock.advance(0.1)
+            return await list_topics()
+
+        monkeypatch.setattr(client, "list_topics", slowly)
+        await client.create_topic("t0")
+        collector = MetricsCollector(client, clock)
+        for _ in range(3):
+            await collector.take()
+        assert asked == 3, "where there are few, each time"
+        monkeypatch.setattr("quiver.console.collector._MANY", 0)
+        await client.create_topic("t1")
+        assert len((await collector.take()).topics) == 1
+        await clock.advance(20)
+        assert len((await collector.take()).topics) == 2
+        assert asked == 4
+
+
+@async_test
 async def test_a_frame_is_made_once_for_all_who_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,18 @@ def test_logs_that_nobody_opened_keep_their_ends_at_the_next_stop() -> None:
     assert again.take(f"{ROOT}/b") is None
 
 
+def test_the_names_of_folders_with_logs_are_known_though_the_folders_got_lost() -> None:
+    disk = SimulatedDisk(1)
+    ends = stopping(disk)
+    for name in ("topics/a@1/0", "topics/a@1/0/state", "topics/b@2/7", "other/c"):
+        log = opened(disk, ends, name)
+        log.append([batch(100)])
+        log.close()
+    ends.save(disk)
+    disk.remove_folder(f"{ROOT}/topics")
+    assert CleanEnds.load(disk, ROOT).names_in(f"{ROOT}/topics") == {"a@1", "b@2"}
+
+
 def test_a_log_that_is_closed_while_the_node_runs_leaves_no_end() -> None:
     disk = SimulatedDisk(1)
     disk.make_folder(ROOT)

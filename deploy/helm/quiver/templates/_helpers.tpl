@@ -92,6 +92,9 @@ timeoutSeconds: 5
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if .Values.keySecret }}
+- {name: QUIVER_SECURITY_KEY_FILE, value: /etc/quiver/key/key}
+{{- end }}
 {{- if .Values.webhookSecret }}
 - {name: QUIVER_WEB_WEBHOOK_SECRETS, value: /etc/quiver/webhooks}
 {{- end }}
@@ -113,6 +116,9 @@ etcd-password: {secret: {secretName: {{ required "metadata.username needs metada
 {{- end }}
 {{- with .Values.metadata.tlsSecret }}
 etcd-tls: {secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
+{{- end }}
+{{- with .Values.keySecret }}
+key: {secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
 {{- end }}
 {{- with .Values.webhookSecret }}
 webhooks: {secret: {secretName: {{ . | quote }}, defaultMode: 0440}}

@@ -194,6 +194,8 @@ class Subscriptions:
 
     async def _describe(self, record: SubscriptionRecord) -> SubscriptionInfo:
         letters = await self._dead_letters(record)
+        if self._directory.is_unused(record):
+            return self._unused(record, letters)
         subscription = await self._directory.get(record.name)
         if subscription.version is None:
             raise NotLeader(
@@ -213,13 +215,32 @@ class Subscriptions:
             partitions=_progress(subscription),
         )
 
+    def _unused(self, record: SubscriptionRecord, letters: int | None) -> SubscriptionInfo:
+        """A subscription that has no messages yet. It is described without being opened."""
+        topics = self._leaders.covered(record.name, record.settings)
+        return msgspec.structs.replace(
+            _info(record),
+            ready=0,
+            delayed=0,
+            leased=0,
+            dead=letters,
+            unseen=0,
+            consumers=[],
+            members=[] if self._leaders.is_group(record.name) else None,
+            partitions=[
+                PartitionProgress(topic=topic.name, partition=index, committed=0, end=0, lag=0)
+                for topic in topics
+                for index in range(len(topic.first_hashes))
+            ],
+        )
+
     async def _dead_letters(self, record: SubscriptionRecord) -> int | None:
         """How many messages wait in its dead-letter queue, in what this node leads of that.
 
         ``None`` if they cannot be counted now: the queue itself can be described all the same.
         """
         name = dead_letter_topic(record.name, record.settings)
-        if not self._catalog.has(name):
+        if not self._catalog.has(name) or self._directory.is_unused(self._catalog.get(name)):
             return 0
         try:
             letters = await self._directory.get_within(name, _COUNT_S)
@@ -236,7 +257,7 @@ class Subscriptions:
 
     def is_queue(self, name: str) -> bool:
         """Whether there is a queue of this name."""
-        return any(one.is_queue for one in self._catalog.all() if one.name == name)
+        return self._catalog.has(name) and self._catalog.get(name).is_queue
 
     def _require_topics(self, settings: SubscriptionSettings) -> None:
         for wanted in settings.topics:

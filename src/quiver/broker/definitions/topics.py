@@ -215,6 +215,8 @@ class Topics:
         turns = asyncio.Semaphore(_OPENED_AT_ONCE)
 
         async def described(info: PartitionInfo) -> PartitionInfo:
+            if self._partitions.is_unused(record, info.index):
+                return _with_extent(info, 0, 0, 0)
             async with turns:
                 try:
                     partition = await self._partitions.get(record, info.index)

@@ -2,7 +2,7 @@
 
 Partitions are opened when they are first used. After a start nobody may have used them yet, and their
 messages are there all the same. Each round opens as many as fit into a bounded time, and says which
-are missing still.
+are missing still. Those that nobody ever used are empty, and stay closed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class PartitionOpener:
         self._opening: SingleFlight[Place, None] = SingleFlight()
         self._retry_at: dict[Place, float] = {}
         self._complete_at: tuple[int, int, int] | None = None
+        self.unused: list[tuple[TopicRecord, int]] = []
+        """Partitions that are empty and not open, as of the last round."""
 
     async def open_some(self) -> dict[Place, str]:
         """Open what is not open yet. What is still missing, with the names of the topics."""
@@ -52,22 +54,32 @@ class PartitionOpener:
             self._subscriptions.registry.version,
             self._partitions.placement.version,
         )
-        if version == self._complete_at:
+        if version == self._complete_at and self._is_unchanged():
             return {}
         missing: dict[Place, str] = {}
+        unused: list[tuple[TopicRecord, int]] = []
         slow = set(self._opening)
         deadline = asyncio.get_running_loop().time() + ROUND_S
         for count, (record, index) in enumerate(self._led(), 1):
             place = record.number, index
-            if not self._is_open(record, index) and (
+            if self._partitions.is_unused(record, index):
+                unused.append((record, index))
+            elif not self._is_open(record, index) and (
                 place in slow or not await self._open(record, index, deadline)
             ):
                 missing[place] = record.name
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
-        self._complete_at = None if missing else version
+        self._complete_at, self.unused = None if missing else version, unused
         self._retry_at = {place: at for place, at in self._retry_at.items() if place in missing}
         return missing
+
+    def _is_unchanged(self) -> bool:
+        """Whether all that was used since the last round is open."""
+        used = [one for one in self.unused if not self._partitions.is_unused(*one)]
+        if used:
+            self.unused = [one for one in self.unused if self._partitions.is_unused(*one)]
+        return all(self._is_open(*one) for one in used)
 
     async def close(self) -> None:
         await self._opening.cancel()

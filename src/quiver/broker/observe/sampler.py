@@ -1,9 +1,9 @@
 """Samples a whole broker: depth and age of its queues.
 
 A sample opens what this node leads and has not opened yet, within a bounded time; what is missing still
-is marked as incomplete. It reads the disk for the age of messages that nobody has looked at since a
-restart, and remembers that age. A sample is kept for a moment and shared by all who ask. The work is
-done in slices, so that other work runs in between.
+is marked as incomplete. What nobody ever used is empty, and is not opened. A sample reads the disk for
+the age of messages that nobody has looked at since a restart, and remembers that age. It is kept for a
+moment and shared by all who ask. The work is done in slices, so that other work runs in between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quiver.aio import SingleFlight
 from quiver.broker.delivery.progress import progress_of
 from quiver.broker.observe.partition_opener import PartitionOpener
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.catalog import SubscriptionCatalog, dead_letter_topic
 from quiver.broker.topics.catalog import TopicCatalog
 from quiver.errors import QuiverError
@@ -173,6 +173,7 @@ class Sampler:
                 depths[number].saw(time)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
+        await self._add_unused({place for place, _ in partitions}, depths)
         self._forget_closed({partition.committed for _, partition in partitions})
         now, records = self._clock.time_us(), self._subscriptions.all()
         letters = {one.name: dead_letter_topic(one.name, one.settings) for one in records}
@@ -250,6 +251,16 @@ class Sampler:
             one.saw(oldest)
             if oldest is None and progress.unseen:
                 yield number, progress.first_unseen
+
+    async def _add_unused(self, opened: set[Place], depths: dict[int, _Depths]) -> None:
+        """Add the partitions that nobody ever used, but for those opened meanwhile: they are empty."""
+        for count, (topic, index) in enumerate(self._opener.unused, 1):
+            is_open = (topic.number, index) in opened
+            for record in () if is_open else self._subscriptions.on_topic(topic.name):
+                sample = PartitionSample(topic=topic.name, partition=index, committed=0, lag=0)
+                depths.setdefault(record.number, _Depths()).partitions.append(sample)
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
 
     async def _unseen_time(self, log: LogReader, subscription: int, offset: Offset) -> int | None:
         """When a message that the subscription has not looked at was published, if that is known."""

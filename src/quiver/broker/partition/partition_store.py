@@ -20,6 +20,12 @@ class PartitionStore(Protocol):
     def mends_itself(self) -> bool:
         """Whether partitions whose disk failed are opened again without being asked to."""
 
+    async def load(self) -> None:
+        """Learn what is there. Called once, before anything is opened."""
+
+    def is_unused(self, record: TopicRecord) -> bool:
+        """Whether no partition of a topic was ever opened: nothing is kept of it yet."""
+
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, listener: PartitionListener
     ) -> Partition:
@@ -50,10 +56,25 @@ class LocalPartitionStore:
         self._disk = disk
         self._clock = clock
         self._run_blocking = run_blocking
+        self._used: set[str] | None = None
+        """The folders of topics that were opened once; ``None`` while that is not known."""
+
+    async def load(self) -> None:
+        def folders() -> list[str]:
+            return self._disk.list_folder(self._folder) if self._disk.exists(self._folder) else []
+
+        # A folder that was there at the last stop and is lost now is damage, which opening it shows.
+        ended = self._context.ends.names_in(self._folder)
+        self._used = ended.union(await self._run_blocking(folders))
+
+    def is_unused(self, record: TopicRecord) -> bool:
+        return self._used is not None and record.folder not in self._used
 
     async def open(
         self, record: TopicRecord, index: int, settings: LogSettings, listener: PartitionListener
     ) -> Partition:
+        if self._used is not None:
+            self._used.add(record.folder)
         return await Partition.open(
             f"{self._folder}/{record.folder}/{index}",
             settings,
@@ -81,3 +102,5 @@ class LocalPartitionStore:
                 self._disk.sync_folder(self._folder)
 
         await self._run_blocking(remove)
+        if self._used is not None:
+            self._used.discard(record.folder)

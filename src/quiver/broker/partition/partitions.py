@@ -75,6 +75,7 @@ class Partitions:
         self._closed = False
         self._next_complaint = 0.0
         self._prepare = prepare or _nothing
+        self.load = self._store.load
 
     def __len__(self) -> int:
         return len(self._open)
@@ -82,6 +83,12 @@ class Partitions:
     def ready(self, record: TopicRecord, index: int) -> Partition | None:
         """The partition if it is open already."""
         return self._open.get((record.number, index))
+
+    def is_unused(self, record: TopicRecord, index: int) -> bool:
+        """Whether a partition of this node is known to be empty, as nobody ever opened it."""
+        if (record.number, index) in self._open or record.first_offsets:
+            return False
+        return self._store.is_unused(record)
 
     def opened(self) -> list[tuple[Place, Partition]]:
         return list(self._open.items())

@@ -51,6 +51,13 @@ class ReplicatedPartitionStore:
         self._run_blocking = run_blocking
         self._altering = TaskSet()
 
+    async def load(self) -> None:
+        """What this node holds is known to its replicas."""
+
+    def is_unused(self, _record: TopicRecord) -> bool:
+        """Replicas are there from the beginning."""
+        return False
+
     def reconfigure(self, record: TopicRecord) -> None:
         """Every replica that is held here goes on with the settings, whether it leads or not."""
         partitions = [partition_id(record, index) for index in range(len(record.first_hashes))]

@@ -1,7 +1,8 @@
 """The subscriptions that are active on this node.
 
 A subscription is opened when it is first used. It follows the topics: new ones that match its pattern
-join, deleted ones leave. A tick once a second handles what is due, also where no consumer waits.
+join, deleted ones leave. A tick once a second handles what is due, also where no consumer waits. Those
+where nothing is due, and that nobody uses, are looked at less often.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ from quiver.protocol import Status
 _GRACE_US = 2_000_000
 """How long consumers may take to come back to a partition that is served anew."""
 
+_LOOK_TICKS = 10
+"""Every so many ticks, subscriptions that rest are looked at too."""
+
 logger = structlog.get_logger()
 
 
@@ -77,6 +81,7 @@ class SubscriptionDirectory:
         self._clock = clock
         self._traffic = traffic
         self._at_work: dict[str, Subscription] = {}
+        self._ticks = 0
         self._turn = asyncio.Lock()
         self._refreshing: set[str] = set()
         self._tasks = TaskSet()
@@ -123,6 +128,7 @@ class SubscriptionDirectory:
         self._leaders.catalog.get(name)
         subscription = self._at_work.get(name)
         if subscription is not None and self._is_current(subscription):
+            subscription.is_resting = False
             return subscription
         async with self._turn:
             record = self._leaders.catalog.get(name)
@@ -135,8 +141,20 @@ class SubscriptionDirectory:
         """The same, or ``TimeoutError`` if it takes longer. It is opened all the same."""
         subscription = self._at_work.get(name)
         if subscription is not None and self._is_current(subscription):
+            subscription.is_resting = False
             return subscription
         return await asyncio.wait_for(self._opening.run(name, partial(self.get, name)), seconds)
+
+    def is_unused(self, record: SubscriptionRecord) -> bool:
+        """Whether a subscription is known to have no messages, as nobody ever used its partitions."""
+        if record.name in self._at_work:
+            return False
+        places = [
+            self._partitions.is_unused(topic, index)
+            for topic in self._leaders.covered(record.name, record.settings)
+            for index in range(len(topic.first_hashes))
+        ]
+        return bool(places) and all(places)
 
     def _is_current(self, subscription: Subscription) -> bool:
         return subscription.version == self._version and subscription.is_open
@@ -172,6 +190,7 @@ class SubscriptionDirectory:
                     version = None  # perhaps it can only not prove it now: it is tried again
         for delivery in deliveries.values():
             self._hold_back(subscription, delivery, topics[delivery.topic_number])
+        subscription.is_resting = False
         subscription.replace(deliveries, version, self._leaders.places(record))
         for delivery in deliveries.values():
             delivery.state.on_messages[record.number] = subscription.notify
@@ -353,7 +372,10 @@ class SubscriptionDirectory:
 
     def tick(self) -> None:
         """Do what is due everywhere."""
+        self._ticks += 1
         for subscription in self._at_work.values():
+            if subscription.is_resting and self._ticks % _LOOK_TICKS:
+                continue
             subscription.tick()
             if not self._is_current(subscription):
                 self._refresh(subscription)

@@ -46,6 +46,7 @@ class Host(Protocol):
 
     record: SubscriptionRecord
     membership: GroupCoordinator | None
+    is_resting: bool
 
     def notify(self) -> None:
         """Something may be ready."""
@@ -108,6 +109,7 @@ class ConsumerSessions:
             membership.seen(terms.name)
         consumer = Consumer(terms, record.settings, self._clock, connection)
         self._consumers[consumer] = None
+        self._host.is_resting = False
         return consumer
 
     def start(

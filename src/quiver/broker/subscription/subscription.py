@@ -57,6 +57,8 @@ class Subscription:
         self.deliveries: dict[tuple[int, int], PartitionDelivery] = {}
         self.version: tuple[int, int] | None = None
         """For which topics and partitions of this node it was put to work."""
+        self.is_resting = False
+        """Whether nothing was due at the last tick, and nobody has used it since."""
         self._clock = clock
         self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
@@ -73,6 +75,7 @@ class Subscription:
         """It has other settings, perhaps other topics: whoever uses it next brings it up to date."""
         self.record = record
         self.version = None
+        self.is_resting = False
         self.sessions.alter(record.settings)
         self.notify_all()
 
@@ -149,6 +152,7 @@ class Subscription:
             self.requeue(portions)
             raise
         finally:
+            self.is_resting = False
             if self._is_awaited and (self._has_ready() or self._lapses_soon(portions)):
                 self.notify()
         return portions
@@ -181,6 +185,7 @@ class Subscription:
         self._require_room()
         waiter = _Waiter(asyncio.get_running_loop().create_future(), consumer, partitions)
         self._waiters.append(waiter)
+        self.is_resting = False
         pause = min(seconds, self._until_next_event())
         timer = asyncio.ensure_future(self._clock.sleep(pause))
         timer.add_done_callback(lambda _: _wake(waiter))
@@ -205,6 +210,7 @@ class Subscription:
             return True
         self._require_room()
         pause = min(seconds, self._until_next_event())
+        self.is_resting = False
         await self._watchers.wait(pause, consumer, partitions)
         self._do_due()
         return self._may_have(consumer, partitions)
@@ -288,6 +294,14 @@ class Subscription:
             self.notify()
         elif self.sessions:
             self.sessions.push()  # also where it is a partition's turn since
+        self.is_resting = self._has_nothing_due()
+
+    def _has_nothing_due(self) -> bool:
+        """Whether a tick would do nothing, however often, until somebody uses it."""
+        if self.membership is not None or self.sessions or self._is_awaited:
+            return False
+        views = [delivery.view for delivery in self._order]
+        return not any(one.dead_letter_pending or one.next_event() is not None for one in views)
 
     def _do_due(self) -> None:
         now = self._clock.time_us()

@@ -1,7 +1,8 @@
 """Asks what became of transactions that have been open in a partition of this node for a while.
 
-Each second at most, one call for each coordinator. So a partition hears of the end of every transaction,
-also if its coordinator was never told that the partition takes part.
+Each second at most, one call for each coordinator; more rarely where very many partitions are open. So a
+partition hears of the end of every transaction, also if its coordinator was never told that the
+partition takes part.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _ASKED_MAX = 10_000
 """How many transactions one call asks for."""
 _SLICE = 500
 """After so many partitions others have their turn."""
+_TIME_SHARE_MAX = 0.005
+_PAUSE_S_MAX = 10.0
+"""Looking at very many partitions takes a small share of the time, and happens at least this often."""
 
 logger = structlog.get_logger()
 
@@ -42,10 +46,11 @@ class TransactionResolver:
         self._resolve = resolve
         self._clock = clock
         self._asking = TaskSet()
+        self._next_look = 0.0
 
     def tick(self) -> None:
         """Each second. One round at a time, and no task where there is nothing to ask."""
-        if self._asking:
+        if self._asking or self._clock.monotonic() < self._next_look:
             return
         partitions = [partition for _, partition in self._partitions.opened()]
         if len(partitions) > _SLICE:
@@ -64,9 +69,12 @@ class TransactionResolver:
 
     async def _look_and_ask(self, partitions: list[Partition]) -> None:
         found: Found = []
+        began = self._clock.monotonic()
         for begin in range(0, len(partitions), _SLICE):
             found += self._look(partitions[begin : begin + _SLICE])
             await asyncio.sleep(0)
+        now = self._clock.monotonic()
+        self._next_look = now + min(_PAUSE_S_MAX, (now - began) / _TIME_SHARE_MAX)
         if found:
             await self._ask(found)
 

@@ -68,7 +68,7 @@ def summary_of(cluster: ClusterInfo) -> Summary:
         partitions=counts,
         controller=cluster.controller,
         revision=cluster.revision,
-        versions=versions_of(cluster),
+        versions=versions_of(cluster.nodes),
     )
 
 

@@ -114,7 +114,7 @@ def _metrics(client: Client) -> Iterator[Finding]:
         )
     else:
         served = int(_value(text, "quiver_partitions") or 0)
-        yield ok("readiness", f"the node serves {plural(served, 'partition')}")
+        yield ok("readiness", f"{plural(served, 'partition')} open, none failed")
 
 
 def _value(text: str, name: str) -> float | None:
@@ -158,7 +158,7 @@ def _cluster(client: Client) -> Iterator[Finding]:
             f"{plural(len(behind), 'partition')} with replicas that are not in sync",
             "see quiver cluster partitions",
         )
-    versions = versions_of(cluster)
+    versions = versions_of(cluster.nodes)
     if len(versions) > 1:
         yield warning(
             "cluster",

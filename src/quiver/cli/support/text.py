@@ -7,12 +7,13 @@ payload may hold control characters that a terminal would obey.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from quiver.errors import InvalidSetting
 from quiver.formats import release
 from quiver.model.units import seconds, size_text
-from quiver.protocol import ClusterInfo
+from quiver.protocol import NodeInfo
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _DAY_S = 86_400
@@ -115,10 +116,10 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
     return pairs
 
 
-def versions_of(cluster: ClusterInfo) -> dict[str, list[str]]:
+def versions_of(nodes: Iterable[NodeInfo]) -> dict[str, list[str]]:
     """Live nodes and forwarders by their version, the oldest first."""
     versions: dict[str, list[str]] = {}
-    live = [one for one in cluster.nodes if one.alive]
+    live = [one for one in nodes if one.alive]
     for one in sorted(live, key=lambda one: release(one.version)):
         versions.setdefault(one.version, []).append(one.id)
     return versions

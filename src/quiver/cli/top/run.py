@@ -25,9 +25,12 @@ from quiver.client import AsyncClient
 from quiver.console.collector import MetricsCollector
 from quiver.errors import QuiverError
 from quiver.model.clock import SystemClock
+from quiver.protocol import NodeInfo
 
 _STALE_AFTER = 3
 """So many intervals without a sample are told."""
+_NODES_S = 5.0
+"""How long the nodes of the cluster are taken as known: a large cluster describes many partitions."""
 _WIDTH = 200
 """Of what is printed where there is no terminal."""
 
@@ -62,7 +65,8 @@ async def _work(
         sample = await sampler.take_with_rates()
         if json:
             node = msgspec.to_builtins(sample.node)
-            print_json({**node, "alerts": msgspec.to_builtins(sample.alerts)})
+            alerts, nodes = msgspec.to_builtins((sample.alerts, sample.nodes))
+            print_json({**node, "nodes": nodes, "alerts": alerts})
             return
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         width = console.width if console.is_terminal else _WIDTH
@@ -75,12 +79,22 @@ class NodeSampler:
     def __init__(self, client: AsyncClient, interval_s: float) -> None:
         self.latest: TopSample | None = None
         self._client = client
-        self._collector = MetricsCollector(client, SystemClock())
         self._interval_s = interval_s
+        self._clock = SystemClock()
+        self._collector = MetricsCollector(client, self._clock)
+        self._nodes: list[NodeInfo] = []
+        self._nodes_until = 0.0
 
     async def take(self) -> TopSample:
         alerts = await self._client.alerts()
-        return TopSample(await self._collector.take(), alerts.firing)
+        return TopSample(await self._collector.take(), alerts.firing, await self._known_nodes())
+
+    async def _known_nodes(self) -> list[NodeInfo]:
+        now = self._clock.monotonic()
+        if now >= self._nodes_until:
+            self._nodes = (await self._client.describe_cluster()).nodes
+            self._nodes_until = now + _NODES_S
+        return self._nodes
 
     async def take_with_rates(self) -> TopSample:
         """Rates are between two looks."""

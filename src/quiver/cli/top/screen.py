@@ -9,11 +9,17 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from quiver.cli.support.text import harmless, shown_bytes, shown_count
+from quiver.cli.support.text import (
+    harmless,
+    shown_bytes,
+    shown_count,
+    shown_versions,
+    versions_of,
+)
 from quiver.cli.top.columns import Column, Row, shown_age, shown_ms, shown_rate
 from quiver.cli.top.view import HELP, View
 from quiver.console.snapshot import ConsoleSnapshot
-from quiver.protocol import AlertInfo
+from quiver.protocol import AlertInfo, NodeInfo
 
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 8, 60
 _GAP = "  "
@@ -25,13 +31,20 @@ class TopSample(msgspec.Struct):
 
     node: ConsoleSnapshot
     alerts: list[AlertInfo]
+    nodes: list[NodeInfo] = []
+    """Nodes and forwarders of the cluster."""
     trouble: str = ""
     """Why there is nothing newer than this."""
 
 
 def lines_of(sample: TopSample, view: View, width: int, height: int | None) -> list[Text]:
     """At most ``height`` lines; with ``None`` as many as it takes, and no keys to press."""
-    above = [_title(sample), *_facts(sample, width), *_alerts(sample, height)]
+    above = [
+        _title(sample),
+        *_facts(sample, width),
+        *_versions(sample),
+        *_alerts(sample, height),
+    ]
     if height is not None:
         above = above[: max(1, height // 2)]
     rows_max = 1_000_000 if height is None else max(0, height - len(above) - 3)
@@ -70,6 +83,7 @@ def _facts(sample: TopSample, width: int) -> list[Text]:
         ("dead", shown_count(totals.dead)),
         ("connections", shown_count(node.connections)),
         ("alerts", shown_count(len(sample.alerts))),
+        *([("nodes", _shown_nodes(sample.nodes))] if len(sample.nodes) > 1 else []),
     ]
     lines = [Text("")]
     for name, value in facts:
@@ -79,6 +93,20 @@ def _facts(sample: TopSample, width: int) -> list[Text]:
         lines[-1].append(f"{name} ", style="dim")
         lines[-1].append(value + _GAP)
     return lines
+
+
+def _shown_nodes(nodes: list[NodeInfo]) -> str:
+    alive = sum(one.alive for one in nodes)
+    return f"{alive}" if alive == len(nodes) else f"{alive} of {len(nodes)}"
+
+
+def _versions(sample: TopSample) -> list[Text]:
+    """Which node has which version, while they differ."""
+    versions = versions_of(sample.nodes)
+    if len(versions) < 2:
+        return []
+    text = f"! nodes have different versions: {shown_versions(versions)}"
+    return [Text(text, style=_ALERT_STYLES["warning"])]
 
 
 def _alerts(sample: TopSample, height: int | None) -> list[Text]:

@@ -222,6 +222,7 @@ class LeaderDriver:
         return self.machine.logs[log].watermark
 
     def _on_stored(self, log: int, stored: asyncio.Future[StoredBatch]) -> None:
+        """Looks at the error too, so nobody else need do so."""
         if stored.cancelled() or stored.exception() is not None:
             self._give_up()
         elif self._logs[log].safe_offset > self.machine.logs[log].durable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quiver.aio import Signal, retrieve_exception
+from quiver.aio import Signal
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.replica import Replica
 from quiver.errors import CorruptLog, LogFailed, NotEnoughReplicas
@@ -119,7 +119,6 @@ class LeaderLog:
         )
         if acks in (Acks.NONE, Acks.LEADER):
             return entry, stored
-        stored.add_done_callback(retrieve_exception)
         return entry, committed
 
     # ------------------------------------------------------------------ reading

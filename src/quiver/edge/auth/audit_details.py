@@ -7,10 +7,12 @@ further work. A URL is cut down to its host: the rest of it may be a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from quiver import protocol
 
@@ -58,9 +60,15 @@ def _set(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields that differ from their default."""
     return {
         field.name: value
-        for field in msgspec.structs.fields(struct)
+        for field in _fields(type(struct))
         if (value := getattr(struct, field.name)) != field.default
     }
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """To look at a type takes longer than all the rest."""
+    return msgspec.structs.fields(kind)
 
 
 class _Shown:

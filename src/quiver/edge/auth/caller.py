@@ -6,7 +6,7 @@ need: how much was sent to them, what they hold, what they did as administrators
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pyroaring import BitMap64
 
@@ -81,10 +81,16 @@ class Caller:
         ):
             raise Unauthenticated("the secret of the nodes was replaced")
 
-    def require_room_for_topic(self, name: str, topics: Collection[str]) -> None:
-        """``QuotaExceeded`` if the names that the caller is admin of hold as many as they may."""
-        if self._usage is not None and self._usage.quotas.topics_max and name not in topics:
-            mine = sum(self.principal.may(topic(ADMIN, one)) for one in topics)
+    def require_room_for_topic(self, name: str, topics: Callable[[], Collection[str]]) -> None:
+        """``QuotaExceeded`` if the names that the caller is admin of hold as many as they may.
+
+        ``topics`` names those that count. It is asked only if the caller has such a quota.
+        """
+        if self._usage is None or not self._usage.quotas.topics_max:
+            return
+        names = topics()
+        if name not in names:
+            mine = sum(self.principal.may(topic(ADMIN, one)) for one in names)
             self._usage.require_room_for_topic(mine)
 
     # ------------------------------------------------------------------ messages that are held

@@ -91,8 +91,12 @@ def hide_subscriptions(caller: Caller, reply: protocol.Subscriptions) -> None:
 
 def _require_room(context: Context, topic: str) -> None:
     """``NAME.dlq`` comes with the queue and does not count."""
-    names = context.services.broker.topics.names
-    context.caller.require_room_for_topic(topic, names - {f"{name}.dlq" for name in names})
+
+    def counted() -> set[str]:
+        names = context.services.broker.topics.names
+        return names - {f"{name}.dlq" for name in names}
+
+    context.caller.require_room_for_topic(topic, counted)
 
 
 def _require_room_for_letters(context: Context, settings: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from quiver.edge.calls.fan_out.route import AT_LEADER
 
 async def create(context: Context, request: protocol.CreateTopic, _: memoryview) -> Answer:
     topics = context.services.broker.topics
-    context.caller.require_room_for_topic(request.name, topics.names)
+    context.caller.require_room_for_topic(request.name, lambda: topics.names)
     info = await topics.create(request.name, request.settings, exist_ok=request.exist_ok)
     return protocol.Topic(topic=info), ()
 

@@ -15,12 +15,14 @@ from tests.aio import async_test, turns
 
 
 class Partitions:
-    """Partitions of one topic; ``failing`` cannot be opened, ``slow`` wait for ``disk``."""
+    """Partitions of one topic; ``failing`` cannot be opened, ``slow`` wait for ``disk``, and
+    ``unused`` were never opened."""
 
     def __init__(self, count: int) -> None:
         self.placement = SimpleNamespace(version=0)
         self.failing: dict[int, Exception] = {}
         self.slow: set[int] = set()
+        self.unused: set[int] = set()
         self.disk = asyncio.Event()
         self.asked: list[int] = []
         self.open: set[int] = set()
@@ -28,6 +30,9 @@ class Partitions:
 
     def led(self, _: Any) -> list[int]:
         return list(range(self._count))
+
+    def is_unused(self, _: Any, index: int) -> bool:
+        return index in self.unused
 
     def ready(self, _: Any, index: int) -> Any:
         return SimpleNamespace(state=None) if index in self.open else None
@@ -81,6 +86,32 @@ async def test_what_cannot_be_opened_is_left_alone_for_a_while() -> None:
     for _ in range(5):
         assert await opening.open_some() == {(7, 0): "t"}
     assert partitions.asked == [0, 1]
+
+
+@async_test
+async def test_what_nobody_ever_used_stays_closed_until_somebody_does() -> None:
+    partitions = Partitions(3)
+    partitions.unused = {0, 2}
+    opening = opener(partitions)
+    for _ in range(2):
+        assert await opening.open_some() == {}
+        assert [index for _, index in opening.unused] == [0, 2]
+    assert partitions.asked == [1]
+    partitions.unused, partitions.open = {2}, {0, 1}
+    assert await opening.open_some() == {}
+    assert [index for _, index in opening.unused] == [2]
+    assert partitions.asked == [1]
+
+
+@async_test
+async def test_what_was_used_and_could_not_be_opened_is_missing() -> None:
+    partitions = Partitions(2)
+    partitions.unused = {1}
+    opening = opener(partitions)
+    assert await opening.open_some() == {}
+    partitions.unused, partitions.failing = set(), {1: LogFailed("damaged")}
+    assert await opening.open_some() == {(7, 1): "t"}
+    assert opening.unused == []
 
 
 @async_test

@@ -40,6 +40,7 @@ async def unproven(folder: Path) -> AsyncIterator[tuple[Broker, Callable[[], Non
             storage.open = opened
 
         storage.open = refuse
+        storage.is_unused = lambda _: False  # as where partitions have replicas
         yield broker, prove
 
 

@@ -18,7 +18,7 @@ from quiver.console.snapshot import (
     Totals,
 )
 from quiver.errors import InvalidSetting
-from quiver.protocol import AlertInfo
+from quiver.protocol import AlertInfo, NodeInfo
 
 NODE = NodeMetricsRow(
     name="node-1",
@@ -48,7 +48,7 @@ def alert(number: int) -> AlertInfo:
     )
 
 
-def sample(names: list[str], *, alerts: int = 0) -> TopSample:
+def sample(names: list[str], *, alerts: int = 0, versions: tuple[str, ...] = ()) -> TopSample:
     queues = [
         SubscriptionMetricsRow(
             name=name, is_queue=True, topics=[name], pending=number, oldest_s=None
@@ -59,7 +59,8 @@ def sample(names: list[str], *, alerts: int = 0) -> TopSample:
     figures = ConsoleSnapshot(
         time_ms=0, node=NODE, totals=Totals(pending=7), topics=topics, subscriptions=queues
     )
-    return TopSample(figures, [alert(number) for number in range(alerts)])
+    nodes = [NodeInfo(id=f"n{one}", version=version) for one, version in enumerate(versions, 1)]
+    return TopSample(figures, [alert(number) for number in range(alerts)], nodes)
 
 
 def text_of(taken: TopSample, view: View, width: int = 120, height: int | None = 40) -> str:
@@ -69,17 +70,19 @@ def text_of(taken: TopSample, view: View, width: int = 120, height: int | None =
 @given(
     names=st.lists(st.text(min_size=1, max_size=40), max_size=60, unique=True),
     alerts=st.integers(0, 9),
+    versions=st.lists(st.sampled_from(["0.1.0", "0.2.0", ""]), max_size=9),
     width=st.integers(1, 200),
     height=st.integers(1, 60),
     keys=st.lists(st.sampled_from(["t", "right", "left", "r", "down", "up", "x"]), max_size=10),
 )
 def test_every_line_fits_and_the_lines_fit_the_screen(
-    names: list[str], alerts: int, width: int, height: int, keys: list[str]
+    names: list[str], alerts: int, versions: list[str], width: int, height: int, keys: list[str]
 ) -> None:
     view = View()
     for key in keys:
         view.press(key)
-    lines = lines_of(sample(names, alerts=alerts), view, width, height)
+    taken = sample(names, alerts=alerts, versions=tuple(versions))
+    lines = lines_of(taken, view, width, height)
     assert 1 <= len(lines) <= height
     assert max(line.cell_len for line in lines) <= width
     assert all("\n" not in line.plain and "\x1b" not in line.plain for line in lines)
@@ -110,6 +113,24 @@ def test_of_many_alerts_the_first_are_shown_and_the_others_counted() -> None:
     assert "rule-3 on" in text
     assert "rule-4 on" not in text
     assert "and 5 more" in text
+
+
+def test_nodes_of_different_versions_are_named_with_their_versions() -> None:
+    text = text_of(sample([], versions=("0.10.0", "0.9.1", "0.10.0")), View())
+    assert "nodes 3" in text
+    assert "! nodes have different versions: 0.9.1 on n2; 0.10.0 on n1, n3" in text
+
+
+def test_a_node_that_is_down_is_missed_and_its_version_does_not_count() -> None:
+    taken = sample([], versions=("0.1.0", "0.1.0", "0.0.9"))
+    taken.nodes[2].alive = False
+    text = text_of(taken, View())
+    assert "nodes 2 of 3" in text
+    assert "different versions" not in text
+
+
+def test_a_node_on_its_own_shows_no_cluster() -> None:
+    assert "nodes" not in text_of(sample([], versions=("0.1.0",)), View())
 
 
 def test_the_trouble_is_beside_the_name() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from quiver.config import Quotas
+from quiver.config import Quotas, Security
+from quiver.edge.auth.authority import Authority
+from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import ANONYMOUS, INTERNAL, Principal
 from quiver.edge.auth.quotas import Usage, Usages
+from quiver.edge.auth.tokens import TokenStore
 from quiver.edge.limits.failed_logins import BURST, PER_SECOND, FailedLogins
 from quiver.edge.limits.lease_quota import LeaseQuota
 from quiver.edge.limits.token_bucket import TokenBucket
 from quiver.errors import QuotaExceeded
+from quiver.testing.clock import ManualClock
+from quiver.testing.memory_store import MemoryStore
 
 
 class TestBucket:
@@ -175,3 +180,20 @@ class TestAttempts:
         for number in range(100):
             attempts.failed(str(number), 0.0)
         assert len(attempts._wrong) == 10
+
+
+class TestTopics:
+    @pytest.mark.parametrize(("topics_max", "asked"), [(0, 0), (3, 1)])
+    def test_names_are_looked_at_only_if_there_is_a_quota(
+        self, topics_max: int, asked: int
+    ) -> None:
+        clock, looks = ManualClock(), []
+        authority = Authority(
+            clock,
+            tokens=TokenStore(MemoryStore(clock), clock),
+            security=Security(authentication=True),
+            quotas=Quotas(topics_max=topics_max),
+        )
+        caller = Caller(authority, clock, Principal("a", ()))
+        caller.require_room_for_topic("t", lambda: looks.append(1) or {"other"})  # type: ignore[func-returns-value]
+        assert len(looks) == asked
