@@ -7,13 +7,13 @@ subscriptions, so that partitions with nothing to delete cost next to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 from msgspec.structs import replace
 
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
@@ -38,7 +38,10 @@ class Retainer:
         *,
         clock: Clock,
         on_unread_lost: Callable[[int], object],
+        source_starts: Mapping[Place, Offset],
     ) -> None:
+        """``source_starts`` are of mirrored topics: where each partition begins at its source."""
+        self._source_starts = source_starts
         self._topics = topics
         self._partitions = partitions
         self._unfinished = unfinished
@@ -51,6 +54,9 @@ class Retainer:
         for record in list(self._topics.topics()):
             if record.is_restoring:
                 continue  # its subscriptions come after its messages
+            if record.origin is not None:
+                await self._follow_source(record)
+                continue
             try:
                 limits = await self._topic_limits.divided(
                     record, _limits(record.settings.retention), self._partitions.led(record)
@@ -64,6 +70,19 @@ class Retainer:
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))
+
+    async def _follow_source(self, record: TopicRecord) -> None:
+        """A mirrored topic begins where its source begins."""
+        for index in self._partitions.led(record):
+            start = self._source_starts.get((record.number, index))
+            try:
+                partition = await self._partitions.get(record, index)
+                if start is not None and start > partition.log.start_offset:
+                    await self._pass_over_lost(record, index, start)
+                    await partition.retain(RetentionLimits(before=start).capped(start))
+            except QuiverError as error:
+                names = {"topic": record.name, "partition": index}
+                logger.error("retention failed", **names, error=str(error))
 
     async def _retain(self, record: TopicRecord, index: int, limits: RetentionLimits) -> None:
         partition = await self._partitions.get(record, index)

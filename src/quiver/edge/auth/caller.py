@@ -16,6 +16,7 @@ from quiver.edge.auth.authority import Authority
 from quiver.edge.auth.call_permissions import (
     ADMIN,
     CLUSTER_ADMIN,
+    CONSUME,
     SEE,
     Rule,
     subscription,
@@ -132,6 +133,9 @@ class Caller:
 
     def sees_topic(self, name: str) -> bool:
         return self.principal.may(topic(SEE, name))
+
+    def reads_topic(self, name: str) -> bool:
+        return self.principal.may(topic(CONSUME, name))
 
     def sees_subscription(self, name: str) -> bool:
         return self.principal.may(subscription(SEE, name))
