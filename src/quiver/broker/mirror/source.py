@@ -6,7 +6,7 @@ Only reads. An entry is given once it is committed, so that a change of leader n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -145,11 +145,15 @@ class MirrorSource:
     # ------------------------------------------------------------------ delivery state
 
     async def delivery_state(
-        self, request: FetchDeliveryState
+        self, request: FetchDeliveryState, is_shown: Callable[[str], bool]
     ) -> tuple[DeliveryStateFetched, Sequence[Bytes]]:
-        """The state of each subscription of a partition, durable here, if the caller has another."""
+        """The state of subscriptions of a partition, durable here, if the caller has another."""
         record, partition = await self._partition(request)
-        names = {one.number: one.name for one in self._subscriptions.on_topic(record.name)}
+        names = {
+            one.number: one.name
+            for one in self._subscriptions.on_topic(record.name)
+            if is_shown(one.name)
+        }
         reply = DeliveryStateFetched(time_us=self._clock.time_us(), data_offset=0)
         if not names:
             return reply, ()

@@ -137,6 +137,10 @@ class Caller:
     def reads_topic(self, name: str) -> bool:
         return self.principal.may(topic(CONSUME, name))
 
+    def consumes(self, name: str) -> bool:
+        """Whether the caller may consume from a subscription."""
+        return self.principal.may(subscription(CONSUME, name))
+
     def sees_subscription(self, name: str) -> bool:
         return self.principal.may(subscription(SEE, name))
 

@@ -57,7 +57,7 @@ async def describe_source(
         one
         for one in (broker.subscriptions.infos() if request.with_subscriptions else ())
         if any(fnmatchcase(name, wanted) for wanted in one.settings.topics for name in names)
-        and caller.sees_subscription(one.name)
+        and caller.consumes(one.name)
     ]
     return (
         protocol.SourceDescribed(
@@ -80,8 +80,10 @@ async def fetch_log(context: Context, request: protocol.FetchLog, _: memoryview)
 async def fetch_delivery_state(
     context: Context, request: protocol.FetchDeliveryState, _: memoryview
 ) -> Answer:
+    """The state of those subscriptions that the caller may consume from."""
     async with context.reply_turn:
-        return await context.services.broker.mirror_source.delivery_state(request)
+        source = context.services.broker.mirror_source
+        return await source.delivery_state(request, context.caller.consumes)
 
 
 async def fence_topic(context: Context, request: protocol.FenceTopic, _: memoryview) -> Answer:
@@ -220,7 +222,7 @@ CALLS = (
     Call(
         request=protocol.FetchDeliveryState,
         handler=fetch_delivery_state,
-        needs=on_topic(ADMIN),
+        needs=on_topic(CONSUME),
         subject=attrgetter("topic"),
         turn=Turn.OWN,
         runs=AT_LEADER,
