@@ -10,6 +10,7 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── InvalidFilter
     │   ├── MessageTooLarge
     │   ├── TopicFull
+    │   ├── ReadOnlyTopic
     │   ├── TopicNotFound
     │   ├── TopicExists
     │   ├── PartitionNotFound
@@ -21,7 +22,11 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── StaleReceipt
     │   ├── TokenNotFound
     │   ├── NodeNotFound
-    │   └── NotACluster
+    │   ├── NotACluster
+    │   ├── MirrorNotFound
+    │   ├── MirrorExists
+    │   ├── MirrorLoop
+    │   └── MirrorDiverged
     ├── AccessRefused
     │   ├── Unauthenticated
     │   └── PermissionDenied
@@ -130,6 +135,12 @@ class TopicFull(InvalidRequest):
     code = "topic_full"
 
 
+class ReadOnlyTopic(InvalidRequest):
+    """The topic takes no publishes: it is a copy of one in another cluster, or was moved there."""
+
+    code = "read_only_topic"
+
+
 class TopicNotFound(InvalidRequest):
     """The topic does not exist. Create it first."""
 
@@ -207,6 +218,30 @@ class NotACluster(InvalidRequest):
     """This node is not part of a cluster. The nodes of a cluster share their metadata in etcd."""
 
     code = "not_a_cluster"
+
+
+class MirrorNotFound(InvalidRequest):
+    """There is no mirror of this name."""
+
+    code = "mirror_not_found"
+
+
+class MirrorExists(InvalidRequest):
+    """A mirror with this name already exists."""
+
+    code = "mirror_exists"
+
+
+class MirrorLoop(InvalidRequest):
+    """The messages of the topic come from this cluster. It cannot copy them back."""
+
+    code = "mirror_loop"
+
+
+class MirrorDiverged(InvalidRequest):
+    """The source has other messages than the copy where both should be the same. Nothing was merged."""
+
+    code = "mirror_diverged"
 
 
 class AccessRefused(QuiverError):

@@ -60,8 +60,9 @@ METADATA_TABLES = Format(
 )
 METADATA_VALUES = Format(
     name="metadata_values",
-    meaning="topics, subscriptions, tokens and placement, in metadata.db or etcd",
-    since=("0.1.0",),
+    meaning="topics, subscriptions, tokens and placement, in metadata.db or etcd; the second is of mirrors",
+    since=("0.1.0", "0.1.0"),
+    written=1,
 )
 STORED = (ENTRIES, CHECKPOINTS, STATE_RECORDS, SNAPSHOTS, METADATA_TABLES, METADATA_VALUES)
 """What a data folder cannot be opened without."""

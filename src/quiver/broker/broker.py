@@ -17,10 +17,13 @@ from quiver.broker.definitions.topics import Topics
 from quiver.broker.delivery.lease_token import LeaseIssuer, TokenSigner, lease_ids, receipt_secret
 from quiver.broker.maintenance import Maintenance, MaintenanceLimits
 from quiver.broker.metadata_listener import MetadataListener
+from quiver.broker.mirror.catalog import MirrorCatalog
+from quiver.broker.mirror.mirrors import Mirrors
+from quiver.broker.mirror.source import MirrorSource
 from quiver.broker.observe.partition_opener import PartitionOpener
 from quiver.broker.observe.sampler import Sampler
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.partition.reader import PartitionReader
 from quiver.broker.partition.split import PartitionSplitter
@@ -53,6 +56,7 @@ from quiver.log.log_context import LogContext
 from quiver.metrics.sample import NodeSample
 from quiver.metrics.traffic import Traffic
 from quiver.model.clock import Clock
+from quiver.model.ids import Offset
 
 
 class BrokerEnvironment(msgspec.Struct, kw_only=True):
@@ -90,6 +94,7 @@ class Broker:
         self._topic_catalog = TopicCatalog(store, clock, storage.hooks, self._topic_changed)
         self._subscription_catalog = SubscriptionCatalog(store, clock, self._subscription_changed)
         self._producer_ids = ProducerIds(store, clock)
+        self.mirror_catalog = MirrorCatalog(store, clock)
         self._changes = MetadataChanges(self._known_revision, one.remote)
         self._partitions = Partitions(
             storage,
@@ -139,6 +144,7 @@ class Broker:
             TopicLimits(self.topics.describe),
             clock=clock,
             on_unread_lost=one.on_unread_lost,
+            source_start=self._source_start,
         )
         self.maintenance = Maintenance(
             self._topic_catalog,
@@ -176,9 +182,27 @@ class Broker:
             TransactionTokens(signer),
             clock,
             one.remote,
+            self._topic_catalog,
         )
         self.restorer = EntryRestorer(
             self._topic_catalog, self._partitions, run_checks=one.run_checks or one.run_blocking
+        )
+        self.mirror_source = MirrorSource(
+            self._topic_catalog,
+            self._subscription_catalog,
+            self._partitions,
+            self.directory,
+            clock,
+            run_checks=one.run_checks or one.run_blocking,
+        )
+        self.mirrors = Mirrors(
+            self.mirror_catalog,
+            self._topic_catalog,
+            self.leaders,
+            self.topics,
+            self.subscriptions,
+            self._partitions,
+            self._changes,
         )
         self.internal = InternalPublisher(self.topics, self._router)
         self.reader = PartitionReader(self._topic_catalog, self._partitions)
@@ -191,6 +215,7 @@ class Broker:
             self._partitions,
             self.directory,
             one.traffic,
+            self.mirror_catalog,
         )
         self._opener = PartitionOpener(
             self._topic_catalog,
@@ -217,6 +242,7 @@ class Broker:
         await broker._partitions.load()
         await broker._producer_ids.load()
         await broker._subscription_catalog.load()
+        await broker.mirror_catalog.load()
         await broker.topics.finish_deletions()
         await broker.maintenance.start()
         return broker
@@ -254,9 +280,15 @@ class Broker:
             transactions_committed=counts.committed,
             transactions_aborted=counts.aborted,
             transactions_unfinished=self.transactions.unfinished_count,
+            mirrors=self.mirrors.samples(),
         )
 
     # ------------------------------------------------------------------ between the services
+
+    def _source_start(self, place: Place) -> Offset | None:
+        """Where a partition of a mirrored topic begins at its source, if that is known."""
+        progress = self.mirrors.progress.get(place)
+        return None if progress is None else progress.source_start
 
     def _tick(self) -> None:
         """Each second."""
@@ -267,6 +299,7 @@ class Broker:
         return max(
             self._topic_catalog.registry.revision,
             self._subscription_catalog.registry.revision,
+            self.mirror_catalog.registry.revision,
             self._producer_ids.revision,
         )
 

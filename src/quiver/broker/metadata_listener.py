@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from quiver.aio import TaskSet
+from quiver.broker.mirror.catalog import MirrorCatalog
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.partition.replicated_storage import logs_of
@@ -33,7 +34,9 @@ class MetadataListener:
         partitions: Partitions,
         subscriptions: SubscriptionDirectory,
         traffic: Traffic,
+        mirrors: MirrorCatalog,
     ) -> None:
+        self._mirrors = mirrors
         self._topics = topics
         self._subscription_catalog = subscription_catalog
         self._producer_ids = producer_ids
@@ -51,6 +54,7 @@ class MetadataListener:
         """Everything that is in the metadata store now."""
         self._topics.registry.reload(entries, revision)
         self._subscription_catalog.registry.reload(entries, revision)
+        self._mirrors.registry.reload(entries, revision)
         self._producer_ids.reload(entries)
 
     def apply(self, changes: Sequence[Entry | Delete], revision: int) -> None:
@@ -58,6 +62,7 @@ class MetadataListener:
         for change in changes:
             self._topics.registry.apply(change, revision)
             self._subscription_catalog.registry.apply(change, revision)
+            self._mirrors.registry.apply(change, revision)
             self._producer_ids.apply(change)
 
     def topic_changed(self, old: TopicRecord | None, new: TopicRecord | None) -> None:

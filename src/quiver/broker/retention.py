@@ -14,7 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.unfinished import Unfinished
 from quiver.broker.topic_limits import TopicLimits
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
@@ -42,7 +42,10 @@ class Retainer:
         *,
         clock: Clock,
         on_unread_lost: Callable[[int], object],
+        source_start: Callable[[Place], Offset | None],
     ) -> None:
+        """``source_start``: where a partition of a mirrored topic begins at its source, if known."""
+        self._source_start = source_start
         self._topics = topics
         self._partitions = partitions
         self._unfinished = unfinished
@@ -59,6 +62,9 @@ class Retainer:
             indexes = [index for index in led if not self._partitions.is_unused(record, index)]
             if record.is_restoring or not indexes:
                 continue  # of a backup, its subscriptions come after its messages
+            if record.origin is not None:
+                await self._follow_source(record)
+                continue
             try:
                 limits = await self._topic_limits.divided(
                     record, _limits(record.settings.retention), indexes
@@ -72,6 +78,19 @@ class Retainer:
                 except QuiverError as error:
                     names = {"topic": record.name, "partition": index}
                     logger.error("retention failed", **names, error=str(error))
+
+    async def _follow_source(self, record: TopicRecord) -> None:
+        """A mirrored topic begins where its source begins."""
+        for index in self._partitions.led(record):
+            start = self._source_start((record.number, index))
+            try:
+                partition = await self._partitions.get(record, index)
+                if start is not None and start > partition.log.start_offset:
+                    await self._pass_over_lost(record, index, start)
+                    await partition.retain(RetentionLimits(before=start).capped(start))
+            except QuiverError as error:
+                names = {"topic": record.name, "partition": index}
+                logger.error("retention failed", **names, error=str(error))
 
     async def _retain(self, record: TopicRecord, index: int, limits: RetentionLimits) -> None:
         partition = await self._partitions.get(record, index)

@@ -21,6 +21,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from quiver.client.api.cluster_admin import ClusterAdminApi
+from quiver.client.api.mirrors import MirrorsApi
 from quiver.client.api.settings import (
     duration_s,
     producer_settings,
@@ -69,7 +70,9 @@ _SHARED_LINGER_S = 0.001
 """A single publish waits for its confirmation, so batching must add little to that time."""
 
 
-class AsyncClient(SubscriptionsApi, SubscriptionAdminApi, TransactionsApi, ClusterAdminApi):
+class AsyncClient(
+    SubscriptionsApi, SubscriptionAdminApi, TransactionsApi, ClusterAdminApi, MirrorsApi
+):
     """A client of Quiver. Use it in a ``with`` block (``async with``), or call ``close``.
 
     ``url`` names one or more nodes, as ``quiver://host:port,host2:port2``. ``quivers://`` connects

@@ -128,6 +128,12 @@ class ClusterNode:
         self._joined = False
         self._stopping = False
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node controls the cluster, as far as it knows."""
+        controller = self.view.state.controller
+        return controller is not None and controller.node == self.membership.record.id
+
     async def start(self) -> None:
         """Register, once it is known which replicas can be counted on."""
         node = self.membership.record

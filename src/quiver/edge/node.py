@@ -20,6 +20,7 @@ from quiver.aio import cancel_and_wait
 from quiver.broker.alerts.service import AlertListener
 from quiver.broker.broker import Broker, BrokerEnvironment
 from quiver.broker.maintenance import MaintenanceLimits
+from quiver.broker.mirror.catalog import cluster_id
 from quiver.client import AsyncClient
 from quiver.cluster.control.admin import ClusterAdministration
 from quiver.cluster.metadata.open import open_store
@@ -48,6 +49,8 @@ from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.limits.sizing import Sizing, log_sizing, sizing_of
 from quiver.edge.live_forwarders import LiveForwarders
 from quiver.edge.membership import ClusterMembership
+from quiver.edge.mirror.environment import MirrorEnvironment
+from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.native.server import NativeServer
 from quiver.edge.observability import Observability
 from quiver.edge.peers.secrets import PeerSecrets
@@ -163,6 +166,7 @@ class _Starting:
     async def embedded(self) -> Node:
         """A node that only its own process can reach."""
         services, _ = await self._open()
+        self._mirror(services)
         await self._observe(services)
         return Node(services, self._stack)
 
@@ -204,6 +208,7 @@ class _Starting:
         pushes = config.web.webhook_targets and config.web.webhooks_by != "forwarders"
         pushers = self._push(services) if pushes else None
         await self._observe(services)
+        self._mirror(services)
         if membership is not None:
             # Others go on with what this node leads while it drains.
             self._stack.push_async_callback(membership.node.hand_over)
@@ -308,10 +313,31 @@ class _Starting:
             peers=None if membership is None else membership.peers,
             peer_secrets=peer_secrets,
             cluster=admin,
+            mirrors=await self._mirror_runner(store, broker, membership),
             forwarders=forwarders,
             forwarders_call_webhooks=config.web.webhooks_by != "nodes",
         )
         return services, membership
+
+    async def _mirror_runner(
+        self, store: MetadataStore, broker: Broker, membership: ClusterMembership | None
+    ) -> MirrorRunner:
+        def decides() -> bool:
+            return membership is None or membership.node.is_controller
+
+        return MirrorRunner(
+            MirrorEnvironment(
+                mirrors=broker.mirrors,
+                cluster=await cluster_id(store),
+                clock=self._clock,
+                run_checks=self._checks,
+                decides=decides,
+            )
+        )
+
+    def _mirror(self, services: NodeServices) -> None:
+        self._stack.push_async_callback(services.mirrors.stop)
+        services.mirrors.start()
 
     def _environment(
         self,

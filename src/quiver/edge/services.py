@@ -14,6 +14,7 @@ from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
 from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.live_forwarders import LiveForwarders
+from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
@@ -58,6 +59,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """What the nodes of the cluster know each other by."""
     require_push: Callable[[str | None, str | None], Awaitable[None]] = push_anywhere
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
+    mirrors: MirrorRunner
+    """The mirrors that run on this node."""
     cluster: ClusterAdmin | None = None
     """What administers the cluster; ``None`` on a node that is on its own."""
     inflight: InflightBudget = msgspec.field(default_factory=lambda: InflightBudget(1 << 62))

@@ -35,6 +35,8 @@ class UnstoredBatch(msgspec.Struct, frozen=True, gc=False):
     sequence: Sequence
     flags: int = 0
     """See ``envelope``: whether it belongs to a transaction."""
+    hops: int = 0
+    """Through how many other clusters it came here: its producer's id is of the first of them."""
 
     def size(self) -> int:
         return len(self.head) + len(self.body)
@@ -59,6 +61,8 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     body: Bytes
     flags: int = 0
     """See ``envelope``: whether it belongs to a transaction, or ends one."""
+    hops: int = 0
+    """Through how many other clusters it came here."""
 
     @property
     def next_offset(self) -> Offset:

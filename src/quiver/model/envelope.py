@@ -1,13 +1,17 @@
 """The envelope: the fixed bytes in front of every batch, on disk and on the wire.
 
     prefix     magic, format version, envelope size, entry size, leader sum
-    leader     base offset, append time, durable offset, leader epoch, flags
+    leader     base offset, append time, durable offset, leader epoch, hops
     producer   producer sum, count, body size, columns, flags, producer epoch, producer id, sequence
 
 The producer sum (CRC-32C) covers the producer part after it and the body. The leader sum covers the
 rest of the envelope, the producer sum included, so that giving a batch its offset never reads the
 body, and no part of one entry can be taken for another's. The prefix keeps its place in every
 format version: any reader can check an entry before it judges its version.
+
+Hops are the clusters that an entry was copied from, one after the other; 0 where its producer published
+it. A copy keeps the producer's part as it was sealed. Ids of producers are given out by each cluster, so the
+id of a copied entry is read together with its hops: it is never taken for one of this cluster.
 
 The durable offset is how far the log was known to be synced when the entry was written: recovery
 uses it to tell a torn tail from rot in what was acknowledged.
@@ -48,6 +52,10 @@ BATCH_BYTES_MAX = 64 << 20
 """The largest body a batch may have; no length field above it is believed."""
 BATCH_COUNT_MAX = 1 << 20
 
+HOPS_MAX = 15
+"""More hops are not told apart."""
+_HOPS_SHIFT = 39
+"""Where the hops are in the id of a copied entry's producer. With its epoch it has 63 bits."""
 _VERSIONS = (FORMAT_VERSION, TRANSACTION_VERSION)
 _PREFIX = struct.Struct("<4sHHII")
 _LEADER = struct.Struct("<qqqII")
@@ -171,7 +179,7 @@ def store_batch(
     prefix = _PREFIX.pack(
         MAGIC, version, ENVELOPE_SIZE, ENVELOPE_SIZE + body_size + (-body_size & 7), 0
     )
-    rest = _LEADER.pack(base_offset, append_time, durable_offset, epoch, 0) + batch.head
+    rest = _LEADER.pack(base_offset, append_time, durable_offset, epoch, batch.hops) + batch.head
     checksum = crc32c(rest, crc32c(prefix[:_SUMMED_PREFIX]))
     return StoredBatch(
         base_offset=base_offset,
@@ -180,19 +188,47 @@ def store_batch(
         append_time=append_time,
         durable_offset=durable_offset,
         columns=batch.columns,
-        producer_id=batch.producer_id,
+        producer_id=_producer_of(batch.producer_id, batch.hops),
         producer_epoch=batch.producer_epoch,
         sequence=batch.sequence,
         head=prefix[:_SUMMED_PREFIX] + _SUM.pack(checksum) + rest,
         body=batch.body,
         flags=batch.flags,
+        hops=batch.hops,
     )
+
+
+def copy_batch(entry: StoredBatch) -> UnstoredBatch:
+    """What an entry of another cluster's log is stored as: its producer's bytes, one hop further."""
+    head = bytes(memoryview(entry.head)[_PRODUCER_AT:])
+    return UnstoredBatch(
+        head=head,
+        body=entry.body,
+        count=entry.count,
+        columns=entry.columns,
+        producer_id=ProducerId(_PRODUCER.unpack_from(head, _SUM.size)[5]),
+        producer_epoch=entry.producer_epoch,
+        sequence=entry.sequence,
+        flags=entry.flags,
+        hops=min(entry.hops + 1, HOPS_MAX),
+    )
+
+
+def is_copied(producer: ProducerId) -> bool:
+    """Whether a producer is one of another cluster, whose entries were copied."""
+    return bool(producer >> _HOPS_SHIFT)
+
+
+def _producer_of(producer: int, hops: int) -> ProducerId:
+    """The id of a producer, which of a copied entry has the hops in it."""
+    return ProducerId(producer | hops << _HOPS_SHIFT if hops and producer else producer)
 
 
 def remark(entry: StoredBatch, durable_offset: Offset) -> StoredBatch:
     """The same entry with another durable mark: how far another log than its first was synced."""
     head = bytes(entry.head)
-    rest = _LEADER.pack(entry.base_offset, entry.append_time, durable_offset, entry.epoch, 0)
+    place = entry.base_offset, entry.append_time, durable_offset, entry.epoch, entry.hops
+    rest = _LEADER.pack(*place)
     rest += head[_PRODUCER_AT:]
     checksum = crc32c(rest, crc32c(head[:_SUMMED_PREFIX]))
     head = head[:_SUMMED_PREFIX] + _SUM.pack(checksum) + rest
@@ -258,7 +294,7 @@ def entry_at(view: memoryview, at: int) -> StoredBatch:
     a version this code does not know.
     """
     fields = _checked_envelope(view, at)
-    base_offset, append_time, durable_offset, epoch = fields[5:9]
+    base_offset, append_time, durable_offset, epoch, hops = fields[5:10]
     checksum, count, body_size, columns, flags = fields[10:15]
     producer_epoch, producer_id, sequence = fields[15:18]
     if ENVELOPE_SIZE + body_size + (-body_size & 7) != fields[3]:
@@ -276,12 +312,13 @@ def entry_at(view: memoryview, at: int) -> StoredBatch:
         append_time=Microseconds(append_time),
         durable_offset=Offset(durable_offset),
         columns=columns,
-        producer_id=ProducerId(producer_id),
+        producer_id=_producer_of(producer_id, hops),
         producer_epoch=ProducerEpoch(producer_epoch),
         sequence=Sequence(sequence),
         head=view[at:body_at],
         body=body,
         flags=flags,
+        hops=hops,
     )
 
 

@@ -54,6 +54,24 @@ from quiver.protocol.inspect import (
     Seek,
     StateRead,
 )
+from quiver.protocol.mirrors import (
+    AlterMirror,
+    CreateMirror,
+    DeleteMirror,
+    DeliveryStateFetched,
+    DescribeMirror,
+    DescribeSource,
+    FenceTopic,
+    FetchDeliveryState,
+    FetchLog,
+    ListMirrors,
+    LogFetched,
+    Mirror,
+    Mirrors,
+    PromoteTopics,
+    SourceDescribed,
+    TopicsPromoted,
+)
 from quiver.protocol.observe import Alerts, DescribeNode, ListAlerts, Metrics, Node, ReadMetrics
 from quiver.protocol.publish import Copied, Copy, OpenProducer, ProducerOpened, Publish, Published
 from quiver.protocol.read import Fetch, Fetched, FindOffset, OffsetFound
@@ -168,6 +186,16 @@ AnyRequest = (
     | DescribeTransaction
     | ResolveTransactions
     | CloseTransactions
+    | DescribeSource
+    | FetchLog
+    | FetchDeliveryState
+    | FenceTopic
+    | CreateMirror
+    | AlterMirror
+    | DeleteMirror
+    | DescribeMirror
+    | ListMirrors
+    | PromoteTopics
 )
 AnyReply = (
     Welcome
@@ -206,6 +234,12 @@ AnyReply = (
     | TransactionEnded
     | TransactionInfo
     | TransactionsResolved
+    | SourceDescribed
+    | LogFetched
+    | DeliveryStateFetched
+    | Mirror
+    | Mirrors
+    | TopicsPromoted
 )
 
 encode = msgspec.msgpack.Encoder().encode

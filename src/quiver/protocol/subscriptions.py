@@ -31,6 +31,8 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     settings: SubscriptionSettings
     created_us: int
     is_queue: bool = False
+    mirror: str = ""
+    """The mirror that copies it, if it is copied. It delivers what was promoted."""
     ready: int | None = None
     """Messages that can be delivered now."""
     delayed: int | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import TopicSettings
 from quiver.protocol.base import Reply, Request
 
@@ -49,6 +50,10 @@ class TopicInfo(msgspec.Struct, kw_only=True):
     """The backup that it was restored from, if it was."""
     is_restoring: bool = False
     """Whether messages of that backup are still to come. It takes no publishes until then."""
+    origin: Origin | None = None
+    """Of a mirrored topic: where its messages come from. It takes no publishes until it is promoted."""
+    moved_to: str = ""
+    """The cluster whose copy was promoted in its place. It takes no publishes any more."""
 
 
 class CreateTopic(Request, tag="create_topic"):

@@ -8,6 +8,7 @@ import msgspec
 
 from quiver import protocol
 from quiver.model.batch import Bytes
+from quiver.model.mirror.settings import MirrorSettings
 from quiver.model.subscription import Push, SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from tests.integration.access_matrix.grants import NEVER
@@ -28,6 +29,7 @@ from tests.integration.native_peer import batch_of
 _BATCH = batch_of(b"one")
 _PUSH = Push(url="https://hooks.example.com/quiver")
 _SETTINGS = SubscriptionSettings(topics=[TOPIC])
+_MIRROR = MirrorSettings(source="quiver://127.0.0.1:1", topics=["none"], paused=True)
 _SEEN = "publish|consume|admin"
 
 
@@ -223,6 +225,26 @@ CASES = [
         protocol.RestoreToken(name="new", token_id="0" * 16, grants=["publish:x"], created_us=0),
         "admin:cluster:*",
     ),
+    # mirrors
+    case(protocol.DescribeSource(topics=["*"], with_subscriptions=True)),
+    case(protocol.FetchLog(topic=TOPIC, partition=0, offset=0), f"consume:topic:{TOPIC}"),
+    case(protocol.FetchDeliveryState(topic=TOPIC, partition=0), f"consume:topic:{TOPIC}"),
+    case(protocol.FenceTopic(name=SPARE, moved_to=""), f"admin:topic:{SPARE}"),
+    case(
+        protocol.CreateMirror(name="new", settings=_MIRROR),
+        "admin:cluster:*",
+    ),
+    case(protocol.AlterMirror(name="none", changes={"paused": True}), "admin:cluster:*"),
+    case(protocol.DeleteMirror(name="none"), "admin:cluster:*"),
+    case(protocol.DescribeMirror(name="none"), "consume|admin:cluster:*"),
+    case(protocol.ListMirrors(), "consume|admin:cluster:*"),
+    case(protocol.PromoteTopics(topics=[SPARE]), f"admin:topic:{SPARE}"),
 ]
-TELLS_ALL = (protocol.ReadMetrics, protocol.ListTokens, protocol.ExportTokens)
+TELLS_ALL = (
+    protocol.ReadMetrics,
+    protocol.ListTokens,
+    protocol.ExportTokens,
+    protocol.ListMirrors,
+    protocol.DescribeMirror,
+)
 """Who may ask for these sees the names of everything."""

@@ -22,6 +22,7 @@ from quiver.errors import (
     error_classes,
     error_from,
 )
+from quiver.model.mirror.settings import MirrorSettings
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
 from tests.unit.model.test_topic import settings as topic_settings
@@ -42,6 +43,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
     Any: _PLAIN,
     TopicSettings: topic_settings,
+    MirrorSettings: st.just(MirrorSettings(source="quiver://eu:7401", topics=["orders.*"])),
 }
 
 
@@ -52,6 +54,10 @@ def _values_of(hint: Any) -> st.SearchStrategy[Any]:
     kind, arguments = typing.get_origin(hint), typing.get_args(hint)
     if kind is list:
         return st.lists(_values_of(arguments[0]), max_size=3)
+    if kind is tuple:
+        return st.tuples(*map(_values_of, arguments))
+    if isinstance(hint, typing.NewType):
+        return _values_of(hint.__supertype__)
     if kind is dict:
         return st.dictionaries(_values_of(arguments[0]), _values_of(arguments[1]), max_size=3)
     if kind in (types.UnionType, typing.Union):

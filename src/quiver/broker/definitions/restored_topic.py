@@ -7,6 +7,7 @@ from quiver.errors import InvalidRequest
 from quiver.model.ids import Offset
 from quiver.model.key_hash import HASHES
 from quiver.model.layout import Split
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import PARTITIONS_MAX
 from quiver.protocol import PartitionInfo, TopicInfo
 
@@ -14,7 +15,9 @@ _NUMBER_MAX = (1 << 32) - 1
 """A message id has room for no more."""
 
 
-def restored_topic(info: TopicInfo, backup: str) -> RestoredTopic:
+def restored_topic(
+    info: TopicInfo, backup: str = "", origin: Origin | None = None
+) -> RestoredTopic:
     """``InvalidRequest`` if that is not the description of a topic that could be."""
     partitions = info.partitions
     if not 0 < len(partitions) <= PARTITIONS_MAX or not 0 < info.number <= _NUMBER_MAX:
@@ -33,6 +36,7 @@ def restored_topic(info: TopicInfo, backup: str) -> RestoredTopic:
         raise _invalid(info, "its layout and its splits do not agree")
     return RestoredTopic(
         backup=backup,
+        origin=origin,
         name=info.name,
         number=info.number,
         layout=info.layout,

@@ -124,6 +124,18 @@ class Subscriptions:
             info.name, info.settings, start="latest", exist_ok=True, is_queue=info.is_queue
         )
 
+    async def create_copy(self, info: SubscriptionInfo, mirror: str) -> None:
+        """A subscription of another cluster. Its state comes with the messages of its topics."""
+        creating = self._catalog.create(
+            info.name, info.settings, {}, is_queue=info.is_queue, mirror=mirror
+        )
+        await self._changes.run(creating)
+        logger.info("mirrored subscription created", subscription=info.name, mirror=mirror)
+
+    async def follow_settings(self, name: str, settings: SubscriptionSettings) -> None:
+        """Let a mirrored subscription have the settings of its source."""
+        await self._changes.run(self._directory.alter(name, msgspec.to_builtins(settings)))
+
     async def create_queue(
         self, name: str, topic: TopicSettings, changes: dict[str, Any], *, exist_ok: bool
     ) -> SubscriptionInfo:
@@ -287,4 +299,5 @@ def _info(record: SubscriptionRecord) -> SubscriptionInfo:
         settings=record.settings,
         created_us=record.created_us,
         is_queue=record.is_queue,
+        mirror=record.mirror,
     )

@@ -19,6 +19,8 @@ from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
 from quiver.errors import NotLeader, QuiverError, ShuttingDown, TopicExists, TopicNotFound
 from quiver.metrics.traffic import Traffic
+from quiver.model.layout import Split
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import TopicSettings
 from quiver.protocol import PartitionInfo, TopicInfo
 
@@ -28,7 +30,7 @@ logger = structlog.get_logger()
 
 
 class Topics:
-    """``on_split`` is called when a partition was split: its child may have to be delivered."""
+    """``on_split`` is called when there may be other partitions to deliver from than before."""
 
     def __init__(
         self,
@@ -78,6 +80,38 @@ class Topics:
             logger.info("topic is being restored", topic=info.name, number=record.number)
         return _topic_info(record, self._partition_infos(record))
 
+    async def create_copy(self, info: TopicInfo, origin: Origin) -> None:
+        """A topic of another cluster, without its messages. Only its mirror stores in it."""
+        await self._changes.run(self._catalog.restore(restored_topic(info, origin=origin)))
+        logger.info("mirrored topic created", topic=info.name, source=str(origin))
+
+    async def follow_settings(self, name: str, settings: TopicSettings) -> None:
+        """Let a mirrored topic have the settings of its source."""
+        await self._changes.run(self._alter(name, msgspec.to_builtins(settings)))
+
+    async def follow_split(self, record: TopicRecord, split: Split) -> None:
+        """Split a mirrored topic where its source was split; for the leader of the parent."""
+        await self._changes.run(self._follow_split(record, split))
+
+    async def _follow_split(self, record: TopicRecord, split: Split) -> None:
+        changed = await self._splitter.follow(record, split)
+        self._partitions.reconfigure(changed)
+        self._on_split()
+
+    async def promote(self, name: str) -> None:
+        """Let a mirrored topic be one of this cluster: it is written to, and delivered from."""
+        await self._changes.run(self._catalog.promote(name))
+        self._on_split()
+        logger.info("mirrored topic promoted", topic=name)
+
+    async def fence(self, name: str, moved_to: str) -> TopicInfo:
+        """Let a topic take and deliver nothing more, because its copy elsewhere goes on."""
+        require_users_own(name)
+        record = await self._changes.run(self._catalog.fence(name, moved_to))
+        self._on_split()
+        logger.info("topic fenced", topic=name, moved_to=moved_to)
+        return await self._describe(record)
+
     async def finish_restore(self, name: str) -> None:
         """All messages of the backup are there."""
         if self._catalog.get(name).is_restoring:
@@ -91,6 +125,7 @@ class Topics:
         return self._catalog.get(name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicInfo:
+        self._catalog.get(name).require_writable()
         record = await self._changes.run(self._alter(name, changes))
         return await self._describe(record)
 
@@ -103,6 +138,7 @@ class Topics:
     async def split(self, name: str, index: int, layout: int) -> TopicInfo:
         """Let a partition give half of its range to a new one, unless it has since ``layout``."""
         require_users_own(name)
+        self._catalog.get(name).require_writable()
         record = await self._changes.run(self._split(name, index, layout))
         return _topic_info(record, self._partition_infos(record))
 
@@ -253,4 +289,6 @@ def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicIn
         partitions=partitions,
         restored_from=record.restored_from,
         is_restoring=record.is_restoring,
+        origin=record.origin,
+        moved_to=record.moved_to,
     )

@@ -250,6 +250,24 @@ class DeliveryStateLog:
         if notify is not None and self.is_open:
             notify()
 
+    async def replace(
+        self, machines: dict[int, DeliveryMachine], is_wanted: Callable[[], bool]
+    ) -> None:
+        """Go on with other states of some subscriptions, as a mirror has them. Durable on return.
+
+        Only if they are still wanted when they are complete: nobody may be delivered to by then.
+        """
+        if self._snapshotting is not None:
+            await self._snapshotting
+        for machine in machines.values():
+            await self._learn_keys(machine)
+        if not is_wanted():
+            return
+        self.machines.update(machines)
+        await self._snapshot(keep_history=False)
+        if self._log.failure is not None:
+            raise self._log.failure
+
     # ------------------------------------------------------------------ learning of messages
 
     def add(self, blank: dict[int, DeliveryMachine]) -> None:

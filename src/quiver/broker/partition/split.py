@@ -81,6 +81,20 @@ class PartitionSplitter:
             assert made is not None, "it was split"
             return record, made, True
 
+    async def follow(self, record: TopicRecord, split: Split) -> TopicRecord:
+        """Split a mirrored topic as its source was split; ``NotLeader`` unless this node may."""
+        async with self._turn:
+            term = self._partitions.placement.term(record, split.parent)
+
+            async def also(
+                old: TopicRecord, new: TopicRecord
+            ) -> Sequence[tuple[Expect, Put | None]]:
+                if new.splits == old.splits:
+                    return ()
+                return await self._topics.hooks.on_split(new, split.parent, term)
+
+            return await self._topics.split(record, split.parent, split.offset, also)
+
     async def _split_held(self, record: TopicRecord, index: int) -> TopicRecord:
         partition = await self._partitions.get(record, index)
         term = self._partitions.placement.term(record, index)

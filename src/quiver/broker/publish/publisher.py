@@ -149,6 +149,7 @@ class Publisher:
             raise PartitionUnavailable(
                 f"topic {record.name!r} is being restored from a backup: publish when that is done"
             )
+        record.require_writable()
         self._space.require_disk()
         self._producer_ids.require_current(offer.opened.batch)
         return record
@@ -158,6 +159,7 @@ class Publisher:
     async def store_batch(self, topic: str, index: int, data: Bytes) -> None:
         """Store a batch that another node's broker has made."""
         batch = open_batch(data)
+        self._topics.get(topic).require_writable()
         partition = await self.partition(topic, index)
         await partition.publish(batch, check_batch(batch, BATCH_BYTES_MAX).rows)
 

@@ -77,6 +77,7 @@ class PartitionRouter:
 
     async def store(self, record: TopicRecord, index: int, rows: pa.RecordBatch) -> None:
         """Store messages, durably; those with an id that is there already are not stored again."""
+        record.require_writable()
         batch = encode_record_batch(rows)
         if not self._is_remote(record, index):
             try:

@@ -48,6 +48,12 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     starts: dict[str, int]
     """The first offset to deliver, by ``topic number/partition``; 0 where none is given."""
     is_queue: bool = False
+    mirror: str = ""
+    """The mirror that copies it, if one does. What is mirrored it delivers only after a promote."""
+
+    def delivers(self, topic: TopicRecord) -> bool:
+        """Whether it may deliver from a topic here: not what another cluster still delivers."""
+        return not topic.moved_to and (topic.origin is None or not self.mirror)
 
     def start(self, topic: TopicRecord, partition: int) -> Offset:
         return Offset(self.starts.get(f"{topic.number}/{partition}", 0))
@@ -100,6 +106,7 @@ class SubscriptionCatalog:
         starts: dict[str, int],
         *,
         is_queue: bool = False,
+        mirror: str = "",
     ) -> SubscriptionRecord:
         """Add a subscription; ``SubscriptionExists`` if there is one of this name."""
         checked_name(name, "subscription")
@@ -113,6 +120,7 @@ class SubscriptionCatalog:
                 created_us=self._clock.time_us(),
                 starts={place: offset for place, offset in starts.items() if offset},
                 is_queue=is_queue,
+                mirror=mirror,
             ),
         )
 

@@ -177,7 +177,8 @@ class SubscriptionDirectory:
         )
         version: tuple[int, int] | None = self._version
         deliveries = {}
-        topics = {one.number: one for one in self._leaders.covered(record.name, record.settings)}
+        covered = self._leaders.covered(record.name, record.settings)
+        topics = {one.number: one for one in covered if record.delivers(one)}
         for topic in topics.values():
             for index in self._partitions.led(topic):
                 place = (topic.number, index)

@@ -21,11 +21,18 @@ from quiver.broker.topics.registry import (
     ignore_change,
 )
 from quiver.cluster.metadata.store import Delete, Expect, MetadataStore, Put
-from quiver.errors import InvalidRequest, InvalidSetting, TopicExists, TopicNotFound
+from quiver.errors import (
+    InvalidRequest,
+    InvalidSetting,
+    ReadOnlyTopic,
+    TopicExists,
+    TopicNotFound,
+)
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.model.key_hash import even_ranges
 from quiver.model.layout import Split, changed_in, middle_of, origin_of, split_after
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import PARTITIONS_MAX, TopicSettings, topic_name
 
 DELETED = "deleted-topics/"
@@ -55,6 +62,33 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The backup that it was restored from, if it was."""
     is_restoring: bool = False
     """Whether messages of that backup are still to come. Nobody else stores any until then."""
+    origin: Origin | None = None
+    """Of a mirrored topic: where its messages come from. Nobody else stores any."""
+    promoted_from: Origin | None = None
+    """Of a topic that was mirrored once: where its first messages came from."""
+    moved_to: str = ""
+    """The cluster whose copy was promoted in its place. Nobody stores any messages more."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody may publish to it or change it here."""
+        return self.origin is not None or bool(self.moved_to)
+
+    def require_writable(self) -> None:
+        """``ReadOnlyTopic`` if its messages come from another cluster, or go to one."""
+        if self.origin is not None:
+            raise ReadOnlyTopic(
+                f"topic {self.name!r} is a copy of {self.origin}: publish there, or promote it",
+                topic=self.name,
+                mirror=self.origin.mirror,
+                source=self.origin.topic,
+            )
+        if self.moved_to:
+            raise ReadOnlyTopic(
+                f"topic {self.name!r} was moved to {self.moved_to}: publish there",
+                topic=self.name,
+                moved_to=self.moved_to,
+            )
 
     def first_offset(self, index: int) -> Offset:
         return Offset(self.first_offsets[index] if index < len(self.first_offsets) else 0)
@@ -88,9 +122,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoredTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic as a backup has it."""
+    """A topic as a backup or another cluster has it."""
 
-    backup: str
     name: str
     number: int
     layout: int
@@ -98,6 +131,9 @@ class RestoredTopic(msgspec.Struct, frozen=True, kw_only=True):
     first_hashes: list[int]
     first_offsets: list[int]
     splits: list[Split]
+    backup: str = ""
+    origin: Origin | None = None
+    """Of a copy; a backup has none."""
 
 
 class TopicHooks(Protocol):
@@ -187,7 +223,7 @@ class TopicCatalog:
         )
 
     async def restore(self, restored: RestoredTopic) -> TopicRecord:
-        """Add a topic of a backup, with its number if no topic of this store ever had that."""
+        """Add a topic of a backup or a mirror, with its number if no topic here ever had that."""
         name = topic_name(restored.name)
         return await self._registry.create(
             name,
@@ -201,7 +237,8 @@ class TopicCatalog:
                 splits=restored.splits,
                 first_offsets=restored.first_offsets,
                 restored_from=restored.backup,
-                is_restoring=True,
+                is_restoring=restored.origin is None,
+                origin=restored.origin,
             ),
             self.hooks.on_create,
             wanted=restored.number,
@@ -211,6 +248,22 @@ class TopicCatalog:
         """All messages of the backup are there: the topic is like any other from now on."""
         return await self._registry.change(
             name, lambda record: msgspec.structs.replace(record, is_restoring=False)
+        )
+
+    async def promote(self, name: str) -> TopicRecord:
+        """Let a copy be a topic of this cluster from now on."""
+
+        def promoted(record: TopicRecord) -> TopicRecord:
+            if record.origin is None:
+                return record
+            return msgspec.structs.replace(record, origin=None, promoted_from=record.origin)
+
+        return await self._registry.change(name, promoted)
+
+    async def fence(self, name: str, moved_to: str) -> TopicRecord:
+        """Let a topic take nothing more, because its copy elsewhere goes on; empty: let it again."""
+        return await self._registry.change(
+            name, lambda record: msgspec.structs.replace(record, moved_to=moved_to)
         )
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicRecord:

@@ -2,7 +2,8 @@
 
 Each second at most, one call for each coordinator; more rarely where very many partitions are open. So a
 partition hears of the end of every transaction, also if its coordinator was never told that the
-partition takes part.
+partition takes part. Transactions of another cluster end there: in a mirrored topic they stay open until
+that is copied. Once it is promoted they are aborted.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import structlog
 
 from quiver.aio import TaskSet
 from quiver.broker.partition.partition import Partition
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.partition.partitions import Partitions, Place
+from quiver.broker.topics.catalog import TopicCatalog
 from quiver.broker.transactions.outcome_sender import Outcomes
 from quiver.broker.transactions.participants import close_in, open_in
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
+from quiver.model.envelope import is_copied
 from quiver.model.ids import Microseconds
-from quiver.model.transaction import TransactionId, TransactionState
+from quiver.model.transaction import TransactionId, TransactionState, producer_of
 
 OPEN_US = 1_000_000
 """After this long a partition asks for a transaction."""
@@ -41,7 +44,14 @@ Resolve = Callable[[list[TransactionId]], Awaitable[dict[TransactionId, Transact
 class TransactionResolver:
     """``resolve`` asks the coordinators, and gives what they have answered."""
 
-    def __init__(self, partitions: Partitions, resolve: Resolve, clock: Clock) -> None:
+    def __init__(
+        self,
+        topics: TopicCatalog,
+        partitions: Partitions,
+        resolve: Resolve,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
         self._partitions = partitions
         self._resolve = resolve
         self._clock = clock
@@ -52,7 +62,7 @@ class TransactionResolver:
         """Each second. One round at a time, and no task where there is nothing to ask."""
         if self._asking or self._clock.monotonic() < self._next_look:
             return
-        partitions = [partition for _, partition in self._partitions.opened()]
+        partitions = self._partitions.opened()
         if len(partitions) > _SLICE:
             self._asking.start(self._look_and_ask(partitions))
         elif found := self._look(partitions):
@@ -61,13 +71,23 @@ class TransactionResolver:
     async def close(self) -> None:
         await self._asking.cancel()
 
-    def _look(self, partitions: list[Partition]) -> Found:
+    def _look(self, partitions: list[tuple[Place, Partition]]) -> Found:
         """What has been open for a while."""
         before = Microseconds(self._clock.time_us() - OPEN_US)
-        looked = [(partition, open_in(partition, before)) for partition in partitions]
-        return [(partition, transactions) for partition, transactions in looked if transactions]
+        found = []
+        for (number, _), partition in partitions:
+            transactions = open_in(partition, before)
+            if transactions and self._is_mirrored(number):
+                transactions = {one for one in transactions if not _is_copied(one)}
+            if transactions:
+                found.append((partition, transactions))
+        return found
 
-    async def _look_and_ask(self, partitions: list[Partition]) -> None:
+    def _is_mirrored(self, number: int) -> bool:
+        record = self._topics.numbered(number)
+        return record is not None and record.origin is not None
+
+    async def _look_and_ask(self, partitions: list[tuple[Place, Partition]]) -> None:
         found: Found = []
         began = self._clock.monotonic()
         for begin in range(0, len(partitions), _SLICE):
@@ -79,8 +99,10 @@ class TransactionResolver:
             await self._ask(found)
 
     async def _ask(self, found: Found) -> None:
-        wanted = sorted(set().union(*(transactions for _, transactions in found)))[:_ASKED_MAX]
-        states = await self._resolve(wanted)
+        every = set().union(*(transactions for _, transactions in found))
+        wanted = sorted(one for one in every if not _is_copied(one))[:_ASKED_MAX]
+        states = await self._resolve(wanted) if wanted else {}
+        states |= {one: TransactionState.ABORTED for one in every if _is_copied(one)}
         outcomes = {
             transaction: state is TransactionState.COMMITTED
             for transaction, state in states.items()
@@ -100,3 +122,8 @@ class TransactionResolver:
                 folder=partition.folder,
                 error=error.message,
             )
+
+
+def _is_copied(transaction: TransactionId) -> bool:
+    """Whether another cluster decides about it."""
+    return is_copied(producer_of(transaction)[0])

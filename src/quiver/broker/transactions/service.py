@@ -11,6 +11,7 @@ import re
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.remote.partition_router import RemoteBroker
+from quiver.broker.topics.catalog import TopicCatalog
 from quiver.broker.transactions.coordinator import Ended
 from quiver.broker.transactions.coordinators import Coordinators
 from quiver.broker.transactions.machine import Ending
@@ -40,6 +41,7 @@ class TransactionService:
         tokens: TransactionTokens,
         clock: Clock,
         remote: RemoteBroker | None,
+        topics: TopicCatalog,
     ) -> None:
         self.tokens = tokens
         self.counts = coordinators.counts
@@ -47,7 +49,7 @@ class TransactionService:
         self._participants = participants
         self._producer_ids = producer_ids
         self._remote = remote
-        self._resolver = TransactionResolver(partitions, self._ask, clock)
+        self._resolver = TransactionResolver(topics, partitions, self._ask, clock)
 
     def tick(self) -> None:
         """Each second."""

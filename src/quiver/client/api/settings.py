@@ -13,6 +13,7 @@ import msgspec
 from quiver.client.producer.accumulator import BatchLimits
 from quiver.client.producer.producer import ProducerSettings
 from quiver.errors import InvalidSetting
+from quiver.model.mirror.settings import MirrorSettings
 from quiver.model.setting import Setting, fields_of, require_known
 from quiver.model.setting_names import own_names
 from quiver.model.subscription import SubscriptionSettings
@@ -99,6 +100,11 @@ def topic_settings(partitions: int, settings: dict[str, Any]) -> TopicSettings:
 def subscription_settings(topics: list[str], settings: dict[str, Any]) -> SubscriptionSettings:
     """The settings of a new subscription."""
     return _converted({**settings, "topics": topics}, SubscriptionSettings)
+
+
+def mirror_settings(settings: dict[str, Any]) -> MirrorSettings:
+    """The settings of a new mirror."""
+    return _converted(settings, MirrorSettings)
 
 
 def _converted(given: dict[str, Any], kind: type[S]) -> S:

@@ -16,6 +16,7 @@ from quiver.edge.auth.authority import Authority
 from quiver.edge.auth.call_permissions import (
     ADMIN,
     CLUSTER_ADMIN,
+    CONSUME,
     SEE,
     Rule,
     subscription,
@@ -138,6 +139,13 @@ class Caller:
 
     def sees_topic(self, name: str) -> bool:
         return self.principal.may(topic(SEE, name))
+
+    def reads_topic(self, name: str) -> bool:
+        return self.principal.may(topic(CONSUME, name))
+
+    def consumes(self, name: str) -> bool:
+        """Whether the caller may consume from a subscription."""
+        return self.principal.may(subscription(CONSUME, name))
 
     def sees_subscription(self, name: str) -> bool:
         return self.principal.may(subscription(SEE, name))

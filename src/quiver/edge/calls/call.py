@@ -46,7 +46,9 @@ def request_timeout_s(_: Any) -> float:
     return REQUEST_TIMEOUT_S
 
 
-def wait_timeout_s(request: protocol.Fetch | protocol.Receive | protocol.AwaitReady) -> float:
+def wait_timeout_s(
+    request: protocol.Fetch | protocol.FetchLog | protocol.Receive | protocol.AwaitReady,
+) -> float:
     """The usual limit plus the time that the request may wait for messages."""
     return REQUEST_TIMEOUT_S + min(max(0, request.wait_ms) / 1000, FETCH_WAIT_S_MAX)
 

@@ -44,6 +44,7 @@ def test_these_calls_only_wait_and_may_be_abandoned() -> None:
     waiting = {request for request, row in CALLS.items() if row.only_waits}
     assert waiting == {
         protocol.Fetch,
+        protocol.FetchLog,
         protocol.Receive,
         protocol.AwaitReady,
         protocol.AskPeer,
@@ -63,12 +64,13 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         protocol.CloseTransactions,
     }
     settle |= {protocol.Hold, protocol.EndTransaction}
-    wait = {protocol.Fetch, protocol.AwaitReady, protocol.AskPeer}
+    wait = {protocol.Fetch, protocol.FetchLog, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
     assert turns[Turn.OWN] == {
         protocol.Copy,
         protocol.Consume,
         protocol.RestoreEntries,
+        protocol.FetchDeliveryState,
         *wait,
         *transactions,
     }

@@ -1,0 +1,179 @@
+"""Brings the topics and subscriptions of a mirror in step with the source: settings, splits, deletions.
+
+Everything can be repeated, by several nodes at the same time: each change is one commit of the metadata
+store that expects what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from msgspec.structs import replace
+
+from quiver.broker.definitions.restored_topic import restored_topic
+from quiver.broker.definitions.subscriptions import Subscriptions
+from quiver.broker.definitions.topics import Topics
+from quiver.broker.mirror.catalog import MirrorRecord
+from quiver.broker.subscription.catalog import SubscriptionCatalog
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
+from quiver.errors import QuiverError, SubscriptionExists, TopicExists
+from quiver.model.mirror.origin import Origin
+from quiver.model.mirror.settings import copy_name
+from quiver.model.topic import TopicSettings
+from quiver.protocol import SourceDescribed, SubscriptionInfo, TopicInfo
+
+logger = structlog.get_logger()
+
+Starts = Callable[[TopicInfo], Awaitable[list[int]]]
+"""Asks the source where the log of each partition of a topic begins."""
+
+
+class DefinitionCopy:
+    """``cluster`` is the id of this cluster, ``leads`` whether this node leads a partition."""
+
+    def __init__(
+        self,
+        mirror: MirrorRecord,
+        cluster: str,
+        topic_catalog: TopicCatalog,
+        subscription_catalog: SubscriptionCatalog,
+        topics: Topics,
+        subscriptions: Subscriptions,
+        *,
+        leads: Callable[[TopicRecord, int], bool],
+    ) -> None:
+        self._mirror = mirror
+        self._cluster = cluster
+        self._topic_catalog = topic_catalog
+        self._subscription_catalog = subscription_catalog
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._leads = leads
+        self.errors: dict[str, str] = {}
+        """Why topics of the source are not copied, or not in step, by their name there."""
+
+    async def follow(self, source: SourceDescribed, starts: Starts, *, decides: bool) -> None:
+        """Take over what the source has. Only a node that ``decides`` creates and alters."""
+        self.errors = {}
+        for info in source.topics:
+            if not self._mirror.settings.covers(info.name):
+                continue
+            try:
+                await self._follow_topic(info, source.cluster, starts, decides=decides)
+            except QuiverError as error:
+                self.errors[info.name] = error.message
+        if decides and self._mirror.settings.with_subscriptions:
+            for one in source.subscriptions:
+                try:
+                    await self._follow_subscription(one)
+                except QuiverError as error:
+                    self.errors[one.name] = error.message
+
+    # ------------------------------------------------------------------ topics
+
+    async def _follow_topic(
+        self, info: TopicInfo, cluster: str, starts: Starts, *, decides: bool
+    ) -> None:
+        name = copy_name(self._mirror.settings.rename, self._mirror.name, info.name)
+        origin = self._origin(info, cluster)
+        if self._cluster in origin.clusters:
+            self.errors[info.name] = "its messages come from this cluster"
+            return
+        known = next(iter(self._topic_catalog.named([name])), None)
+        if known is None:
+            if decides:
+                await self._create(info, name, origin, starts)
+        elif known.origin is None:
+            if known.promoted_from is None or known.promoted_from.topic != info.name:
+                self.errors[info.name] = f"there is a topic {name!r} that is no copy of it"
+        elif (known.origin.mirror, known.origin.topic) != (origin.mirror, origin.topic):
+            self.errors[info.name] = f"topic {name!r} is a copy of {known.origin}"
+        elif known.origin.cluster != cluster:
+            self.errors[info.name] = f"the source is another cluster than {known.origin.cluster}"
+        elif known.origin.number != info.number:
+            self.errors[info.name] = "it was deleted at the source and created again"
+        else:
+            await self._keep_in_step(info, known, decides=decides)
+
+    def _origin(self, info: TopicInfo, cluster: str) -> Origin:
+        return Origin(
+            mirror=self._mirror.name,
+            cluster=cluster,
+            topic=info.name,
+            number=info.number,
+            through=[] if info.origin is None else info.origin.clusters,
+        )
+
+    async def _create(self, info: TopicInfo, name: str, origin: Origin, starts: Starts) -> None:
+        begin = await starts(info)
+        partitions = [
+            replace(one, start_offset=begin[place]) for place, one in enumerate(info.partitions)
+        ]
+        settings = _own(info.settings, TopicSettings())
+        copy = replace(info, name=name, partitions=partitions, settings=settings)
+        try:
+            await self._topics.create_copy(copy, origin)
+        except TopicExists:
+            return  # another node was quicker
+
+    async def _keep_in_step(self, info: TopicInfo, known: TopicRecord, *, decides: bool) -> None:
+        settings = _own(info.settings, known.settings)
+        if decides and settings != known.settings:
+            await self._topics.follow_settings(known.name, settings)
+        for split in restored_topic(info).splits[len(known.splits) :]:
+            current = self._topic_catalog.get(known.name)
+            if len(current.first_hashes) != split.child:
+                return  # another node is at it
+            if not self._leads(current, split.parent):
+                return
+            await self._topics.follow_split(current, split)
+
+    # ------------------------------------------------------------------ subscriptions
+
+    async def _follow_subscription(self, info: SubscriptionInfo) -> None:
+        copied = {one.name for one in self._copies()}
+        if not any(topic in copied or "*" in topic for topic in info.settings.topics):
+            return
+        if not self._subscription_catalog.has(info.name):
+            try:
+                await self._subscriptions.create_copy(info, self._mirror.name)
+            except SubscriptionExists:
+                return  # another node was quicker
+        known = self._subscription_catalog.get(info.name)
+        if known.mirror != self._mirror.name:
+            self.errors[info.name] = f"there is a subscription {info.name!r} that is no copy of it"
+        elif known.settings != info.settings:
+            await self._subscriptions.follow_settings(info.name, info.settings)
+
+    # ------------------------------------------------------------------ deletions
+
+    def gone(self, source: SourceDescribed) -> list[TopicRecord]:
+        """Copies whose topics the source does not show any more, though they would be copied."""
+        shown = {one.name for one in source.topics}
+        return [
+            one
+            for one in self._copies()
+            if one.origin is not None
+            and one.origin.topic not in shown
+            and self._mirror.settings.covers(one.origin.topic)
+        ]
+
+    async def delete(self, record: TopicRecord) -> None:
+        """The topic of a copy was deleted at the source."""
+        await self._topics.delete(record.name)
+
+    def _copies(self) -> list[TopicRecord]:
+        topics = self._topic_catalog.topics()
+        name = self._mirror.name
+        return [one for one in topics if one.origin is not None and one.origin.mirror == name]
+
+
+def _own(settings: TopicSettings, own: TopicSettings) -> TopicSettings:
+    """Settings of the source, but for those that depend on this cluster's nodes."""
+    return replace(
+        settings,
+        replicas=own.replicas,
+        min_in_sync=own.min_in_sync,
+        allow_data_loss=own.allow_data_loss,
+    )

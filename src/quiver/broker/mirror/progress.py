@@ -1,0 +1,116 @@
+"""How far the copy of a partition is, as it is shown and judged. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quiver.broker.mirror.log_copy import LogCopy
+from quiver.metrics.sample import MirrorSample
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+from quiver.protocol import CopiedPartition, LogFetched
+
+_GAPS_MAX = 100
+"""The newest that are shown."""
+
+
+class PartitionProgress:
+    """Kept while this node copies the partition."""
+
+    def __init__(self, mirror: str, topic: str, index: int, clock: Clock) -> None:
+        self.mirror = mirror
+        self.topic = topic
+        self.index = index
+        self.source_start = Offset(0)
+        """Where the partition begins at its source, as far as is known."""
+        self._clock = clock
+        self._next_offset = 0
+        self._source_offset: int | None = None
+        self._left_bytes: int | None = None
+        self._behind_since: float | None = clock.monotonic()
+        """Since when the copy has not had everything; ``None`` while it has."""
+        self._gaps: list[tuple[int, int]] = []
+        self.gap_messages = 0
+        self.copied_bytes = 0
+        self.error = ""
+        self.is_broken = False
+        self._state_us: int | None = None
+        """When the delivery state was taken that was taken in last, by the source's clock."""
+        self._source_ahead_us = 0
+        """How much the source's clock is ahead of this node's."""
+
+    def copied(self, copy: LogCopy, reply: LogFetched, end: int) -> None:
+        """What an answer brought is stored."""
+        self.error, self.is_broken = "", False
+        self._next_offset, self._source_offset = end, copy.source_end
+        self._left_bytes = reply.left_bytes
+        self.copied_bytes += reply.size
+        self.source_start = copy.source_start
+        self._source_ahead_us = reply.time_us - self._clock.time_us()
+        if copy.is_current:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = self._clock.monotonic()
+
+    def failed(self, error: str, *, is_broken: bool) -> None:
+        self.error, self.is_broken = error, is_broken
+        if self._behind_since is None:
+            self._behind_since = self._clock.monotonic()
+
+    def gap(self, begin: int, end: int) -> None:
+        self._gaps = [*self._gaps, (begin, end)][-_GAPS_MAX:]
+        self.gap_messages += end - begin
+
+    def state_taken(self, time_us: int) -> None:
+        """The delivery state of the source as it was then counts here."""
+        self._state_us = time_us
+
+    @property
+    def lag_s(self) -> float:
+        since = self._behind_since
+        return 0.0 if since is None else max(0.0, self._clock.monotonic() - since)
+
+    def described(self) -> CopiedPartition:
+        lag = None
+        if self._source_offset is not None:
+            lag = max(0, self._source_offset - self._next_offset)
+        state_lag_s = None
+        if self._state_us is not None:
+            now_us = self._clock.time_us() + self._source_ahead_us
+            state_lag_s = max(0.0, (now_us - self._state_us) / 1e6)
+        return CopiedPartition(
+            index=self.index,
+            next_offset=self._next_offset,
+            source_offset=self._source_offset,
+            lag_messages=lag,
+            lag_bytes=self._left_bytes,
+            lag_s=self.lag_s,
+            state_lag_s=state_lag_s,
+            gaps=list(self._gaps),
+            error=self.error,
+            is_broken=self.is_broken,
+        )
+
+
+def mirror_samples(progress: Iterable[PartitionProgress]) -> list[MirrorSample]:
+    """All partitions of this node, added up by mirror and topic."""
+    found: dict[tuple[str, str], list[PartitionProgress]] = {}
+    for one in progress:
+        found.setdefault((one.mirror, one.topic), []).append(one)
+    return [_sample(*names, parts) for names, parts in sorted(found.items())]
+
+
+def _sample(mirror: str, topic: str, parts: list[PartitionProgress]) -> MirrorSample:
+    shown = [one.described() for one in parts]
+    states = [one.state_lag_s for one in shown if one.state_lag_s is not None]
+    return MirrorSample(
+        mirror=mirror,
+        topic=topic,
+        lag_messages=sum(one.lag_messages or 0 for one in shown),
+        lag_bytes=sum(one.lag_bytes or 0 for one in shown),
+        lag_s=max(one.lag_s or 0.0 for one in shown),
+        state_lag_s=max(states, default=None),
+        copied_bytes=sum(one.copied_bytes for one in parts),
+        gap_messages=sum(one.gap_messages for one in parts),
+        broken=sum(one.is_broken for one in parts),
+    )

@@ -1,0 +1,1 @@
+"""Mirrors at work: what this node pulls from other clusters."""

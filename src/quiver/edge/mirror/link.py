@@ -1,0 +1,84 @@
+"""The connections of this node to the source of one mirror: calls, pace, and what they cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from quiver.client.transport.access import access_of
+from quiver.client.transport.addresses import addresses_in, is_secure
+from quiver.client.transport.cluster import Cluster, expect
+from quiver.client.transport.dialer import SocketDialer
+from quiver.client.transport.pool import Pool
+from quiver.edge.limits.token_bucket import TokenBucket
+from quiver.errors import QuiverError
+from quiver.model.clock import Clock
+from quiver.protocol import AnyRequest, Reply
+
+CALL_TIMEOUT_S = 30.0
+_TLS_FILES = ("QUIVER_CA_FILE", "QUIVER_CERTIFICATE_FILE", "QUIVER_KEY_FILE")
+
+R = TypeVar("R", bound=Reply)
+
+
+class SourceLink:
+    """``share`` says which part of the mirror's rate this node may use."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        rate: int | None,
+        clock: Clock,
+        share: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        addresses = addresses_in(url)
+        files = {name: os.environ[name] for name in _TLS_FILES if name in os.environ}
+        access = access_of(token or None, None, is_secure=is_secure(url), environment=files)
+        self._cluster = Cluster(
+            Pool(SocketDialer(access, addresses), addresses, clock=clock),
+            clock=clock,
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        self._clock = clock
+        self._bucket = None if rate is None else TokenBucket(rate, clock.monotonic(), room=rate / 4)
+        self._share = share
+        self.fetched_bytes = 0
+
+    async def call(self, kind: type[R], request: AnyRequest) -> R:
+        """Ask any node of the source."""
+        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        return expect(kind, reply)
+
+    async def call_leader(
+        self, kind: type[R], request: AnyRequest, topic: str, partition: int, wait_s: float = 0.0
+    ) -> tuple[R, memoryview]:
+        """Ask the node of the source that leads a partition, once. ``wait_s``: how long it may wait.
+
+        Whoever asks again says where it is by then.
+        """
+        layout = await self._cluster.layout(topic)
+        try:
+            _, (reply, body) = await self._cluster.call(
+                request,
+                repeatable=False,
+                find_address=lambda: (self._cluster.known_layout(topic) or layout).address(
+                    partition
+                ),
+                timeout_s=wait_s + CALL_TIMEOUT_S,
+            )
+        except QuiverError:
+            self._cluster.forget(topic)
+            raise
+        self.fetched_bytes += len(body)
+        return expect(kind, reply), body
+
+    async def pace(self, size: int) -> None:
+        """Wait until so many bytes are within the mirror's rate."""
+        if self._bucket is not None and size:
+            share = max(0.01, self._share())
+            await self._clock.sleep(self._bucket.take(size / share, self._clock.monotonic()))
+
+    async def close(self) -> None:
+        await self._cluster.close()

@@ -1,0 +1,161 @@
+"""Copies one partition that this node leads from whoever leads it at the source.
+
+One fetch is under way while the entries of the one before are stored. Whatever fails is tried again, for as
+long as it takes: from the end of the local log on, which is all there is to remember.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+
+import structlog
+
+from quiver.aio import cancel_and_wait
+from quiver.broker.mirror.log_copy import LogCopy
+from quiver.broker.mirror.mirrors import Mirrors
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, checked_entries
+from quiver.broker.mirror.progress import PartitionProgress
+from quiver.broker.mirror.source import unpacked
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.client.transport.backoff import RetryBackoff
+from quiver.edge.mirror.link import SourceLink
+from quiver.errors import (
+    CorruptLog,
+    InvalidBatch,
+    MirrorDiverged,
+    QuiverError,
+    TopicNotFound,
+)
+from quiver.log.disk.disk_threads import RunBlocking
+from quiver.model.clock import Clock
+from quiver.model.ids import Offset
+from quiver.protocol import FetchLog, LogFetched
+
+WAIT_S = 20.0
+"""How long the source keeps a fetch waiting while there is nothing."""
+_BACKOFF = RetryBackoff(first_s=0.1, most_s=15.0)
+_BROKEN_S = 30.0
+"""How often a source that has diverged is asked again."""
+_DOES_NOT_PASS = (MirrorDiverged, TopicNotFound, InvalidBatch)
+
+logger = structlog.get_logger()
+
+
+class PartitionPuller:
+    """``run`` until it is cancelled. ``progress`` says how far it is."""
+
+    def __init__(
+        self,
+        record: TopicRecord,
+        index: int,
+        link: SourceLink,
+        mirrors: Mirrors,
+        progress: PartitionProgress,
+        clock: Clock,
+        *,
+        compression: str,
+        run_checks: RunBlocking,
+    ) -> None:
+        assert record.origin is not None
+        self._record = record
+        self._origin = record.origin
+        self._index = index
+        self._link = link
+        self._mirrors = mirrors
+        self.progress = progress
+        self._clock = clock
+        self._compression = compression
+        self._run_checks = run_checks
+        self._failures = 0
+        self._chance = random.Random()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._copy()
+            except _DOES_NOT_PASS as error:
+                self._report(error, is_broken=True)
+                await self._clock.sleep(_BROKEN_S)
+            except (QuiverError, OSError) as error:
+                self._failures += 1
+                self._report(error, is_broken=False)
+                await self._clock.sleep(_BACKOFF.pause_s(self._failures, self._chance))
+
+    def _report(self, error: Exception, *, is_broken: bool) -> None:
+        text = error.message if isinstance(error, QuiverError) else str(error)
+        if (self.progress.error, self.progress.is_broken) != (text, is_broken):
+            log = logger.error if is_broken else logger.info
+            log(
+                "partition is not copied",
+                mirror=self._origin.mirror,
+                topic=self._record.name,
+                partition=self._index,
+                error=text,
+            )
+        self.progress.failed(text, is_broken=is_broken)
+
+    async def _copy(self) -> None:
+        """Copy until something fails."""
+        target = await self._mirrors.partition_copy(self._record, self._index)
+        await target.settle()
+        copy = LogCopy(target.end, await target.last())
+        fetching = asyncio.create_task(self._fetch(copy))
+        try:
+            while True:
+                reply, body = await fetching
+                start, read_to = Offset(reply.start_offset), Offset(reply.read_to)
+                end = Offset(reply.next_offset)
+                copy.on_answer(start, end, read_to, reply.epoch, reply.left_bytes)
+                self._failures = 0
+                await self._link.pace(len(body))
+                fetching = asyncio.create_task(self._fetch(copy))
+                entries = await self._run_checks(partial(_opened, reply, body))
+                received = copy.on_entries(start, read_to, [entry for entry, _, _ in entries])
+                await self._store(target, received.gap, entries)
+                self.progress.copied(copy, reply, target.end)
+        finally:
+            await cancel_and_wait(fetching)
+
+    async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
+        request = FetchLog(
+            topic=self._origin.topic,
+            partition=self._index,
+            offset=copy.next_fetch,
+            number=self._origin.number,
+            cluster=self._origin.cluster,
+            epoch=copy.epoch,
+            last=copy.last,
+            bytes_max=copy.bytes_max,
+            wait_ms=round(WAIT_S * 1000),
+            compression=self._compression,
+        )
+        return await self._link.call_leader(
+            LogFetched, request, self._origin.topic, self._index, WAIT_S
+        )
+
+    async def _store(
+        self, target: PartitionCopy, gap: tuple[Offset, Offset] | None, entries: list[Checked]
+    ) -> None:
+        if self._mirrors.current(self._record) is None:
+            raise CorruptLog("the topic is mirrored no more")
+        if gap is not None:
+            begin, end = gap
+            self.progress.gap(begin, end)
+            logger.error(
+                "retention at the source removed messages before they were copied",
+                mirror=self._origin.mirror,
+                topic=self._record.name,
+                partition=self._index,
+                start_offset=begin,
+                next_offset=end,
+                messages=end - begin,
+            )
+            await target.skip(begin, end)
+        if entries:
+            await target.append(entries)
+
+
+def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:
+    return checked_entries(unpacked(body, reply.compression, reply.size))

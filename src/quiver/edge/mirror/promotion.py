@@ -1,0 +1,100 @@
+"""Promotes mirrored topics: the source is fenced and drained if it answers, then the copy is writable.
+
+Without the source the copy goes on with what it has. The answer says which of the two it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from quiver.broker.definitions.topics import Topics
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.edge.mirror.runner import MirrorRunner
+from quiver.edge.mirror.running_mirror import RunningMirror
+from quiver.errors import QuiverError
+from quiver.model.mirror.origin import Origin
+from quiver.protocol import MirrorInfo, PromotedTopic, TopicInfo
+
+_LOOK_S = 0.05
+
+logger = structlog.get_logger()
+
+Describe = Callable[[str], Awaitable[MirrorInfo]]
+"""A mirror as all nodes of the cluster see it."""
+
+
+class Promotion:
+    """``moved_to`` is what the source tells those who publish there."""
+
+    def __init__(
+        self, runner: MirrorRunner, topics: Topics, describe: Describe, moved_to: str
+    ) -> None:
+        self._runner = runner
+        self._clock = runner.environment.clock
+        self._topics = topics
+        self._describe = describe
+        self._moved_to = moved_to
+
+    async def promote(self, record: TopicRecord, *, fence: bool, wait_s: float) -> PromotedTopic:
+        assert record.origin is not None
+        done = PromotedTopic(
+            name=record.name, source=record.origin, is_fenced=False, is_complete=False
+        )
+        if fence:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._fence(record, record.origin, done)
+            except TimeoutError:
+                done.error = (
+                    "not everything was copied in time"
+                    if done.is_fenced
+                    else "the source did not answer in time"
+                )
+            except (QuiverError, OSError) as error:
+                done.error = str(error)
+        await self._topics.promote(record.name)
+        if done.error:
+            logger.warning(
+                "topic was promoted without its source", topic=record.name, error=done.error
+            )
+        return done
+
+    async def _fence(self, record: TopicRecord, origin: Origin, done: PromotedTopic) -> None:
+        """Stop the source, and wait until everything that it has is here."""
+        running = self._runner.get(origin.mirror)
+        if running is None:
+            done.error = f"mirror {origin.mirror!r} does not run here: nothing was fenced"
+            return
+        await running.fence(origin.topic, self._moved_to)
+        done.is_fenced = True
+        fenced = self._clock.monotonic()
+        source = await running.source_topic(origin.topic)
+        while not await self._is_complete(record, source, running, fenced):
+            await self._clock.sleep(_LOOK_S)
+        done.is_complete = True
+
+    async def _is_complete(
+        self, record: TopicRecord, source: TopicInfo, running: RunningMirror, fenced: float
+    ) -> bool:
+        copy = await self._topics.describe(record.name)
+        ends = {one.index: one.next_offset for one in copy.partitions}
+        for one in source.partitions:
+            end = ends.get(one.index)
+            if one.next_offset is None or end is None or end < one.next_offset:
+                return False
+        if not running.record.settings.with_subscriptions:
+            return True
+        info = await self._describe(running.record.name)
+        since_s = self._clock.monotonic() - fenced
+        lags = {
+            one.index: one.state_lag_s
+            for topic in info.topics
+            if topic.name == record.name
+            for one in topic.partitions
+        }
+        return all(
+            (lag := lags.get(one.index)) is not None and lag < since_s for one in source.partitions
+        )

@@ -1,0 +1,86 @@
+"""The mirrors that run on this node: begun, ended and adjusted as definitions and leaders change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from quiver.aio import cancel_and_wait
+from quiver.broker.mirror.catalog import MirrorRecord
+from quiver.broker.mirror.mirrors import described
+from quiver.edge.mirror.environment import MirrorEnvironment
+from quiver.edge.mirror.running_mirror import RunningMirror
+from quiver.errors import QuiverError
+from quiver.protocol import MirrorInfo
+
+LOOK_S = 0.2
+"""How often it is looked whether there is something else to copy."""
+
+logger = structlog.get_logger()
+
+
+class MirrorRunner:
+    """Between ``start`` and ``stop``."""
+
+    def __init__(self, environment: MirrorEnvironment) -> None:
+        self.environment = environment
+        self._catalog = environment.mirrors.catalog
+        self._running: dict[str, RunningMirror] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        await cancel_and_wait(self._task)
+        self._task = None
+        for name in list(self._running):
+            await self._running.pop(name).stop()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._adjust()
+            except (QuiverError, OSError) as error:
+                logger.error("mirrors cannot be run", error=str(error))
+            await self.environment.clock.sleep(LOOK_S)
+
+    async def _adjust(self) -> None:
+        wanted = {one.name: one for one in self._catalog.all() if not one.settings.paused}
+        for name, running in list(self._running.items()):
+            if wanted.get(name) != running.record:
+                del self._running[name]
+                await running.stop()
+        for name, record in wanted.items():
+            if name not in self._running:
+                self._running[name] = self._begun(record)
+            self._running[name].adjust()
+
+    def _begun(self, record: MirrorRecord) -> RunningMirror:
+        running = RunningMirror(record, self.environment)
+        running.start()
+        return running
+
+    # ------------------------------------------------------------------ what an operator sees
+
+    @property
+    def running(self) -> list[RunningMirror]:
+        return list(self._running.values())
+
+    def get(self, name: str) -> RunningMirror | None:
+        """A mirror that runs here; ``None`` if it is paused, or not started yet."""
+        return self._running.get(name)
+
+    def describe(self, name: str) -> MirrorInfo:
+        """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name."""
+        record = self._catalog.get(name)
+        running = self._running.get(name)
+        return described(record) if running is None else running.describe()
+
+    def describe_all(self) -> list[MirrorInfo]:
+        return [self.describe(one.name) for one in sorted(self._catalog.all(), key=_name)]
+
+
+def _name(record: MirrorRecord) -> str:
+    return record.name
