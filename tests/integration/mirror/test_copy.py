@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 import quiver
 from tests.integration.client_node import ThreadNode
-from tests.integration.mirror.nodes import entries, messages, node, wait_same
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[ThreadNode]:
-    with node(tmp_path / "source") as running:
-        yield running
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[ThreadNode]:
-    with node(tmp_path / "target") as running:
-        yield running
+from tests.integration.mirror.nodes import copied, entries, messages, wait_same
+from tests.serving import eventually
 
 
 def test_a_copy_has_the_bytes_offsets_times_and_ids_of_its_source(
@@ -53,3 +39,114 @@ def test_a_copy_takes_no_publishes_and_names_its_source(
         assert refused.value.code == "read_only_topic"
         with pytest.raises(quiver.ReadOnlyTopic):
             here.alter_topic("orders", retention={"age": "1d"})
+
+
+def test_a_copy_follows_settings_splits_and_what_comes_later(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        here.create_mirror("eu", source.url, "orders*")
+        for number in range(50):
+            there.publish("orders", b"%d" % number, key=f"k{number}")
+        there.split_partition("orders", 0)
+        for number in range(50):
+            there.publish("orders", b"after %d" % number, key=f"k{number}")
+        there.alter_topic("orders", retention={"age": "3d"})
+        there.create_topic("orders.late", partitions=3)
+        there.publish_many("orders.late", [b"x"] * 30)
+        wait_same(source.url, target.url, "orders.late", 3)
+        eventually(
+            lambda: len(here.describe_topic("orders").partitions) == 2, "the split is followed"
+        )
+        wait_same(source.url, target.url, "orders", 2)
+        ours, theirs = here.describe_topic("orders"), there.describe_topic("orders")
+        assert [one.first_hash for one in ours.partitions] == [
+            one.first_hash for one in theirs.partitions
+        ]
+        assert ours.layout == theirs.layout
+        eventually(
+            lambda: here.describe_topic("orders").settings.retention.age_s == 3 * 86_400,
+            "settings are followed",
+        )
+
+
+def test_transactions_are_copied_with_their_outcome(source: ThreadNode, target: ThreadNode) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        here.create_mirror("eu", source.url, "orders")
+        with there.transaction() as committed:
+            committed.publish("orders", b"counts")
+        aborted = there.transaction()
+        aborted.__enter__()
+        aborted.publish("orders", b"never")
+        wait_same(source.url, target.url, "orders")
+        assert [payload for _, payload in messages(here, "orders")] == [b"counts"]
+        aborted.abort()
+        there.publish("orders", b"later")
+        wait_same(source.url, target.url, "orders")
+        assert [payload for _, payload in messages(here, "orders")] == [b"counts", b"later"]
+        assert messages(here, "orders") == messages(there, "orders")
+
+
+def test_a_copy_goes_on_after_either_side_was_restarted(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        here.create_mirror("eu", source.url, "orders")
+        there.publish_many("orders", [b"%d" % i for i in range(100)])
+        wait_same(source.url, target.url, "orders")
+        source.stop()
+        source.start()
+        there.publish_many("orders", [b"%d" % i for i in range(100, 200)])
+        wait_same(source.url, target.url, "orders")
+        target.stop()
+        there.publish_many("orders", [b"%d" % i for i in range(200, 300)])
+        target.start()
+        wait_same(source.url, target.url, "orders")
+        assert [one for _, one in messages(here, "orders")] == [b"%d" % i for i in range(300)]
+
+
+def test_prefixed_copies_stand_beside_local_topics_and_never_travel_in_a_circle(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+        eu.create_topic("orders")
+        us.create_topic("orders")
+        us.create_mirror("eu", source.url, "*", rename="{cluster}.{topic}")
+        eu.create_mirror("us", target.url, "*", rename="{cluster}.{topic}")
+        eu.publish("orders", b"from eu")
+        us.publish("orders", b"from us")
+        us.create_subscription("all", topics=["*orders"], start="earliest")
+        eventually(copied(us, "eu", "eu.orders"), "eu.orders is copied")
+        eventually(copied(eu, "us", "us.orders"), "us.orders is copied")
+        eventually(lambda: len(messages(us, "eu.orders")) == 1, "the message is there")
+        got: set[bytes] = set()
+        while len(got) < 2:
+            got |= {one.payload for one in us.receive("all", max_messages=10, wait=5)}
+        assert got == {b"from eu", b"from us"}
+        eventually(
+            lambda: "eu.orders" in {one.source for one in eu.describe_mirror("us").topics},
+            "the loop is seen",
+        )
+        there = {one.source: one.error for one in eu.describe_mirror("us").topics}
+        assert "come from this cluster" in there["eu.orders"]
+        assert {one.name for one in eu.list_topics()} == {"orders", "us.orders"}
+        assert {one.name for one in us.list_topics()} == {"orders", "eu.orders"}
+
+
+def test_a_name_that_is_taken_is_left_alone(source: ThreadNode, target: ThreadNode) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        there.publish("orders", b"theirs")
+        here.create_topic("orders")
+        here.publish("orders", b"ours")
+        here.create_mirror("eu", source.url, "orders")
+        eventually(
+            lambda: any(one.error for one in here.describe_mirror("eu").topics), "it is reported"
+        )
+        (found,) = here.describe_mirror("eu").topics
+        assert "no copy of it" in found.error
+        here.publish("orders", b"more")
+        assert [one for _, one in messages(here, "orders")] == [b"ours", b"more"]

@@ -5,7 +5,7 @@ A snapshot counts only together with the messages that it speaks of, so it is ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 from msgspec.structs import replace
@@ -61,6 +61,10 @@ class DeliveryCopy:
         }
         state = await self._partition.open_state(blank)
         await state.replace(machines, is_mirrored)
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Whether one of these subscriptions of the source is not defined here yet."""
+        return not all(self._catalog.has(name) for name in names)
 
     def copied(self) -> set[str]:
         """The subscriptions of this partition that are copied."""

@@ -47,14 +47,14 @@ class Promotion:
             try:
                 async with asyncio.timeout(wait_s):
                     await self._fence(record, record.origin, done)
-            except (QuiverError, OSError) as error:
-                done.error = str(error)
             except TimeoutError:
                 done.error = (
                     "not everything was copied in time"
                     if done.is_fenced
                     else "the source did not answer in time"
                 )
+            except (QuiverError, OSError) as error:
+                done.error = str(error)
         await self._topics.promote(record.name)
         if done.error:
             logger.warning(

@@ -97,8 +97,9 @@ class StatePuller:
         await self._link.pace(len(body))
         while not await target.wait_for_data(Offset(reply.data_offset), _WAIT_S):
             continue
-        copied = target.copied()
+        copied, is_whole = target.copied(), not target.lacks(reply.checksums)
         snapshots = snapshots_in(body, reply.sizes)
         await target.take_in(snapshots, lambda: self._mirrors.current(self._record) is not None)
         self._known = {name: one for name, one in reply.checksums.items() if name in copied}
-        self._progress.state_taken(reply.time_us)
+        if is_whole:
+            self._progress.state_taken(reply.time_us)
