@@ -14,15 +14,27 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 _CHUNK = 1 << 16
-_PENDING_MAX = 64
+_PENDING_MAX = 256
+_AHEAD_S = 0.01
+"""How far ahead of its rate a connection reads."""
 _STOP_S_MAX = 60.0
 
 
 class DelayProxy:
-    """Listens at ``address`` for whoever wants ``target``; ``delay_s`` may change at any time."""
+    """Listens at ``address`` for whoever wants ``target``; ``delay_s`` may change at any time.
 
-    def __init__(self, host: str, target: tuple[str, int], delay_s: float = 0.0) -> None:
+    ``rate`` is how many bytes a connection passes in a second each way; without one, as many as it can.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        target: tuple[str, int],
+        delay_s: float = 0.0,
+        rate: float = float("inf"),
+    ) -> None:
         self.delay_s = delay_s
+        self._rate = rate
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -84,8 +96,12 @@ class DelayProxy:
 
         delivering = asyncio.create_task(deliver())
         try:
+            free_at = 0.0
             while chunk := await source.read(_CHUNK):
-                await waiting.put((loop.time() + self.delay_s, chunk))
+                free_at = max(free_at, loop.time()) + len(chunk) / self._rate
+                await waiting.put((free_at + self.delay_s, chunk))
+                if free_at - loop.time() > _AHEAD_S:
+                    await asyncio.sleep(free_at - loop.time() - _AHEAD_S)
             raise ConnectionResetError("the other side has closed")
         finally:
             delivering.cancel()

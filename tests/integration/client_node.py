@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
-from quiver.config import Address, Alerts, NodeConfig
+from quiver.config import Address, Alerts, Limits, NodeConfig
 from quiver.edge.node import Node
 from quiver.edge.run import run_node
 from tests.forked import processes, write_output_to
@@ -28,8 +29,15 @@ _SECONDS_MAX = 60.0
 class ThreadNode:
     """A node on a loop in a thread of this process, perhaps with HTTP."""
 
-    def __init__(self, folder: Path, *, has_http: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        has_http: bool = False,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+    ) -> None:
         self._folder = str(folder)
+        self._limits = limits
         self._has_http = has_http
         self._port = free_port()
         self._loop = uvloop.new_event_loop()
@@ -50,7 +58,8 @@ class ThreadNode:
         async def started() -> int:
             address = Address("127.0.0.1", self._port)
             http = Address("127.0.0.1", 0) if self._has_http else None
-            self._node = await Node.start(_config(self._folder, address, http))
+            config = _config(self._folder, address, http)
+            self._node = await Node.start(replace(config, limits=self._limits))
             assert self._node.native_address is not None
             return self._node.native_address.port
 

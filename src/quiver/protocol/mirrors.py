@@ -50,10 +50,13 @@ class FetchLog(Request, tag="fetch_log"):
     offset: int
     number: int = 0
     """The topic's number, if it is known: a topic of that name with another number is another one."""
+    cluster: str = ""
+    """The cluster's id, if it is known."""
     epoch: int = -1
     """The leader's epoch in the last answer; -1: there was none."""
     last: EntryMark | None = None
-    """The entry before ``offset`` that the caller has. Compared if the epoch is another."""
+    """The entry before ``offset`` that the caller has. Compared if the epoch is another; without it, a
+    fetch that goes on after another epoch fails with ``leader_changed``."""
     bytes_max: int = 1 << 20
     wait_ms: int = 0
     """How long to wait while there is nothing."""
@@ -68,6 +71,8 @@ class LogFetched(Reply, tag="log_fetched"):
     """Where the log begins."""
     next_offset: int
     """Where the log ends, with messages of open transactions."""
+    read_to: int
+    """Where the entries end: the offset of the next fetch."""
     epoch: int
     time_us: int
     """The source's clock."""
@@ -84,6 +89,7 @@ class FetchDeliveryState(Request, tag="fetch_delivery_state"):
     topic: str
     partition: int
     number: int = 0
+    cluster: str = ""
     known: dict[str, int] = {}
     """By subscription, the checksum of the state that the caller has: that is not sent again."""
 

@@ -68,7 +68,7 @@ def copied(client: quiver.Client, mirror: str, topic: str) -> Callable[[], bool]
     def is_copied() -> bool:
         info = client.describe_mirror(mirror)
         found = [one for one in info.topics if one.name == topic]
-        return bool(found) and all(
+        return bool(found and found[0].partitions) and all(
             part.lag_messages == 0 and part.source_offset is not None
             for part in found[0].partitions
         )

@@ -16,10 +16,13 @@ from quiver.model.envelope import (
     BATCH_BYTES_MAX,
     BATCH_COUNT_MAX,
     ENVELOPE_SIZE,
+    HOPS_MAX,
     MARKER,
+    PRODUCER_SIZE,
     TRANSACTIONAL,
     BadEntry,
     ProducerStamp,
+    copy_batch,
     durable_offset_at,
     ends_by,
     entries_in,
@@ -27,6 +30,7 @@ from quiver.model.envelope import (
     entry_size_at,
     is_hidden,
     open_batch,
+    remark,
     seal_batch,
     seal_marker,
     store_batch,
@@ -377,3 +381,33 @@ def test_a_batch_of_a_transaction_needs_a_producer() -> None:
     nobody = seal_batch(plain.body, plain.count, plain.columns, flags=TRANSACTIONAL)
     with pytest.raises(InvalidBatch):
         open_batch(nobody.head + bytes(nobody.body))
+
+
+@given(batches, st.integers(1, HOPS_MAX))
+def test_a_copy_keeps_the_producers_bytes_and_tells_its_producer_apart(
+    original: UnstoredBatch, hops: int
+) -> None:
+    entry = _stored(original)
+    copy = entry
+    for _ in range(hops):
+        copy = _stored(copy_batch(copy))
+    (read,) = entries_in(b"".join(map(bytes, copy.buffers())))
+    assert read.hops == copy.hops == hops
+    assert bytes(read.head)[-PRODUCER_SIZE:] == original.head
+    assert bytes(read.body) == bytes(original.body)
+    assert read.producer_id == copy.producer_id
+    if original.producer_id:
+        assert read.producer_id != original.producer_id or original.producer_id >> 39
+    assert remark(read, Offset(3)).hops == hops
+    (again,) = entries_in(b"".join(map(bytes, remark(read, Offset(3)).buffers())))
+    assert (again.hops, again.producer_id) == (hops, read.producer_id)
+
+
+def _stored(one: UnstoredBatch) -> StoredBatch:
+    return store_batch(
+        one,
+        base_offset=Offset(5),
+        epoch=LeaderEpoch(1),
+        append_time=Microseconds(7),
+        durable_offset=Offset(2),
+    )

@@ -89,6 +89,8 @@ class DefinitionCopy:
                 self.errors[info.name] = f"there is a topic {name!r} that is no copy of it"
         elif (known.origin.mirror, known.origin.topic) != (origin.mirror, origin.topic):
             self.errors[info.name] = f"topic {name!r} is a copy of {known.origin}"
+        elif known.origin.cluster != cluster:
+            self.errors[info.name] = f"the source is another cluster than {known.origin.cluster}"
         elif known.origin.number != info.number:
             self.errors[info.name] = "it was deleted at the source and created again"
         else:

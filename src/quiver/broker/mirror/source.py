@@ -14,13 +14,20 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from quiver.broker.delivery.machine.snapshot import encode_snapshot
+from quiver.broker.mirror.log_copy import NO_EPOCH
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.reader import FETCH_BYTES_MAX, FETCH_WAIT_S_MAX
 from quiver.broker.subscription.catalog import SubscriptionCatalog
 from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import InvalidRequest, LogClosed, MirrorDiverged, PartitionUnavailable
+from quiver.errors import (
+    InvalidRequest,
+    LeaderChanged,
+    LogClosed,
+    MirrorDiverged,
+    PartitionUnavailable,
+)
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.model.batch import Bytes, StoredBatch
@@ -91,6 +98,7 @@ class MirrorSource:
         reply = LogFetched(
             start_offset=log.start_offset,
             next_offset=end,
+            read_to=entries[-1].next_offset if entries else offset,
             epoch=epoch,
             time_us=self._clock.time_us(),
             size=sum(entry.size() for entry in entries),
@@ -122,6 +130,8 @@ class MirrorSource:
                 f"source, and its copy at {request.offset:,}",
                 next_offset=end,
             )
+        if last is None and request.epoch != NO_EPOCH:
+            raise LeaderChanged("the partition has another leader: name the last entry")
         if last is None or last.base_offset < log.stored_from:
             return
         found = await log.read(last.base_offset, 1, stored=True)

@@ -23,7 +23,7 @@ from quiver.edge.calls.call import Call, Turn, wait_timeout_s
 from quiver.edge.calls.context import Answer, Context, may_ask_others
 from quiver.edge.calls.fan_out.route import AT_LEADER, AtAllNodes
 from quiver.edge.mirror.promotion import Promotion
-from quiver.errors import InvalidRequest, InvalidSetting
+from quiver.errors import InvalidRequest, InvalidSetting, MirrorDiverged
 from quiver.formats import METADATA_VALUES
 
 _MIRROR_VALUES = 2
@@ -69,6 +69,7 @@ async def describe_source(
 
 async def fetch_log(context: Context, request: protocol.FetchLog, _: memoryview) -> Answer:
     """Wait for data without blocking other requests, then read in turn with other fetches."""
+    _require_cluster(context, request.cluster)
     source = context.services.broker.mirror_source
     await source.wait_for_data(request)
     async with context.reply_turn:
@@ -81,9 +82,20 @@ async def fetch_delivery_state(
     context: Context, request: protocol.FetchDeliveryState, _: memoryview
 ) -> Answer:
     """The state of those subscriptions that the caller may consume from."""
+    _require_cluster(context, request.cluster)
     async with context.reply_turn:
         source = context.services.broker.mirror_source
         return await source.delivery_state(request, context.caller.consumes)
+
+
+def _require_cluster(context: Context, cluster: str) -> None:
+    """``MirrorDiverged`` if the caller copies from another cluster than this one."""
+    own = context.services.mirrors.environment.cluster
+    if cluster and cluster != own:
+        raise MirrorDiverged(
+            f"this is cluster {own}, and the copy is of {cluster[:40]}: another cluster has its place",
+            cluster=own,
+        )
 
 
 async def fence_topic(context: Context, request: protocol.FenceTopic, _: memoryview) -> Answer:

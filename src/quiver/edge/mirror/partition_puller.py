@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 import structlog
 
@@ -104,21 +105,14 @@ class PartitionPuller:
         try:
             while True:
                 reply, body = await fetching
-                entries = await self._run_checks(
-                    lambda body=body, reply=reply: checked_entries(  # type: ignore[misc]
-                        unpacked(body, reply.compression, reply.size)
-                    )
-                )
-                received = copy.on_answer(
-                    Offset(reply.start_offset),
-                    Offset(reply.next_offset),
-                    reply.epoch,
-                    [entry for entry, _, _ in entries],
-                    reply.size,
-                )
+                start, read_to = Offset(reply.start_offset), Offset(reply.read_to)
+                end = Offset(reply.next_offset)
+                copy.on_answer(start, end, read_to, reply.epoch, reply.left_bytes)
                 self._failures = 0
                 await self._link.pace(len(body))
                 fetching = asyncio.create_task(self._fetch(copy))
+                entries = await self._run_checks(partial(_opened, reply, body))
+                received = copy.on_entries(start, read_to, [entry for entry, _, _ in entries])
                 await self._store(target, received.gap, entries)
                 self.progress.copied(copy, reply, target.end)
         finally:
@@ -128,8 +122,9 @@ class PartitionPuller:
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
-            offset=copy.end,
+            offset=copy.next_fetch,
             number=self._origin.number,
+            cluster=self._origin.cluster,
             epoch=copy.epoch,
             last=copy.last,
             bytes_max=copy.bytes_max,
@@ -160,3 +155,7 @@ class PartitionPuller:
             await target.skip(begin, end)
         if entries:
             await target.append(entries)
+
+
+def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:
+    return checked_entries(unpacked(body, reply.compression, reply.size))

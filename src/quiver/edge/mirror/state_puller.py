@@ -89,6 +89,7 @@ class StatePuller:
             topic=self._origin.topic,
             partition=self._index,
             number=self._origin.number,
+            cluster=self._origin.cluster,
             known=known,
         )
         reply, body = await self._link.call_leader(
