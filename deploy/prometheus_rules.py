@@ -57,6 +57,11 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "transaction_age": lambda rule: f"{definitions.TRANSACTION_AGE.name} > {rule.limit:g}",
     "disk_low": lambda rule: f"{definitions.DISK_FREE.name} < {rule.limit:.0f}",
     "under_replicated": lambda rule: f"{definitions.REPLICAS_MISSING.name} > {rule.limit:.0f}",
+    "mirror_lag": lambda rule: f"{definitions.MIRROR_LAG_SECONDS.name} > {rule.limit:g}",
+    "mirror_gaps": lambda rule: (
+        f"increase({definitions.MIRROR_GAPS.name}[{UNREAD_LOST_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
+    ),
+    "mirror_broken": lambda rule: f"{definitions.MIRROR_BROKEN.name} > {rule.limit:.0f}",
     "node_down": lambda rule: f"{definitions.NODES_DOWN.name} > {rule.limit:.0f}",
 }
 

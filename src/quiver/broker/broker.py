@@ -95,8 +95,6 @@ class Broker:
         self._subscription_catalog = SubscriptionCatalog(store, clock, self._subscription_changed)
         self._producer_ids = ProducerIds(store, clock)
         self.mirror_catalog = MirrorCatalog(store, clock)
-        self.source_starts: dict[Place, Offset] = {}
-        """Where partitions of mirrored topics begin at their source, once that is known."""
         self._changes = MetadataChanges(self._known_revision, one.remote)
         self._partitions = Partitions(
             storage,
@@ -146,7 +144,7 @@ class Broker:
             TopicLimits(self.topics.describe),
             clock=clock,
             on_unread_lost=one.on_unread_lost,
-            source_starts=self.source_starts,
+            source_start=self._source_start,
         )
         self.maintenance = Maintenance(
             self._topic_catalog,
@@ -281,9 +279,15 @@ class Broker:
             transactions_committed=counts.committed,
             transactions_aborted=counts.aborted,
             transactions_unfinished=self.transactions.unfinished_count,
+            mirrors=self.mirrors.samples(),
         )
 
     # ------------------------------------------------------------------ between the services
+
+    def _source_start(self, place: Place) -> Offset | None:
+        """Where a partition of a mirrored topic begins at its source, if that is known."""
+        progress = self.mirrors.progress.get(place)
+        return None if progress is None else progress.source_start
 
     def _tick(self) -> None:
         """Each second."""

@@ -7,7 +7,7 @@ subscriptions, so that partitions with nothing to delete cost next to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 from msgspec.structs import replace
@@ -38,10 +38,10 @@ class Retainer:
         *,
         clock: Clock,
         on_unread_lost: Callable[[int], object],
-        source_starts: Mapping[Place, Offset],
+        source_start: Callable[[Place], Offset | None],
     ) -> None:
-        """``source_starts`` are of mirrored topics: where each partition begins at its source."""
-        self._source_starts = source_starts
+        """``source_start``: where a partition of a mirrored topic begins at its source, if known."""
+        self._source_start = source_start
         self._topics = topics
         self._partitions = partitions
         self._unfinished = unfinished
@@ -74,7 +74,7 @@ class Retainer:
     async def _follow_source(self, record: TopicRecord) -> None:
         """A mirrored topic begins where its source begins."""
         for index in self._partitions.led(record):
-            start = self._source_starts.get((record.number, index))
+            start = self._source_start((record.number, index))
             try:
                 partition = await self._partitions.get(record, index)
                 if start is not None and start > partition.log.start_offset:

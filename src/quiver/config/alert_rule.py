@@ -26,8 +26,11 @@ Watch = Literal[
     "disk_low",
     "under_replicated",
     "node_down",
+    "mirror_lag",
+    "mirror_gaps",
+    "mirror_broken",
 ]
-Unit = Literal["messages", "ids", "seconds", "bytes", "share", "replicas", "nodes"]
+Unit = Literal["messages", "ids", "seconds", "bytes", "share", "replicas", "nodes", "partitions"]
 WATCHES: tuple[Watch, ...] = get_args(Watch)
 UNITS: dict[Watch, Unit] = {
     "depth": "messages",
@@ -42,6 +45,9 @@ UNITS: dict[Watch, Unit] = {
     "disk_low": "bytes",
     "under_replicated": "replicas",
     "node_down": "nodes",
+    "mirror_lag": "seconds",
+    "mirror_gaps": "messages",
+    "mirror_broken": "partitions",
 }
 MEANING: dict[Watch, str] = {
     "depth": "A subscription has more than `limit` unacknowledged messages.",
@@ -58,6 +64,11 @@ MEANING: dict[Watch, str] = {
     "disk_low": "The disk of the data folder has less than `limit` free.",
     "under_replicated": "A topic has more than `limit` replicas that are not in sync.",
     "node_down": "More than `limit` nodes of the cluster are down.",
+    "mirror_lag": "For longer than `limit`, a mirrored topic has not had everything that its source had.",
+    "mirror_gaps": "Retention at the source removed more than `limit` messages of a mirrored topic within "
+    "an hour, before they were copied.",
+    "mirror_broken": "More than `limit` partitions of a mirrored topic are not copied because the source "
+    "has other messages.",
 }
 RULES_MAX = 1000
 
@@ -149,6 +160,9 @@ DEFAULT_RULES = (
     AlertRule(
         name="node-down", watch="node_down", limit=0, for_s=15, clear_for_s=15, severity="critical"
     ),
+    AlertRule(name="mirror-lagging", watch="mirror_lag", limit=60, for_s=30, clear_for_s=30),
+    AlertRule(name="mirror-gap", watch="mirror_gaps", limit=0, severity="critical"),
+    AlertRule(name="mirror-broken", watch="mirror_broken", limit=0, severity="critical"),
 )
 """The default rules."""
 

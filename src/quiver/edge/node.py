@@ -331,7 +331,6 @@ class _Starting:
                 cluster=await cluster_id(store),
                 clock=self._clock,
                 run_checks=self._checks,
-                source_starts=broker.source_starts,
                 decides=decides,
             )
         )

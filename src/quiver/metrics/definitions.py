@@ -241,10 +241,55 @@ CLUSTER = (
     FORWARDERS,
 )
 
+# ------------------------------------------------------------------ mirrors
+
+MIRROR_LAG = _gauge(
+    "mirror_lag_messages", "Messages of the source that are not copied yet.", "mirror", "topic"
+)
+MIRROR_LAG_BYTES = _gauge(
+    "mirror_lag_bytes", "About how many stored bytes are not copied yet.", "mirror", "topic"
+)
+MIRROR_LAG_SECONDS = _gauge(
+    "mirror_lag_seconds",
+    "For how long the copy has not had everything that the source had; 0 if it has.",
+    "mirror",
+    "topic",
+)
+MIRROR_STATE_LAG = _gauge(
+    "mirror_state_lag_seconds",
+    "Age of the copied delivery state of subscriptions, where it is copied.",
+    "mirror",
+    "topic",
+)
+MIRROR_BYTES = _counter("mirror_copied_bytes", "Bytes of entries copied.", "mirror", "topic")
+MIRROR_GAPS = _counter(
+    "mirror_gap_messages",
+    "Messages that retention at the source removed before they were copied.",
+    "mirror",
+    "topic",
+)
+MIRROR_BROKEN = _gauge(
+    "mirror_partitions_broken",
+    "Partitions that are not copied because the source has other messages.",
+    "mirror",
+    "topic",
+)
+
+MIRROR = (
+    MIRROR_LAG,
+    MIRROR_LAG_BYTES,
+    MIRROR_LAG_SECONDS,
+    MIRROR_STATE_LAG,
+    MIRROR_BYTES,
+    MIRROR_GAPS,
+    MIRROR_BROKEN,
+)
+
 GROUPS = {
     "The node": NODE,
     "Topics": TOPIC,
     "Subscriptions and queues": SUBSCRIPTION,
     "The cluster": CLUSTER,
+    "Mirrors": MIRROR,
 }
 DEFINITIONS = tuple(one for group in GROUPS.values() for one in group)

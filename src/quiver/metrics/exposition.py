@@ -19,6 +19,7 @@ from quiver.metrics.definitions import Definition, MetricKind
 from quiver.metrics.distribution import Distribution
 from quiver.metrics.node_metrics import NodeMetrics
 from quiver.metrics.sample import (
+    MirrorSample,
     NodeSample,
     PartitionSample,
     SubscriptionSample,
@@ -53,6 +54,15 @@ _REPLICAS: tuple[tuple[Definition, Callable[[TopicSample], int | None]], ...] = 
     (definitions.REPLICAS_MISSING, lambda one: one.missing),
     (definitions.LEADER_CHANGES, lambda one: one.leader_changes),
 )
+_MIRROR: tuple[tuple[Definition, Callable[[MirrorSample], float | None]], ...] = (
+    (definitions.MIRROR_LAG, lambda one: one.lag_messages),
+    (definitions.MIRROR_LAG_BYTES, lambda one: one.lag_bytes),
+    (definitions.MIRROR_LAG_SECONDS, lambda one: one.lag_s),
+    (definitions.MIRROR_STATE_LAG, lambda one: one.state_lag_s),
+    (definitions.MIRROR_BYTES, lambda one: one.copied_bytes),
+    (definitions.MIRROR_GAPS, lambda one: one.gap_messages),
+    (definitions.MIRROR_BROKEN, lambda one: one.broken),
+)
 
 
 def exposition(
@@ -63,6 +73,8 @@ def exposition(
     yield _of_registry(metrics.process)
     yield "".join(_node(metrics, sample, node, version, firing)).encode()
     for piece in _topics(metrics.traffic.topics, sample.topics):
+        yield piece.encode()
+    for piece in _mirrors(sample.mirrors):
         yield piece.encode()
     for piece in _subscriptions(metrics.traffic.subscriptions, sample.subscriptions):
         yield piece.encode()
@@ -149,6 +161,21 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
         ]
         if values:
             yield from _family(of_replicas, values)
+
+
+# ------------------------------------------------------------------ mirrors
+
+
+def _mirrors(mirrors: list[MirrorSample]) -> Iterator[str]:
+    """Where nothing is mirrored, nothing is said of mirrors."""
+    labelled = [
+        (f'mirror="{escaped(one.mirror)}",topic="{escaped(one.topic)}"', one) for one in mirrors
+    ]
+    for definition, value_of in _MIRROR if labelled else ():
+        values = [(label, value_of(one)) for label, one in labelled]
+        known = [(label, value) for label, value in values if value is not None]
+        if known:
+            yield from _family(definition, known)
 
 
 # ------------------------------------------------------------------ subscriptions

@@ -63,6 +63,24 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready + self.delayed + self.leased + self.dead_letter_pending
 
 
+class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions of a mirrored topic that this node copies."""
+
+    mirror: str
+    topic: str
+    lag_messages: int = 0
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    """For how long the partition that is furthest behind has not had everything."""
+    state_lag_s: float | None = None
+    """How old the delivery state of its subscriptions is; ``None`` if it is not copied."""
+    copied_bytes: int = 0
+    gap_messages: int = 0
+    """Removed at the source before they were copied, since the node started to copy."""
+    broken: int = 0
+    """Partitions that are not copied, and will not be by themselves."""
+
+
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     """Counts (``requests``, ``errors``, decided transactions) are since the node started."""
 
@@ -80,3 +98,4 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     """Decided here, and not known to all their partitions yet."""
     nodes_down: list[str] = []
     forwarders: int = 0
+    mirrors: list[MirrorSample] = []

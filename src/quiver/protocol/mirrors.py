@@ -91,7 +91,7 @@ class FetchDeliveryState(Request, tag="fetch_delivery_state"):
     number: int = 0
     cluster: str = ""
     known: dict[str, int] = {}
-    """By subscription, the checksum of the state that the caller has: that is not sent again."""
+    """By subscription, the digest of the state that the caller has: that is not sent again."""
 
 
 class DeliveryStateFetched(Reply, tag="delivery_state_fetched"):
@@ -103,8 +103,8 @@ class DeliveryStateFetched(Reply, tag="delivery_state_fetched"):
     """What the snapshots speak of ends here: they count only together with the messages before it."""
     sizes: dict[str, int] = {}
     """By subscription, the bytes of its snapshot."""
-    checksums: dict[str, int] = {}
-    """By subscription, the checksum of its state; of all of them."""
+    digests: dict[str, int] = {}
+    """By subscription, the digest of its state; of all of them."""
 
 
 class FenceTopic(Request, tag="fence_topic"):

@@ -62,6 +62,21 @@ def test_after_a_promote_a_queue_goes_on_where_it_stopped(
         assert there.receive("emails", wait=0.2) == []
 
 
+def test_what_is_acknowledged_later_is_copied_later(source: ThreadNode, target: ThreadNode) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_queue("emails")
+        there.publish_many("emails", [b"%d" % i for i in range(30)])
+        mirrored(source, here, "emails*")
+        for _ in range(3):
+            got = there.receive("emails", max_messages=5, wait=5)
+            there.ack("emails", [one.receipt for one in got])
+            eventually(copied(here, "eu", "emails"), "the queue is copied")
+            wait_state(here, there, "emails")
+        source.stop()
+        here.promote_topics("emails", timeout="1s")
+        assert drained(here, "emails") == [b"%d" % i for i in range(15, 30)]
+
+
 def test_attempts_delays_and_dead_letters_travel(source: ThreadNode, target: ThreadNode) -> None:
     with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
         there.create_queue("jobs", max_deliveries=3)

@@ -19,6 +19,7 @@ from quiver.metrics.definitions import (
 )
 from quiver.metrics.exposition import exposition
 from quiver.metrics.sample import (
+    MirrorSample,
     NodeSample,
     PartitionSample,
     SubscriptionSample,
@@ -85,7 +86,10 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
                 partitions=[PartitionSample(topic=f"t{number}", partition=0, committed=2, lag=9)],
             )
         )
-    return metrics, NodeSample(time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7)
+    mirrors = [MirrorSample(mirror="eu", topic="t0", state_lag_s=1.0)]
+    return metrics, NodeSample(
+        time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7, mirrors=mirrors
+    )
 
 
 def parsed(text: str) -> dict[str, Metric]:

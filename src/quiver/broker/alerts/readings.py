@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from quiver.broker.alerts.trend import STEPS, Added, Growth
 from quiver.config.alert_rule import AlertRule
-from quiver.metrics.sample import NodeSample, SubscriptionSample
+from quiver.metrics.sample import MirrorSample, NodeSample, SubscriptionSample
 
 DEAD_LETTERS_WINDOW_S = 300.0
 UNREAD_LOST_WINDOW_S = 3600.0
@@ -110,6 +110,25 @@ class Reader:
             for one in sample.topics
             if one.transaction_age_s and fnmatchcase(one.name, self._rule.on)
         }
+
+    def _mirror_lag(self, sample: NodeSample, _: float) -> Readings:
+        return self._mirrored(sample, lambda one: one.lag_s)
+
+    def _mirror_gaps(self, sample: NodeSample, now: float) -> Readings:
+        """Counted since the node began to copy, so that the first one counts, too."""
+        gaps = self._mirrored(sample, lambda one: one.gap_messages)
+        self._added = {name: one for name, one in self._added.items() if name in gaps}
+        return {
+            name: self._lately(name, count, now, UNREAD_LOST_WINDOW_S, first=0)
+            for name, count in gaps.items()
+        }
+
+    def _mirror_broken(self, sample: NodeSample, _: float) -> Readings:
+        return self._mirrored(sample, lambda one: one.broken)
+
+    def _mirrored(self, sample: NodeSample, value_of: Callable[[MirrorSample], float]) -> Readings:
+        found = [one for one in sample.mirrors if fnmatchcase(one.topic, self._rule.on)]
+        return {one.topic: value for one in found if (value := value_of(one))}
 
     def _error_rate(self, sample: NodeSample, now: float) -> Readings:
         requests = self._lately("requests", sample.requests, now, ERRORS_WINDOW_S)

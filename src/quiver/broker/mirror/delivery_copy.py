@@ -11,6 +11,7 @@ import structlog
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from quiver.aio import finish
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.snapshot import DeliverySnapshot, decode_snapshot
 from quiver.broker.partition.partition import Partition
@@ -32,7 +33,12 @@ class DeliveryCopy:
         self._partition = partition
 
     async def wait_for_data(self, offset: Offset, timeout_s: float) -> bool:
-        """Wait until the messages before an offset are here; whether they are."""
+        """Wait until the messages before an offset are here; whether they are.
+
+        ``LogFailed`` or ``NotLeader`` if they cannot come any more.
+        """
+        if self._partition.failure is not None:
+            raise self._partition.failure
         if offset <= self._partition.committed.next_offset:
             return True
         return await self._partition.committed.wait_beyond(Offset(offset - 1), timeout_s)
@@ -60,7 +66,7 @@ class DeliveryCopy:
             for one in self._catalog.on_topic(self._record.name)
         }
         state = await self._partition.open_state(blank)
-        await state.replace(machines, is_mirrored)
+        await finish(state.replace(machines, is_mirrored))  # memory and log must not differ
 
     def lacks(self, names: Iterable[str]) -> bool:
         """Whether one of these subscriptions of the source is not defined here yet."""

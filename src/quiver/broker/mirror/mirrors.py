@@ -14,10 +14,12 @@ from quiver.broker.mirror.catalog import MirrorCatalog, MirrorRecord
 from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.delivery_copy import DeliveryCopy
 from quiver.broker.mirror.partition_copy import PartitionCopy
-from quiver.broker.partition.partitions import Partitions
+from quiver.broker.mirror.progress import PartitionProgress, mirror_samples
+from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import TopicNotFound
+from quiver.metrics.sample import MirrorSample
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.protocol import MirrorInfo
 
@@ -42,6 +44,12 @@ class Mirrors:
         self._subscriptions = subscriptions
         self._partitions = partitions
         self._changes = changes
+        self.progress: dict[Place, PartitionProgress] = {}
+        """How far this node is, of each partition that it copies."""
+
+    def samples(self) -> list[MirrorSample]:
+        """What this node copies, as it is now."""
+        return mirror_samples(self.progress.values())
 
     async def create(self, name: str, settings: MirrorSettings, token: str) -> MirrorInfo:
         record = await self._changes.run(self.catalog.create(name, settings, token))

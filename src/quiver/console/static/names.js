@@ -8,7 +8,8 @@ export const isInternal = (name) => name.startsWith("__");
 export const isAside = (row) => isInternal(row.name) || row.holds_dead_letters;
 export const isOwn = (row) => !isAside(row);
 
-const OF_TOPICS = new Set(["dedup_forgotten", "transaction_age", "under_replicated"]);
+const OF_TOPICS = new Set(["dedup_forgotten", "transaction_age", "under_replicated", "mirror_lag",
+  "mirror_gaps", "mirror_broken"]);
 const OF_DEAD_LETTERS = new Set(["dead_letters", "dead_letter_arrivals"]);
 
 // Where the subject of an alert is shown.

@@ -8,11 +8,9 @@ import msgspec
 
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.source import unpacked
-from quiver.broker.partition.partitions import Place
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 from quiver.model.envelope import entries_in
-from quiver.model.ids import Offset
 from quiver.protocol import LogFetched
 
 
@@ -23,8 +21,6 @@ class MirrorEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     run_checks: RunBlocking
     """Runs work that only takes a while."""
-    source_starts: dict[Place, Offset]
-    """Where partitions begin at their source: retention here follows."""
     decides: Callable[[], bool] = lambda: True
     """Whether this node creates and alters what all nodes of the cluster share."""
 

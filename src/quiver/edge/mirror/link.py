@@ -54,16 +54,18 @@ class SourceLink:
     async def call_leader(
         self, kind: type[R], request: AnyRequest, topic: str, partition: int, wait_s: float = 0.0
     ) -> tuple[R, memoryview]:
-        """Ask the node of the source that leads a partition. ``wait_s``: how long it may wait."""
+        """Ask the node of the source that leads a partition, once. ``wait_s``: how long it may wait.
+
+        Whoever asks again says where it is by then.
+        """
         layout = await self._cluster.layout(topic)
         try:
             _, (reply, body) = await self._cluster.call(
                 request,
-                repeatable=True,
+                repeatable=False,
                 find_address=lambda: (self._cluster.known_layout(topic) or layout).address(
                     partition
                 ),
-                about=topic,
                 timeout_s=wait_s + CALL_TIMEOUT_S,
             )
         except QuiverError:

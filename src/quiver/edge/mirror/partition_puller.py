@@ -16,11 +16,11 @@ from quiver.aio import cancel_and_wait
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, checked_entries
+from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import unpacked
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.link import SourceLink
-from quiver.edge.mirror.progress import PartitionProgress
 from quiver.errors import (
     CorruptLog,
     InvalidBatch,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import partial
 
 import structlog
 
@@ -12,12 +11,12 @@ from quiver.aio import cancel_and_wait
 from quiver.broker.mirror.catalog import MirrorRecord
 from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.mirrors import described
+from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
-from quiver.edge.mirror.progress import PartitionProgress
 from quiver.edge.mirror.state_puller import StatePuller
 from quiver.errors import QuiverError, TopicNotFound
 from quiver.protocol import (
@@ -70,7 +69,14 @@ class RunningMirror:
         pulling = [task for tasks in self._pulling.values() for task in tasks]
         await cancel_and_wait(self._following, *pulling)
         self._pulling.clear()
+        for place in list(self._progress):
+            self._forget(place)
         await self._link.close()
+
+    def _forget(self, place: _Place) -> None:
+        progress = self._progress.pop(place, None)
+        if self._mirrors.progress.get(place) is progress:
+            self._mirrors.progress.pop(place, None)
 
     # ------------------------------------------------------------------ definitions
 
@@ -142,8 +148,7 @@ class RunningMirror:
         for place in set(self._pulling) - set(wanted):
             for task in self._pulling.pop(place):
                 task.cancel()
-            self._progress.pop(place, None)
-            self._environment.source_starts.pop(place, None)
+            self._forget(place)
         for place, copy in wanted.items():
             if place not in self._pulling:
                 self._begin(copy, place)
@@ -165,11 +170,9 @@ class RunningMirror:
     def _begin(self, copy: TopicRecord, place: _Place) -> None:
         environment, index = self._environment, place[1]
         progress = self._progress.setdefault(
-            place,
-            PartitionProgress(
-                index, environment.clock, partial(environment.source_starts.__setitem__, place)
-            ),
+            place, PartitionProgress(self.record.name, copy.name, index, environment.clock)
         )
+        self._mirrors.progress[place] = progress
         puller = PartitionPuller(
             copy,
             index,
@@ -224,10 +227,6 @@ class RunningMirror:
         if any(one.is_broken for topic in info.topics for one in topic.partitions):
             return "broken"
         return "copying" if self._cluster and not self._error else "connecting"
-
-    @property
-    def progress(self) -> list[tuple[_Place, PartitionProgress]]:
-        return list(self._progress.items())
 
     async def fence(self, topic: str, moved_to: str) -> TopicInfo:
         """Ask the source to let a topic take nothing more; the topic then."""

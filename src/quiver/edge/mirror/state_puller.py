@@ -11,11 +11,11 @@ import random
 import structlog
 
 from quiver.broker.mirror.mirrors import Mirrors
+from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import snapshots_in
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.link import SourceLink
-from quiver.edge.mirror.progress import PartitionProgress
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
@@ -97,10 +97,10 @@ class StatePuller:
         )
         await self._link.pace(len(body))
         while not await target.wait_for_data(Offset(reply.data_offset), _WAIT_S):
-            continue
-        copied, is_whole = target.copied(), not target.lacks(reply.checksums)
+            await self._clock.sleep(INTERVAL_S)  # a log that is closed does not wait at all
+        copied, is_whole = target.copied(), not target.lacks(reply.digests)
         snapshots = snapshots_in(body, reply.sizes)
         await target.take_in(snapshots, lambda: self._mirrors.current(self._record) is not None)
-        self._known = {name: one for name, one in reply.checksums.items() if name in copied}
+        self._known = {name: one for name, one in reply.digests.items() if name in copied}
         if is_whole:
             self._progress.state_taken(reply.time_us)

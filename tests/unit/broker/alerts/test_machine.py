@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import FIRING_MAX, AlertMachine
 from quiver.config.alert_rule import DEFAULT_RULES, AlertRule, Watch, rules_in_force
-from quiver.metrics.sample import NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import MirrorSample, NodeSample, SubscriptionSample, TopicSample
 
 
 def queue(name: str = "emails", **figures: float | bool | None) -> SubscriptionSample:
@@ -219,6 +219,17 @@ class TestWatches:
             ("orders", "cleared")
         ]
 
+    def test_a_mirror_that_is_behind_broken_or_has_a_gap(self) -> None:
+        rules = rule("mirror_lag", 60), rule("mirror_gaps", 0), rule("mirror_broken", 0)
+        for one, value in zip(
+            rules, ({"lag_s": 61.0}, {"gap_messages": 5}, {"broken": 1}), strict=True
+        ):
+            machine = AlertMachine((one,))
+            well = [MirrorSample(mirror="eu", topic="orders")]
+            assert machine.evaluate(sample(mirrors=well), 0) == []
+            ill = [MirrorSample(mirror="eu", topic="orders", **value)]  # type: ignore[arg-type]
+            assert told(machine.evaluate(sample(mirrors=ill), 1)) == [("orders", "firing")]
+
 
 class TestRules:
     def test_the_rules_from_the_start_are_quiet_on_a_healthy_node(self) -> None:
@@ -227,7 +238,7 @@ class TestRules:
         assert [machine.evaluate(healthy, now) for now in range(0, 3600, 30)] == [[]] * 120
 
     def test_every_watch_has_a_rule_from_the_start(self) -> None:
-        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 11
+        assert len({one.watch for one in DEFAULT_RULES}) == len(DEFAULT_RULES) == 14
 
     def test_a_rule_of_the_same_name_takes_the_place_of_one_from_the_start(self) -> None:
         mine = AlertRule(name="queue-deep", watch="depth", limit=5)

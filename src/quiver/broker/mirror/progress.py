@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from quiver.broker.mirror.log_copy import LogCopy
+from quiver.metrics.sample import MirrorSample
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import CopiedPartition, LogFetched
@@ -16,15 +17,12 @@ _GAPS_MAX = 100
 class PartitionProgress:
     """Kept while this node copies the partition."""
 
-    def __init__(
-        self,
-        index: int,
-        clock: Clock,
-        on_source_start: Callable[[Offset], object] = lambda _: None,
-    ) -> None:
-        """``on_source_start`` is called with where the partition begins at its source."""
-        self._on_source_start = on_source_start
+    def __init__(self, mirror: str, topic: str, index: int, clock: Clock) -> None:
+        self.mirror = mirror
+        self.topic = topic
         self.index = index
+        self.source_start = Offset(0)
+        """Where the partition begins at its source, as far as is known."""
         self._clock = clock
         self._next_offset = 0
         self._source_offset: int | None = None
@@ -47,7 +45,7 @@ class PartitionProgress:
         self._next_offset, self._source_offset = end, copy.source_end
         self._left_bytes = reply.left_bytes
         self.copied_bytes += reply.size
-        self._on_source_start(copy.source_start)
+        self.source_start = copy.source_start
         self._source_ahead_us = reply.time_us - self._clock.time_us()
         if copy.is_current:
             self._behind_since = None
@@ -66,10 +64,6 @@ class PartitionProgress:
     def state_taken(self, time_us: int) -> None:
         """The delivery state of the source as it was then counts here."""
         self._state_us = time_us
-
-    @property
-    def state_us(self) -> int | None:
-        return self._state_us
 
     @property
     def lag_s(self) -> float:
@@ -96,3 +90,27 @@ class PartitionProgress:
             error=self.error,
             is_broken=self.is_broken,
         )
+
+
+def mirror_samples(progress: Iterable[PartitionProgress]) -> list[MirrorSample]:
+    """All partitions of this node, added up by mirror and topic."""
+    found: dict[tuple[str, str], list[PartitionProgress]] = {}
+    for one in progress:
+        found.setdefault((one.mirror, one.topic), []).append(one)
+    return [_sample(*names, parts) for names, parts in sorted(found.items())]
+
+
+def _sample(mirror: str, topic: str, parts: list[PartitionProgress]) -> MirrorSample:
+    shown = [one.described() for one in parts]
+    states = [one.state_lag_s for one in shown if one.state_lag_s is not None]
+    return MirrorSample(
+        mirror=mirror,
+        topic=topic,
+        lag_messages=sum(one.lag_messages or 0 for one in shown),
+        lag_bytes=sum(one.lag_bytes or 0 for one in shown),
+        lag_s=max(one.lag_s or 0.0 for one in shown),
+        state_lag_s=max(states, default=None),
+        copied_bytes=sum(one.copied_bytes for one in parts),
+        gap_messages=sum(one.gap_messages for one in parts),
+        broken=sum(one.is_broken for one in parts),
+    )
