@@ -72,6 +72,9 @@ def test_a_mirror_is_added_watched_paused_and_removed(
     ]
     assert sum(int(one[2]) for one in copies) == 3
 
+    top = here("top", "--json", "--interval", "500ms").json
+    assert [(one["name"], one["lag_messages"]) for one in top["mirrors"]] == [("eu", 0)]
+
     refused = here("publish", "orders.eu", "4")
     assert refused.code == ExitCode.FAILED
     assert "mirror 'eu'" in refused.err

@@ -19,11 +19,12 @@ from quiver.aio import cancel_and_wait
 from quiver.cli.support.output import print_json
 from quiver.cli.support.session import connected_async
 from quiver.cli.top.keys import keyboard, pressed
+from quiver.cli.top.mirrors import MirrorRates, MirrorRow
 from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.client import AsyncClient
 from quiver.console.collector import MetricsCollector
-from quiver.errors import QuiverError
+from quiver.errors import AccessRefused, QuiverError
 from quiver.model.clock import SystemClock
 
 _STALE_AFTER = 3
@@ -62,7 +63,8 @@ async def _work(
         sample = await sampler.take_with_rates()
         if json:
             node = msgspec.to_builtins(sample.node)
-            print_json({**node, "alerts": msgspec.to_builtins(sample.alerts)})
+            more = {"alerts": sample.alerts, "mirrors": sample.mirrors}
+            print_json({**node, **msgspec.to_builtins(more)})
             return
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         width = console.width if console.is_terminal else _WIDTH
@@ -75,12 +77,22 @@ class NodeSampler:
     def __init__(self, client: AsyncClient, interval_s: float) -> None:
         self.latest: TopSample | None = None
         self._client = client
-        self._collector = MetricsCollector(client, SystemClock())
+        self._clock = SystemClock()
+        self._collector = MetricsCollector(client, self._clock)
         self._interval_s = interval_s
+        self._mirror_rates = MirrorRates()
 
     async def take(self) -> TopSample:
         alerts = await self._client.alerts()
-        return TopSample(await self._collector.take(), alerts.firing)
+        return TopSample(await self._collector.take(), alerts.firing, await self._mirrors())
+
+    async def _mirrors(self) -> list[MirrorRow]:
+        """Nothing, for whoever may not see them."""
+        try:
+            found = await self._client.list_mirrors()
+        except AccessRefused:
+            return []
+        return self._mirror_rates.rows(found, self._clock.monotonic())
 
     async def take_with_rates(self) -> TopSample:
         """Rates are between two looks."""

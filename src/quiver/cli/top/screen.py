@@ -11,6 +11,7 @@ from rich.text import Text
 
 from quiver.cli.support.text import harmless, shown_bytes, shown_count
 from quiver.cli.top.columns import Column, Row, shown_age, shown_ms, shown_rate
+from quiver.cli.top.mirrors import MirrorRow
 from quiver.cli.top.view import HELP, View
 from quiver.console.snapshot import ConsoleSnapshot
 from quiver.protocol import AlertInfo
@@ -18,6 +19,7 @@ from quiver.protocol import AlertInfo
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 8, 60
 _GAP = "  "
 _ALERT_STYLES = {"critical": "bold red", "warning": "yellow"}
+_MIRROR_STYLES = {"broken": "bold red", "connecting": "yellow"}
 
 
 class TopSample(msgspec.Struct):
@@ -25,13 +27,14 @@ class TopSample(msgspec.Struct):
 
     node: ConsoleSnapshot
     alerts: list[AlertInfo]
+    mirrors: list[MirrorRow] = []
     trouble: str = ""
     """Why there is nothing newer than this."""
 
 
 def lines_of(sample: TopSample, view: View, width: int, height: int | None) -> list[Text]:
     """At most ``height`` lines; with ``None`` as many as it takes, and no keys to press."""
-    above = [_title(sample), *_facts(sample, width), *_alerts(sample, height)]
+    above = [_title(sample), *_facts(sample, width), *_alerts(sample, height), *_mirrors(sample, height)]
     if height is not None:
         above = above[: max(1, height // 2)]
     rows_max = 1_000_000 if height is None else max(0, height - len(above) - 3)
@@ -93,6 +96,33 @@ def _alerts(sample: TopSample, height: int | None) -> list[Text]:
     if left:
         lines[-1].append(f"  and {left} more")
     return lines
+
+
+def _mirrors(sample: TopSample, height: int | None) -> list[Text]:
+    """A line for each mirror, those furthest behind first; of many, some."""
+    room = len(sample.mirrors) if height is None else max(1, height // 6)
+    ordered = sorted(sample.mirrors, key=lambda one: (-(one.lag_s or 0.0), one.name))
+    lines = [_mirror(one) for one in ordered[:room]]
+    left = len(ordered) - len(lines)
+    if left:
+        lines[-1].append(f"  and {left} more")
+    return lines
+
+
+def _mirror(one: MirrorRow) -> Text:
+    line = Text(f"mirror {harmless(one.name)}{_GAP}", style="dim")
+    line.append(one.state, style=f"not dim {_MIRROR_STYLES.get(one.state, '')}".strip())
+    for name, value in (
+        ("lag", shown_count(one.lag_messages)),
+        ("bytes", shown_bytes(one.lag_bytes)),
+        ("behind", shown_age(one.lag_s)),
+        ("copied", f"{shown_bytes(one.byte_rate)}/s"),
+    ):
+        line.append(f"{_GAP}{name} ")
+        line.append(value, style="not dim")
+    if one.error:
+        line.append(f"{_GAP}{harmless(one.error)}", style="not dim red")
+    return line
 
 
 # ------------------------------------------------------------------ the table
