@@ -150,3 +150,20 @@ def test_a_name_that_is_taken_is_left_alone(source: ThreadNode, target: ThreadNo
         assert "no copy of it" in found.error
         here.publish("orders", b"more")
         assert [one for _, one in messages(here, "orders")] == [b"ours", b"more"]
+
+
+def test_a_loop_is_refused_when_it_is_set_up(source: ThreadNode, target: ThreadNode) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        here.create_mirror("eu", source.url, "orders", rename="{cluster}.{topic}")
+        wait_named(here, "eu.orders")
+        with pytest.raises(quiver.MirrorLoop, match="at the source is a copy"):
+            there.create_mirror("us", target.url, "eu.orders")
+        with pytest.raises(quiver.MirrorLoop, match="is this cluster"):
+            here.create_mirror("self", target.url, "*", rename="{cluster}.{topic}")
+        assert [one.name for one in here.list_mirrors()] == ["eu"]
+        assert there.list_mirrors() == []
+
+
+def wait_named(client: quiver.Client, topic: str) -> None:
+    eventually(lambda: topic in {one.name for one in client.list_topics()}, f"{topic} is created")

@@ -106,11 +106,15 @@ class TransactionCoordinator:
         await self._written(self._machine.join(transaction, timeout_us, participants, self._now()))
 
     async def end(self, ending: Ending) -> Ended:
-        """Commit or abort; the error of its outcome if it cannot be committed any more."""
+        """Commit or abort; the error of its outcome if it cannot be committed any more.
+
+        Whatever the answer, the participants have heard of it by then, if they can be reached.
+        """
         if not self._log.partition.log.has_room:
             await self._log.partition.log.wait_for_room()
         outcome, records = self._machine.end(ending, self._now())
         await self._written(records)
+        is_complete = await self._complete(ending.transaction)
         if ending.is_commit:
             error = outcome.error()
             if error is not None:
@@ -120,7 +124,7 @@ class TransactionCoordinator:
                 f"transaction {ending.transaction} is committed already: it cannot be aborted",
                 transaction=ending.transaction,
             )
-        return Ended(outcome.is_committed, await self._complete(ending.transaction))
+        return Ended(outcome.is_committed, is_complete)
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         state = self._machine.describe(transaction)

@@ -34,7 +34,12 @@ class TopSample(msgspec.Struct):
 
 def lines_of(sample: TopSample, view: View, width: int, height: int | None) -> list[Text]:
     """At most ``height`` lines; with ``None`` as many as it takes, and no keys to press."""
-    above = [_title(sample), *_facts(sample, width), *_alerts(sample, height), *_mirrors(sample, height)]
+    above = [
+        _title(sample),
+        *_facts(sample, width),
+        *_alerts(sample, height),
+        *_mirrors(sample, height),
+    ]
     if height is not None:
         above = above[: max(1, height // 2)]
     rows_max = 1_000_000 if height is None else max(0, height - len(above) - 3)

@@ -192,7 +192,7 @@ class ReplicaManager:
 
     async def hand_over(self) -> None:
         """Give everything that this node leads to others."""
-        await for_each(self.replicas, lambda replica: replica.resign(in_sync_no_more=False))
+        await for_each(self.replicas, lambda replica: replica.hand_over())
 
     async def close(self) -> None:
         self._closing = True

@@ -298,14 +298,32 @@ class Replica:
 
     # ------------------------------------------------------------------ giving up
 
+    async def hand_over(self) -> None:
+        """Let another lead, before this node stops. Nobody else can: nothing is written for that.
+
+        The session ends with the node, and whoever comes back first is elected then.
+        """
+        versioned = self._versioned
+        if versioned is None or not self.is_elected(versioned.record):
+            return
+        record = resigned(versioned.record, self._node, self._sessions, in_sync_no_more=False)
+        if record.session != NOBODY:
+            await self._commit(versioned, record)
+
     async def resign(self, *, in_sync_no_more: bool) -> None:
-        """Hand the lead over, if this node has it; a failure leaves that to the controller."""
+        """Give the lead up, if this node has it, to another or to nobody.
+
+        A failure leaves that to the controller.
+        """
         versioned = self._versioned
         if versioned is None or not self.is_elected(versioned.record):
             return
         record = resigned(
             versioned.record, self._node, self._sessions, in_sync_no_more=in_sync_no_more
         )
+        await self._commit(versioned, record)
+
+    async def _commit(self, versioned: VersionedPartition, record: PartitionRecord) -> None:
         key = partition_key(self.partition)
         try:
             await self._store.commit([Expect(key, versioned.revision)], [Put(key, encode(record))])

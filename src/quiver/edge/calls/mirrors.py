@@ -23,6 +23,7 @@ from quiver.edge.auth.call_permissions import (
 from quiver.edge.calls.call import Call, Turn, wait_timeout_s
 from quiver.edge.calls.context import Answer, Context, may_ask_others
 from quiver.edge.calls.fan_out.route import AT_LEADER, AtAllNodes
+from quiver.edge.mirror.loops import require_no_loop
 from quiver.edge.mirror.promotion import Promotion
 from quiver.errors import InvalidRequest, InvalidSetting, MirrorDiverged
 from quiver.formats import METADATA_VALUES
@@ -115,8 +116,10 @@ async def create(context: Context, request: protocol.CreateMirror, body: memoryv
         # An older node would take publishes for a mirrored topic.
         member.view.state.require_read_by_all(METADATA_VALUES, _MIRROR_VALUES)
     _check_source(request.settings.source)
-    mirrors = context.services.broker.mirrors
-    info = await mirrors.create(request.name, request.settings, _token(body))
+    mirrors, environment = context.services.broker.mirrors, context.services.mirrors.environment
+    token = _token(body)
+    await require_no_loop(request.settings, token, environment.cluster, environment.clock)
+    info = await mirrors.create(request.name, request.settings, token)
     return protocol.Mirror(mirror=info), ()
 
 

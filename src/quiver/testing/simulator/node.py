@@ -99,6 +99,8 @@ class SimulatedNode:
         self.process = Process(record.id)
         self.process.is_dead = True
         self.cluster: ClusterNode | None = None
+        self.is_stopping = False
+        """Whether it was asked to end: it serves nobody from then on."""
         self._record = record
         self._settings = settings
         self._logs = logs
@@ -115,6 +117,7 @@ class SimulatedNode:
         """Start the process, which must be dead."""
         assert self.process.is_dead
         self.process = Process(self.name)
+        self.is_stopping = False
         self._fronts = {}
         self._network.serve(self.name, self.process, self._serve, self._on_broken)
         self._loop.start(self.process, self._run(self.process))
@@ -134,6 +137,7 @@ class SimulatedNode:
         if self.cluster is None:
             self.kill()
         else:
+            self.is_stopping = True
             self._loop.start(self.process, self._leave(self.process, self.cluster))
 
     async def _leave(self, process: Process, cluster: ClusterNode) -> None:

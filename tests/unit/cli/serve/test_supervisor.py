@@ -24,7 +24,7 @@ from quiver.cli.serve.supervisor import Supervisor
 mode = sys.argv[1]
 
 def said(line):
-    print(line, flush=True)
+    os.write(1, f"{line}\\n".encode())  # whole: processes share the file
 
 def work(number, tell_ready):
     said(f"start {number} {os.getpid()}")
@@ -47,7 +47,7 @@ sys.exit(code)
 class Supervised:
     def __init__(self, mode: str, folder: Path) -> None:
         self._output = folder / "output"
-        with self._output.open("w") as output:
+        with self._output.open("a") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, mode, str(LONG_S)], stdout=output
             )

@@ -26,6 +26,7 @@ from quiver.errors import (
     InvalidSetting,
     MalformedBody,
     MirrorExists,
+    MirrorLoop,
     MirrorNotFound,
     PermissionDenied,
     TopicNotFound,
@@ -158,7 +159,14 @@ OPERATIONS = (
         tag="mirrors",
         body={JSON: MirrorFields},
         replies={201: ("The new mirror.", {JSON: MirrorView}), **_MIRROR},
-        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, MirrorExists, PermissionDenied),
+        errors=(
+            *BODY_ERRORS,
+            InvalidRequest,
+            InvalidSetting,
+            MirrorExists,
+            MirrorLoop,
+            PermissionDenied,
+        ),
     ),
     Operation(
         method="GET",

@@ -56,7 +56,7 @@ class SessionAudit:
     def _look(self, node: BrokerNode) -> None:
         now, process = self._loop.time(), node.process
         known = self._calm.get(node.name)
-        if process.is_dead or process.is_paused or node.cluster is None:
+        if process.is_dead or process.is_paused or node.is_stopping or node.cluster is None:
             self._calm.pop(node.name, None)
             return
         if known is None or known[0] is not process:

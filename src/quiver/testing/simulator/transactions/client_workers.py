@@ -120,7 +120,7 @@ class WorkerLife:
             except QuiverError:
                 await asyncio.sleep(self._rng.uniform(0.05, 0.3))
                 continue
-            if messages:
+            if messages and not self._owner.stopping:
                 await self._transact(messages)
         await self._client.close()
 

@@ -189,8 +189,6 @@ class TransactionSimulation(BrokerSimulation):
         await self._wait_until_none(self._unread, _DRAIN_SECONDS_MAX)
         self.history.drained &= await self._wait_until_none(self._undelivered, _DRAIN_SECONDS_MAX)
         await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
-        # Who had messages that were finished meanwhile may have begun another one, in vain.
-        await self._wait_until_none(self._undecided, _DRAIN_SECONDS_MAX)
 
     async def _pending(self) -> str | None:
         """What workers have not finished."""

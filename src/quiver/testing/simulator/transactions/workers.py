@@ -51,6 +51,7 @@ class Worker:
         self._name = name
 
     def stop(self) -> None:
+        """Begin no transaction from now on; what is received meanwhile is left to its lease."""
         self.stopping = True
 
     async def run(self) -> None:
@@ -61,7 +62,7 @@ class Worker:
             for epoch in range(self._client.rng.randint(1, _EPOCHS_MAX)):
                 taken = [] if self.stopping else await receive(self._client, self._queue)
                 self.is_idle = not taken
-                if taken and not await self._transact(begun, epoch, taken):
+                if self.stopping or (taken and not await self._transact(begun, epoch, taken)):
                     break
 
     async def _begin(self) -> protocol.TransactionsBegun:
