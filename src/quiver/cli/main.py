@@ -75,6 +75,11 @@ COMMANDS = {
             "Take, list, verify and restore backups of a running cluster.",
         ),
         (
+            "mirror",
+            "mirror.commands:app",
+            "Copy topics from another cluster, and promote the copies.",
+        ),
+        (
             "doctor",
             "commands.doctor:doctor",
             "Check settings and machine: security, data folder, disk, clock, limits, ports and versions.",

@@ -168,6 +168,29 @@ class MirrorInfo(msgspec.Struct, kw_only=True):
     fetched_bytes: int = 0
     """Bytes that came over the network for that."""
 
+    @property
+    def lag_messages(self) -> int | None:
+        """Messages that all partitions lack; ``None`` while one of them is not known."""
+        return _total([one.lag_messages for one in self._partitions()])
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """Stored bytes that all partitions lack, about; ``None`` while one of them is not known."""
+        return _total([one.lag_bytes for one in self._partitions()])
+
+    @property
+    def lag_s(self) -> float | None:
+        """The longest time for which a partition has not had everything."""
+        return max((one.lag_s for one in self._partitions() if one.lag_s is not None), default=None)
+
+    def _partitions(self) -> list[CopiedPartition]:
+        return [one for topic in self.topics for one in topic.partitions]
+
+
+def _total(found: list[int | None]) -> int | None:
+    known = [one for one in found if one is not None]
+    return sum(known) if known and len(known) == len(found) else None
+
 
 class CreateMirror(Request, tag="create_mirror"):
     """Begin to copy topics of another cluster. The body is the token for it, or nothing."""

@@ -25,6 +25,8 @@ from tests.integration.access_matrix.world import (
 _SEEN = "publish|consume|admin"
 _CONSUMES_QUEUE, _CONSUMES_SUB = f"consume:subscription:{QUEUE}", f"consume:subscription:{SUB}"
 
+_MIRROR = {"source": "quiver://127.0.0.1:1", "topics": ["none"], "paused": True}
+
 
 class HttpCase(msgspec.Struct):
     name: str
@@ -38,7 +40,7 @@ class HttpCase(msgspec.Struct):
         path = operation.path.replace("{receipt_handle}", EXAMPLES["Ack"]["receipts"][0])
         path = path.replace("{id}", message_id)
         path = path.replace("{transaction}", "1")  # whose token decides is another test's matter
-        for name in ("{queue}", "{topic}", "{name}"):
+        for name in ("{queue}", "{topic}", "{name}", "{mirror}"):
             path = path.replace(name, self.name)
         return path
 
@@ -119,12 +121,18 @@ OPERATIONS: dict[str, HttpCase] = {
     "commit_transaction": _of(""),
     "abort_transaction": _of(""),
     "describe_transaction": _of(""),
+    "list_mirrors": _of("", "consume|admin:cluster:*"),
+    "create_mirror": _of("new", "admin:cluster:*", body=_MIRROR),
+    "describe_mirror": _of("none", "consume|admin:cluster:*"),
+    "alter_mirror": _of("none", "admin:cluster:*"),
+    "delete_mirror": _of("none", "admin:cluster:*"),
+    "promote_topics": _of("", f"admin:topic:{SPARE}", body={"topics": [SPARE]}),
     "list_tokens": _of("", "admin:cluster:*"),
     "revoke_token": _of("", "admin:cluster:*"),
 }
 OPEN = {"is_alive", "is_ready"}
 """Operations that ask nobody who they are."""
-TELLS_ALL = {"read_metrics", "list_tokens"}
+TELLS_ALL = {"read_metrics", "list_tokens", "list_mirrors", "describe_mirror"}
 """Who may ask for these sees the names of everything."""
 SOCKETS: dict[str, HttpCase] = {
     "/subscriptions/{name}/stream": _of(SUB, _CONSUMES_SUB),

@@ -132,7 +132,7 @@ class TestHelp:
     """What the client and the server need; help must not load it."""
 
     @pytest.mark.process
-    @pytest.mark.parametrize("command", ["", "topic", "consume", "redrive", "serve"])
+    @pytest.mark.parametrize("command", ["", "topic", "consume", "redrive", "mirror add", "serve"])
     def test_help_loads_neither_client_nor_server(self, command: str) -> None:
         assert loaded_by_help(command) & {*self.SLOW} == set()
 

@@ -22,11 +22,15 @@ _METAVARS = {Unit.SECONDS: "TIME", Unit.MILLISECONDS: "TIME", Unit.BYTES: "SIZE"
 
 
 class SettingFlag(msgspec.Struct, frozen=True):
-    """The flag of one setting. ``none`` says what the text ``none`` means, where it is allowed."""
+    """The flag of one setting. ``none`` says what the text ``none`` means, where it is allowed.
+
+    ``called`` is the flag's name, if it is not that of the setting.
+    """
 
     setting: Setting
     metavar: str | None = None
     none: str = ""
+    called: str = ""
 
     @property
     def parameter(self) -> str:
@@ -37,7 +41,7 @@ class SettingFlag(msgspec.Struct, frozen=True):
 
     @property
     def flag(self) -> str:
-        return "--" + self.parameter.replace("_", "-")
+        return "--" + (self.called or self.parameter.replace("_", "-"))
 
     @property
     def printed(self) -> str:

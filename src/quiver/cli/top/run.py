@@ -19,11 +19,12 @@ from quiver.aio import cancel_and_wait
 from quiver.cli.support.output import print_json
 from quiver.cli.support.session import connected_async
 from quiver.cli.top.keys import keyboard, pressed
+from quiver.cli.top.mirrors import MirrorRates, MirrorRow
 from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.client import AsyncClient
 from quiver.console.collector import MetricsCollector
-from quiver.errors import QuiverError
+from quiver.errors import AccessRefused, QuiverError
 from quiver.model.clock import SystemClock
 from quiver.protocol import NodeInfo
 
@@ -65,8 +66,8 @@ async def _work(
         sample = await sampler.take_with_rates()
         if json:
             node = msgspec.to_builtins(sample.node)
-            alerts, nodes = msgspec.to_builtins((sample.alerts, sample.nodes))
-            print_json({**node, "nodes": nodes, "alerts": alerts})
+            more = {"nodes": sample.nodes, "alerts": sample.alerts, "mirrors": sample.mirrors}
+            print_json({**node, **msgspec.to_builtins(more)})
             return
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         width = console.width if console.is_terminal else _WIDTH
@@ -84,10 +85,16 @@ class NodeSampler:
         self._collector = MetricsCollector(client, self._clock)
         self._nodes: list[NodeInfo] = []
         self._nodes_until = 0.0
+        self._mirror_rates = MirrorRates()
 
     async def take(self) -> TopSample:
         alerts = await self._client.alerts()
-        return TopSample(await self._collector.take(), alerts.firing, await self._known_nodes())
+        return TopSample(
+            await self._collector.take(),
+            alerts.firing,
+            await self._known_nodes(),
+            await self._mirrors(),
+        )
 
     async def _known_nodes(self) -> list[NodeInfo]:
         now = self._clock.monotonic()
@@ -95,6 +102,14 @@ class NodeSampler:
             self._nodes = (await self._client.describe_cluster()).nodes
             self._nodes_until = now + _NODES_S
         return self._nodes
+
+    async def _mirrors(self) -> list[MirrorRow]:
+        """Nothing, for whoever may not see them."""
+        try:
+            found = await self._client.list_mirrors()
+        except AccessRefused:
+            return []
+        return self._mirror_rates.rows(found, self._clock.monotonic())
 
     async def take_with_rates(self) -> TopSample:
         """Rates are between two looks."""

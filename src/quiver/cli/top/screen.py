@@ -17,6 +17,7 @@ from quiver.cli.support.text import (
     versions_of,
 )
 from quiver.cli.top.columns import Column, Row, shown_age, shown_ms, shown_rate
+from quiver.cli.top.mirrors import MirrorRow
 from quiver.cli.top.view import HELP, View
 from quiver.console.snapshot import ConsoleSnapshot
 from quiver.protocol import AlertInfo, NodeInfo
@@ -24,6 +25,7 @@ from quiver.protocol import AlertInfo, NodeInfo
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 8, 60
 _GAP = "  "
 _ALERT_STYLES = {"critical": "bold red", "warning": "yellow"}
+_MIRROR_STYLES = {"broken": "bold red", "connecting": "yellow"}
 
 
 class TopSample(msgspec.Struct):
@@ -33,6 +35,7 @@ class TopSample(msgspec.Struct):
     alerts: list[AlertInfo]
     nodes: list[NodeInfo] = []
     """Nodes and forwarders of the cluster."""
+    mirrors: list[MirrorRow] = []
     trouble: str = ""
     """Why there is nothing newer than this."""
 
@@ -44,6 +47,7 @@ def lines_of(sample: TopSample, view: View, width: int, height: int | None) -> l
         *_facts(sample, width),
         *_versions(sample),
         *_alerts(sample, height),
+        *_mirrors(sample, height),
     ]
     if height is not None:
         above = above[: max(1, height // 2)]
@@ -121,6 +125,33 @@ def _alerts(sample: TopSample, height: int | None) -> list[Text]:
     if left:
         lines[-1].append(f"  and {left} more")
     return lines
+
+
+def _mirrors(sample: TopSample, height: int | None) -> list[Text]:
+    """A line for each mirror, those furthest behind first; of many, some."""
+    room = len(sample.mirrors) if height is None else max(1, height // 6)
+    ordered = sorted(sample.mirrors, key=lambda one: (-(one.lag_s or 0.0), one.name))
+    lines = [_mirror(one) for one in ordered[:room]]
+    left = len(ordered) - len(lines)
+    if left:
+        lines[-1].append(f"  and {left} more")
+    return lines
+
+
+def _mirror(one: MirrorRow) -> Text:
+    line = Text(f"mirror {harmless(one.name)}{_GAP}", style="dim")
+    line.append(one.state, style=f"not dim {_MIRROR_STYLES.get(one.state, '')}".strip())
+    for name, value in (
+        ("lag", shown_count(one.lag_messages)),
+        ("bytes", shown_bytes(one.lag_bytes)),
+        ("behind", shown_age(one.lag_s)),
+        ("copied", f"{shown_bytes(one.byte_rate)}/s"),
+    ):
+        line.append(f"{_GAP}{name} ")
+        line.append(value, style="not dim")
+    if one.error:
+        line.append(f"{_GAP}{harmless(one.error)}", style="not dim red")
+    return line
 
 
 # ------------------------------------------------------------------ the table

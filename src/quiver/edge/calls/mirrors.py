@@ -8,6 +8,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from quiver import protocol
+from quiver.client.transport.addresses import addresses_in
 from quiver.edge.auth.call_permissions import (
     ADMIN,
     CONSUME,
@@ -114,6 +115,7 @@ async def create(context: Context, request: protocol.CreateMirror, body: memoryv
     if member is not None:
         # An older node would take publishes for a mirrored topic.
         member.view.state.require_read_by_all(METADATA_VALUES, _MIRROR_VALUES)
+    _check_source(request.settings.source)
     mirrors, environment = context.services.broker.mirrors, context.services.mirrors.environment
     token = _token(body)
     await require_no_loop(request.settings, token, environment.cluster, environment.clock)
@@ -122,6 +124,8 @@ async def create(context: Context, request: protocol.CreateMirror, body: memoryv
 
 
 async def alter(context: Context, request: protocol.AlterMirror, body: memoryview) -> Answer:
+    if "source" in request.changes:
+        _check_source(request.changes["source"])
     mirrors = context.services.broker.mirrors
     info = await mirrors.alter(request.name, request.changes, _token(body))
     return protocol.Mirror(mirror=info), ()
@@ -160,6 +164,13 @@ async def promote(context: Context, request: protocol.PromoteTopics, _: memoryvi
     wait_s = min(max(0, request.wait_ms) / 1000, _PROMOTE_S_MAX)
     done = [await promotion.promote(one, fence=request.fence, wait_s=wait_s) for one in records]
     return protocol.TopicsPromoted(topics=done), ()
+
+
+def _check_source(url: str) -> None:
+    try:
+        addresses_in(url)
+    except InvalidSetting as error:
+        raise InvalidSetting(error.message, setting="source") from None
 
 
 def _token(body: memoryview) -> str:

@@ -11,6 +11,7 @@ from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
 from quiver.edge.http.routes import (
     browse,
+    mirrors,
     node_state,
     observability,
     queue_deliveries,
@@ -35,6 +36,7 @@ OPERATIONS = (
     *subscriptions.OPERATIONS,
     *subscription_admin.OPERATIONS,
     *transactions.OPERATIONS,
+    *mirrors.OPERATIONS,
     *tokens.OPERATIONS,
     *node_state.OPERATIONS,
     *observability.OPERATIONS,

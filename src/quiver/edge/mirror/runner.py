@@ -76,7 +76,9 @@ class MirrorRunner:
         """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name."""
         record = self._catalog.get(name)
         running = self._running.get(name)
-        return described(record) if running is None else running.describe()
+        if running is None or running.record != record:
+            return described(record)
+        return running.describe()
 
     def describe_all(self) -> list[MirrorInfo]:
         return [self.describe(one.name) for one in sorted(self._catalog.all(), key=_name)]

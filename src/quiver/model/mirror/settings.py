@@ -10,6 +10,7 @@ import msgspec
 
 from quiver.errors import InvalidSetting
 from quiver.model.setting import Unit, check_fields, setting
+from quiver.model.subscription import TOPIC_PATTERN
 from quiver.model.topic import checked_name, is_internal
 
 SAME_NAME = "{topic}"
@@ -36,7 +37,16 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     topics: Annotated[
-        list[str],
+        list[
+            Annotated[
+                str,
+                setting(
+                    "A topic's name at the source, or a pattern with '*'.",
+                    pattern=TOPIC_PATTERN,
+                    example="orders.*",
+                ),
+            ]
+        ],
         setting(
             "Topics to copy: names, or patterns in which * matches any characters.",
             entries_max=PATTERNS_MAX,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quiver.cli.top.columns import shown_age, shown_rate
 from quiver.cli.top.keys import keys_in
+from quiver.cli.top.mirrors import MirrorRates, MirrorRow
 from quiver.cli.top.screen import TopSample, lines_of
 from quiver.cli.top.view import View
 from quiver.console.snapshot import (
@@ -18,7 +19,8 @@ from quiver.console.snapshot import (
     Totals,
 )
 from quiver.errors import InvalidSetting
-from quiver.protocol import AlertInfo, NodeInfo
+from quiver.model.mirror.settings import MirrorSettings
+from quiver.protocol import AlertInfo, MirrorInfo, NodeInfo
 
 NODE = NodeMetricsRow(
     name="node-1",
@@ -48,7 +50,21 @@ def alert(number: int) -> AlertInfo:
     )
 
 
-def sample(names: list[str], *, alerts: int = 0, versions: tuple[str, ...] = ()) -> TopSample:
+def mirror(number: int) -> MirrorRow:
+    return MirrorRow(
+        name=f"site-{number}",
+        state="copying",
+        lag_messages=12,
+        lag_bytes=2048,
+        lag_s=float(number),
+        byte_rate=1024,
+        error="\x1bno answer" if number else "",
+    )
+
+
+def sample(
+    names: list[str], *, alerts: int = 0, versions: tuple[str, ...] = (), mirrors: int = 0
+) -> TopSample:
     queues = [
         SubscriptionMetricsRow(
             name=name, is_queue=True, topics=[name], pending=number, oldest_s=None
@@ -60,7 +76,12 @@ def sample(names: list[str], *, alerts: int = 0, versions: tuple[str, ...] = ())
         time_ms=0, node=NODE, totals=Totals(pending=7), topics=topics, subscriptions=queues
     )
     nodes = [NodeInfo(id=f"n{one}", version=version) for one, version in enumerate(versions, 1)]
-    return TopSample(figures, [alert(number) for number in range(alerts)], nodes)
+    return TopSample(
+        figures,
+        [alert(number) for number in range(alerts)],
+        nodes,
+        [mirror(number) for number in range(mirrors)],
+    )
 
 
 def text_of(taken: TopSample, view: View, width: int = 120, height: int | None = 40) -> str:
@@ -71,17 +92,24 @@ def text_of(taken: TopSample, view: View, width: int = 120, height: int | None =
     names=st.lists(st.text(min_size=1, max_size=40), max_size=60, unique=True),
     alerts=st.integers(0, 9),
     versions=st.lists(st.sampled_from(["0.1.0", "0.2.0", ""]), max_size=9),
+    mirrors=st.integers(0, 9),
     width=st.integers(1, 200),
     height=st.integers(1, 60),
     keys=st.lists(st.sampled_from(["t", "right", "left", "r", "down", "up", "x"]), max_size=10),
 )
 def test_every_line_fits_and_the_lines_fit_the_screen(
-    names: list[str], alerts: int, versions: list[str], width: int, height: int, keys: list[str]
+    names: list[str],
+    alerts: int,
+    versions: list[str],
+    mirrors: int,
+    width: int,
+    height: int,
+    keys: list[str],
 ) -> None:
     view = View()
     for key in keys:
         view.press(key)
-    taken = sample(names, alerts=alerts, versions=tuple(versions))
+    taken = sample(names, alerts=alerts, versions=tuple(versions), mirrors=mirrors)
     lines = lines_of(taken, view, width, height)
     assert 1 <= len(lines) <= height
     assert max(line.cell_len for line in lines) <= width
@@ -131,6 +159,28 @@ def test_a_node_that_is_down_is_missed_and_its_version_does_not_count() -> None:
 
 def test_a_node_on_its_own_shows_no_cluster() -> None:
     assert "nodes" not in text_of(sample([], versions=("0.1.0",)), View())
+
+
+def test_each_mirror_has_a_line_and_the_one_furthest_behind_is_first() -> None:
+    lines = text_of(sample(["emails"], mirrors=2), View()).splitlines()
+    first, second = [line for line in lines if line.startswith("mirror ")]
+    assert first.startswith("mirror site-1  copying  lag 12  bytes 2.0 KiB  behind 1 s")
+    assert "no answer" in first
+    assert second.endswith("behind 0 s  copied 1.0 KiB/s")
+    many = text_of(sample([], mirrors=9), View(), height=24)
+    assert "and 5 more" in many
+
+
+def test_the_throughput_of_a_mirror_is_between_two_looks() -> None:
+    rates = MirrorRates()
+    settings = MirrorSettings(source="quiver://eu:7401", topics=["orders"])
+
+    def rate(copied: int, now: float) -> float:
+        info = MirrorInfo(name="eu", settings=settings, created_us=0, copied_bytes=copied)
+        (row,) = rates.rows([info], now)
+        return row.byte_rate
+
+    assert [rate(100, 1.0), rate(300, 3.0), rate(50, 4.0), rate(60, 5.0)] == [0, 100, 0, 10]
 
 
 def test_the_trouble_is_beside_the_name() -> None:

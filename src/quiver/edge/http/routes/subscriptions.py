@@ -45,6 +45,7 @@ def view(info: SubscriptionInfo) -> SubscriptionView:
         created=datetime_of(info.created_us),
         is_queue=info.is_queue,
         settings=info.settings,
+        mirror=info.mirror,
         ready=info.ready,
         delayed=info.delayed,
         leased=info.leased,

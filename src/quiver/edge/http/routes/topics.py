@@ -31,6 +31,7 @@ from quiver.errors import (
     MalformedBody,
     MessageTooLarge,
     PartitionNotFound,
+    ReadOnlyTopic,
     TopicExists,
     TopicFull,
     TopicNotFound,
@@ -52,6 +53,7 @@ PUBLISH_ERRORS = (
     MessageTooLarge,
     PartitionNotFound,
     TopicFull,
+    ReadOnlyTopic,
     DiskFull,
     TransactionNotFound,
     TransactionAborted,
@@ -135,6 +137,8 @@ def _view(info: TopicInfo) -> TopicView:
             )
             for one in info.partitions
         ],
+        origin=info.origin,
+        moved_to=info.moved_to,
     )
 
 
@@ -196,7 +200,7 @@ OPERATIONS = (
         tag="topics",
         body={JSON: TopicFields},
         replies=_TOPIC,
-        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, TopicNotFound),
+        errors=(*BODY_ERRORS, InvalidRequest, InvalidSetting, TopicNotFound, ReadOnlyTopic),
     ),
     Operation(
         method="DELETE",

@@ -82,7 +82,68 @@ _TOKEN = {
     "revoked": None,
     "certificate": False,
 }
+_MIRROR_SETTINGS = {"source": "quiver://eu-1:7401,eu-2:7401", "topics": ["orders.*"]}
+_MIRROR = {
+    "name": "eu",
+    "created": _TIME,
+    "settings": {
+        **_MIRROR_SETTINGS,
+        "rename": "{topic}",
+        "with_subscriptions": True,
+        "with_deletions": False,
+        "compression": "zstd",
+        "rate": 50000000,
+        "paused": False,
+    },
+    "has_token": True,
+    "cluster": "4f1d2c3b5a697887",
+    "state": "copying",
+    "error": "",
+    "lag_messages": 12,
+    "lag_bytes": 13312,
+    "lag_s": 0.25,
+    "copied_bytes": 8589934592,
+    "fetched_bytes": 2147483648,
+    "topics": [
+        {
+            "name": "orders.eu",
+            "source": "orders.eu",
+            "error": "",
+            "partitions": [
+                {
+                    "index": 0,
+                    "next_offset": 1030,
+                    "source_offset": 1042,
+                    "lag_messages": 12,
+                    "lag_bytes": 13312,
+                    "lag_s": 0.25,
+                    "state_lag_s": 0.8,
+                    "gaps": [{"start_offset": 100, "next_offset": 140}],
+                    "error": "",
+                    "is_broken": False,
+                }
+            ],
+        }
+    ],
+}
+_ORIGIN = {
+    "mirror": "eu",
+    "cluster": "4f1d2c3b5a697887",
+    "topic": "orders.eu",
+    "number": 7,
+    "through": [],
+}
 EXAMPLES: dict[str, Any] = {
+    "MirrorFields": {**_MIRROR_SETTINGS, "with_subscriptions": True, "rate": "50MB"},
+    "MirrorChanges": {"paused": True},
+    "MirrorView": _MIRROR,
+    "MirrorList": {"mirrors": [_MIRROR]},
+    "Promotion": {"topics": ["orders.*"], "timeout": "30s"},
+    "PromotedList": {
+        "topics": [
+            {"name": "orders.eu", "source": _ORIGIN, "fenced": True, "complete": True, "error": ""}
+        ]
+    },
     "NewTransaction": {"timeout": 60},
     "TransactionView": {"id": "tx_AAAQAAEAAABg6gAAEAAAAAAAAAAAk9b2H0a5q7c", "state": "open"},
     "NewToken": {"name": "shop", "grants": ["publish:orders"], "expires": "90d"},

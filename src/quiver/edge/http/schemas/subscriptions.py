@@ -52,6 +52,8 @@ class SubscriptionView(Struct, kw_only=True):
     created: datetime
     is_queue: bool
     settings: SubscriptionSettings
+    mirror: str = ""
+    """The mirror that copies it, if it is copied. It delivers what was promoted."""
     ready: int | None = None
     delayed: int | None = None
     leased: int | None = None

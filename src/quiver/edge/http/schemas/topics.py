@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from quiver.edge.http.schemas.settings import partial_of
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import TopicSettings
 
 TopicFields = partial_of(
@@ -31,6 +32,10 @@ class TopicView(Struct, kw_only=True):
     created: datetime
     settings: TopicSettings
     partitions: list[PartitionView]
+    origin: Origin | None = None
+    """Of a mirrored topic: where its messages come from. It takes no publishes until it is promoted."""
+    moved_to: str = ""
+    """The cluster whose copy was promoted in its place. It takes no publishes any more."""
 
 
 class TopicList(Struct, kw_only=True):

@@ -1,0 +1,1 @@
+"""``quiver mirror``: copy topics from another cluster, and promote the copies."""
