@@ -34,10 +34,8 @@ class PartitionProgress:
         self.copied_bytes = 0
         self.error = ""
         self.is_broken = False
-        self._state_us: int | None = None
-        """When the delivery state was taken that was taken in last, by the source's clock."""
-        self._source_ahead_us = 0
-        """How much the source's clock is ahead of this node's."""
+        self._state_asked: float | None = None
+        """When the delivery state was asked for that was taken in last: it is no older than that."""
 
     def copied(self, copy: LogCopy, reply: LogFetched, end: int) -> None:
         """What an answer brought is stored."""
@@ -46,7 +44,6 @@ class PartitionProgress:
         self._left_bytes = reply.left_bytes
         self.copied_bytes += reply.size
         self.source_start = copy.source_start
-        self._source_ahead_us = reply.time_us - self._clock.time_us()
         if copy.is_current:
             self._behind_since = None
         elif self._behind_since is None:
@@ -61,9 +58,9 @@ class PartitionProgress:
         self._gaps = [*self._gaps, (begin, end)][-_GAPS_MAX:]
         self.gap_messages += end - begin
 
-    def state_taken(self, time_us: int) -> None:
-        """The delivery state of the source as it was then counts here."""
-        self._state_us = time_us
+    def state_taken(self, asked: float) -> None:
+        """The delivery state that the source had at this time, or later, counts here."""
+        self._state_asked = asked
 
     @property
     def lag_s(self) -> float:
@@ -75,9 +72,8 @@ class PartitionProgress:
         if self._source_offset is not None:
             lag = max(0, self._source_offset - self._next_offset)
         state_lag_s = None
-        if self._state_us is not None:
-            now_us = self._clock.time_us() + self._source_ahead_us
-            state_lag_s = max(0.0, (now_us - self._state_us) / 1e6)
+        if self._state_asked is not None:
+            state_lag_s = max(0.0, self._clock.monotonic() - self._state_asked)
         return CopiedPartition(
             index=self.index,
             next_offset=self._next_offset,

@@ -92,6 +92,7 @@ class StatePuller:
             cluster=self._origin.cluster,
             known=known,
         )
+        asked = self._clock.monotonic()
         reply, body = await self._link.call_leader(
             DeliveryStateFetched, request, self._origin.topic, self._index
         )
@@ -103,4 +104,4 @@ class StatePuller:
         await target.take_in(snapshots, lambda: self._mirrors.current(self._record) is not None)
         self._known = {name: one for name, one in reply.digests.items() if name in copied}
         if is_whole:
-            self._progress.state_taken(reply.time_us)
+            self._progress.state_taken(asked)
