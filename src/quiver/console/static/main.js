@@ -6,6 +6,7 @@ import { deadLettersPage } from "./dead_letters.js";
 import { el, field, fill, heading, problem } from "./dom.js";
 import * as live from "./live.js";
 import { messagesPage } from "./messages.js";
+import { mirrorPage, mirrorsPage } from "./mirrors.js";
 import { nodesPage } from "./nodes.js";
 import { overviewPage } from "./overview.js";
 import { publishPage } from "./publish.js";
@@ -23,6 +24,7 @@ const PAGES = [
   ["publish", "Publish", publishPage, publishPage],
   ["alerts", "Alerts", alertsPage],
   ["nodes", "Nodes", nodesPage],
+  ["mirrors", "Mirrors", mirrorsPage, mirrorPage],
   ["tokens", "Tokens", tokensPage],
 ];
 const UNKNOWN = [null, "Page not found", unknownPage];

@@ -63,7 +63,9 @@ export async function topicPage(content, { subject, signal }) {
   const show = async (values) => fill(settings, await settingsCard("TopicFields", values, { leave: ["partitions"] }));
   const alter = async () => { const changed = await alterTopic({ ...info, settings: (await get(path)).settings }); if (changed) { notice("The settings are saved."); await show(changed.settings); } };
   const remove = () => deleteTopic(subject);
-  content.append(head(subject, `Topic, created ${moment(info.created).slice(0, 19)}`, !isInternal(subject) && [button("Edit settings…", alter, "quiet"), button("Delete…", remove, "quiet bad")]),
+  content.append(...[head(subject, `Topic, created ${moment(info.created).slice(0, 19)}`, !isInternal(subject) && [button("Edit settings…", alter, "quiet"), button("Delete…", remove, "quiet bad")]),
+    info.origin && el("p", { class: "hint" }, `A copy of ${info.origin.topic}, from the mirror `, el("a", { href: `#/mirrors/${part(info.origin.mirror)}` }, info.origin.mirror), ". It takes no publishes until it is promoted."),
+    info.moved_to && el("p", { class: "hint" }, `This topic was moved to ${info.moved_to}. It takes no publishes.`),
     el("div", { class: "links" },
       el("a", { href: `#/messages/${part(subject)}` }, "Browse messages"),
       !isInternal(subject) && el("a", { href: `#/publish/${part(subject)}` }, "Publish a test message")),
@@ -72,7 +74,7 @@ export async function topicPage(content, { subject, signal }) {
       chart("Stored messages", [["messages", "messages"]], counts, history, signal)),
     el("h2", {}, "Partitions"), partitions.element,
     el("h2", {}, "Subscriptions"), el("div", { class: "card" }, readers),
-    el("h2", {}, "Settings"), settings);
+    el("h2", {}, "Settings"), settings].filter(Boolean));
   await show(info.settings);
   if (signal.aborted) return;
   let looked = 0;
