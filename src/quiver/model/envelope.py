@@ -121,7 +121,9 @@ def ended_by(marker: StoredBatch) -> list[TransactionId]:
     first = transaction_id(marker.producer_id, marker.producer_epoch)
     if not marker.body:
         return [first]
-    return [first, *struct.unpack(f"<{len(marker.body) // 8}q", marker.body)]
+    others = map(producer_of, struct.unpack(f"<{len(marker.body) // 8}q", marker.body))
+    hops = marker.hops
+    return [first, *(transaction_id(_producer_of(one, hops), epoch) for one, epoch in others)]
 
 
 def seal_gap(count: int) -> UnstoredBatch:
@@ -220,8 +222,11 @@ def is_copied(producer: ProducerId) -> bool:
 
 
 def _producer_of(producer: int, hops: int) -> ProducerId:
-    """The id of a producer, which of a copied entry has the hops in it."""
-    return ProducerId(producer | hops << _HOPS_SHIFT if hops and producer else producer)
+    """The id of a producer, which of a copied entry has the hops in it.
+
+    They add up: a marker that a cluster wrote for a transaction that it copied has some in its id.
+    """
+    return ProducerId(producer + (hops << _HOPS_SHIFT) if hops and producer else producer)
 
 
 def remark(entry: StoredBatch, durable_offset: Offset) -> StoredBatch:

@@ -45,7 +45,7 @@ from quiver.model.ids import (
     Sequence,
 )
 from quiver.model.schema import ALL_COLUMNS, PAYLOAD
-from quiver.model.transaction import transaction_id
+from quiver.model.transaction import TransactionId, producer_of, transaction_id
 from tests.unit.log.small_logs import batch
 
 _INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -424,3 +424,36 @@ def _stored(one: UnstoredBatch) -> StoredBatch:
         append_time=Microseconds(7),
         durable_offset=Offset(2),
     )
+
+
+def test_a_copied_marker_ends_the_copies_of_all_its_transactions() -> None:
+    transactions = [transaction_id(ProducerId(one), ProducerEpoch(2)) for one in (7, 8, 9)]
+    marker, batches = seal_marker(transactions, is_committed=True), []
+    for one in transactions:
+        producer, epoch = producer_of(one)
+        batches.append(
+            seal_batch(b"body", 1, PAYLOAD, ProducerStamp(producer, epoch), TRANSACTIONAL)
+        )
+    for _ in range(2):
+        marker, *batches = [copy_batch(_stored(one)) for one in (marker, *batches)]
+        opened = [_transaction_of(_stored(one)) for one in batches]
+        assert ended_by(_stored(marker)) == opened
+
+
+def test_a_marker_for_copied_transactions_ends_their_copies_further_on() -> None:
+    """A cluster that was promoted aborts what its source left open, and is mirrored itself."""
+    copies = [
+        copy_batch(
+            _stored(seal_batch(b"body", 1, PAYLOAD, ProducerStamp(ProducerId(one)), TRANSACTIONAL))
+        )
+        for one in (7, 8)
+    ]
+    opened = [_transaction_of(_stored(one)) for one in copies]
+    marker = seal_marker(opened, is_committed=False)
+    further = [_transaction_of(_stored(copy_batch(_stored(one)))) for one in copies]
+    assert ended_by(_stored(marker)) == opened
+    assert ended_by(_stored(copy_batch(_stored(marker)))) == further
+
+
+def _transaction_of(entry: StoredBatch) -> TransactionId:
+    return transaction_id(entry.producer_id, entry.producer_epoch)
