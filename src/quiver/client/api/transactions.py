@@ -27,6 +27,7 @@ _NAME_BYTES_MAX = 255
 class TransactionsApi:
     """The methods of an ``AsyncClient`` for transactions."""
 
+    _check_open: Callable[[], None]
     _clock: Clock
     _cluster: Cluster
     _sessions: set[OpenSession]
@@ -57,9 +58,6 @@ class TransactionsApi:
         """
         self._check_open()
         return await self._transactions.coordinator.describe(TransactionId(transaction))
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
 
 
 def checked_name(name: str | None) -> str | None:
