@@ -76,9 +76,12 @@ class MirrorRunner:
         """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name."""
         record = self._catalog.get(name)
         running = self._running.get(name)
-        if running is None or running.record != record:
-            return described(record)
-        return running.describe()
+        if running is not None and running.record == record:
+            return running.describe()
+        info = described(record)
+        if running is not None:  # it goes on as before for a moment
+            info.state = running.describe().state
+        return info
 
     def describe_all(self) -> list[MirrorInfo]:
         return [self.describe(one.name) for one in sorted(self._catalog.all(), key=_name)]

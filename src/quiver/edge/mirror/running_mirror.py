@@ -50,7 +50,12 @@ class RunningMirror:
         self._mirrors = environment.mirrors
         settings = record.settings
         self._link = SourceLink(
-            settings.source, record.token, settings.rate_bytes, environment.clock, self._share
+            settings.source,
+            record.token,
+            settings.rate_bytes,
+            environment.clock,
+            share=self._share,
+            partitions=lambda: len(self._pulling),
         )
         self._definitions: DefinitionCopy = self._mirrors.definition_copy(
             record, environment.cluster
