@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from quiver.client.transport.access import access_of
-from quiver.client.transport.addresses import addresses_in, is_secure
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.client.transport.dialer import SocketDialer
-from quiver.client.transport.pool import Pool
 from quiver.edge.limits.token_bucket import TokenBucket
+from quiver.edge.mirror.reach import CALL_TIMEOUT_S
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.protocol import AnyRequest, Reply
 
-CALL_TIMEOUT_S = 30.0
 FETCHES_BYTES_MAX = 32 << 20
 """What the fetches of all partitions ask for together: enough to fill a far link."""
 _FETCH_BYTES_LEAST = 64 << 10
-_TLS_FILES = ("QUIVER_CA_FILE", "QUIVER_CERTIFICATE_FILE", "QUIVER_KEY_FILE")
 
 R = TypeVar("R", bound=Reply)
 
@@ -30,22 +24,14 @@ class SourceLink:
 
     def __init__(
         self,
-        url: str,
-        token: str,
+        source: Cluster,
         rate: int | None,
         clock: Clock,
         *,
         share: Callable[[], float] = lambda: 1.0,
         partitions: Callable[[], int] = lambda: 1,
     ) -> None:
-        addresses = addresses_in(url)
-        files = {name: os.environ[name] for name in _TLS_FILES if name in os.environ}
-        access = access_of(token or None, None, is_secure=is_secure(url), environment=files)
-        self._cluster = Cluster(
-            Pool(SocketDialer(access, addresses), addresses, clock=clock),
-            clock=clock,
-            timeout_s=CALL_TIMEOUT_S,
-        )
+        self._cluster = source
         self._clock = clock
         self._bucket = None if rate is None else TokenBucket(rate, clock.monotonic(), room=rate / 4)
         self._share = share

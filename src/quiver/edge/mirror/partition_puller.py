@@ -10,19 +10,18 @@ is to remember.
 from __future__ import annotations
 
 import asyncio
-import random
 from functools import partial
 
 import structlog
 
 from quiver.aio import cancel_and_wait, first_of
 from quiver.broker.mirror.log_copy import LogCopy
-from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored, checked_entries
 from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import unpacked
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
+from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.errors import (
     CorruptLog,
@@ -31,8 +30,6 @@ from quiver.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quiver.log.disk.disk_threads import RunBlocking
-from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import FetchLog, LogFetched
 
@@ -58,25 +55,23 @@ class PartitionPuller:
         record: TopicRecord,
         index: int,
         link: SourceLink,
-        mirrors: Mirrors,
         progress: PartitionProgress,
-        clock: Clock,
+        environment: MirrorEnvironment,
         *,
         compression: str,
-        run_checks: RunBlocking,
     ) -> None:
         assert record.origin is not None
         self._record = record
         self._origin = record.origin
         self._index = index
         self._link = link
-        self._mirrors = mirrors
+        self._mirrors = environment.mirrors
         self.progress = progress
-        self._clock = clock
+        self._clock = environment.clock
         self._compression = compression
-        self._run_checks = run_checks
+        self._run_checks = environment.run_checks
         self._failures = 0
-        self._chance = random.Random()
+        self._chance = environment.chance()
 
     async def run(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import structlog
 
@@ -49,11 +48,12 @@ class RunningMirror:
         self._environment = environment
         self._mirrors = environment.mirrors
         settings = record.settings
+        clock = environment.clock
+        source = environment.reach(settings.source, record.token, clock)
         self._link = SourceLink(
-            settings.source,
-            record.token,
+            source,
             settings.rate_bytes,
-            environment.clock,
+            clock,
             share=self._share,
             partitions=lambda: len(self._pulling),
         )
@@ -87,7 +87,7 @@ class RunningMirror:
 
     async def _follow(self) -> None:
         """Keep topics and subscriptions in step with the source, for as long as it takes."""
-        failures, chance, known = 0, random.Random(), ""
+        failures, chance, known = 0, self._environment.chance(), ""
         while True:
             try:
                 source = await self._link.call(SourceDescribed, self._request(known))
@@ -182,17 +182,13 @@ class RunningMirror:
             copy,
             index,
             self._link,
-            self._mirrors,
             progress,
-            environment.clock,
+            environment,
             compression=self.record.settings.compression,
-            run_checks=environment.run_checks,
         )
         tasks = [asyncio.create_task(puller.run())]
         if self.record.settings.with_subscriptions:
-            states = StatePuller(
-                copy, index, self._link, self._mirrors, progress, environment.clock
-            )
+            states = StatePuller(copy, index, self._link, progress, environment)
             tasks.append(asyncio.create_task(states.run()))
         self._pulling[place] = tasks
 

@@ -12,6 +12,7 @@ from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy
 from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.topics.catalog import TopicRecord
+from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.errors import NotLeader
@@ -118,11 +119,14 @@ class Stage:
             record,
             0,
             cast(SourceLink, self.source),
-            cast(Mirrors, self),
             self.progress,
-            self.clock,
+            MirrorEnvironment(
+                mirrors=cast(Mirrors, self),
+                cluster="c2",
+                clock=self.clock,
+                run_checks=self._check,
+            ),
             compression="none",
-            run_checks=self._check,
         )
 
     async def _check(self, call: Callable[[], Any]) -> Any:
