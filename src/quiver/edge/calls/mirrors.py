@@ -27,6 +27,7 @@ from quiver.edge.mirror.loops import require_no_loop
 from quiver.edge.mirror.promotion import Promotion
 from quiver.errors import InvalidRequest, InvalidSetting, MirrorDiverged
 from quiver.formats import METADATA_VALUES
+from quiver.model.topic import checked_name
 
 _MIRROR_VALUES = 2
 """The first version of the metadata's values in which topics may be mirrored."""
@@ -115,6 +116,7 @@ async def create(context: Context, request: protocol.CreateMirror, body: memoryv
     if member is not None:
         # An older node would take publishes for a mirrored topic.
         member.view.state.require_read_by_all(METADATA_VALUES, _MIRROR_VALUES)
+    checked_name(request.name, "mirror")
     _check_source(request.settings.source)
     mirrors, environment = context.services.broker.mirrors, context.services.mirrors.environment
     token = _token(body)
