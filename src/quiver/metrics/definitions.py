@@ -268,6 +268,12 @@ MIRROR_GAPS = _counter(
     "mirror",
     "topic",
 )
+MIRROR_MISSING = _gauge(
+    "mirror_missing_messages",
+    "Messages that the copy lacks because retention at the source removed them first, ever.",
+    "mirror",
+    "topic",
+)
 MIRROR_BROKEN = _gauge(
     "mirror_partitions_broken",
     "Partitions that are not copied because the source has other messages.",
@@ -282,6 +288,7 @@ MIRROR = (
     MIRROR_STATE_LAG,
     MIRROR_BYTES,
     MIRROR_GAPS,
+    MIRROR_MISSING,
     MIRROR_BROKEN,
 )
 

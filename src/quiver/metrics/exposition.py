@@ -61,6 +61,7 @@ _MIRROR: tuple[tuple[Definition, Callable[[MirrorSample], float | None]], ...] =
     (definitions.MIRROR_STATE_LAG, lambda one: one.state_lag_s),
     (definitions.MIRROR_BYTES, lambda one: one.copied_bytes),
     (definitions.MIRROR_GAPS, lambda one: one.gap_messages),
+    (definitions.MIRROR_MISSING, lambda one: one.missing_messages),
     (definitions.MIRROR_BROKEN, lambda one: one.broken),
 )
 

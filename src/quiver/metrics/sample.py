@@ -77,6 +77,8 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     copied_bytes: int = 0
     gap_messages: int = 0
     """Removed at the source before they were copied, since the node started to copy."""
+    missing_messages: int = 0
+    """The same, since the copy was begun."""
     broken: int = 0
     """Partitions that are not copied, and will not be by themselves."""
 

@@ -99,6 +99,7 @@ class PartitionPuller:
     async def _copy(self) -> None:
         """Copy until something fails."""
         target = await self._mirrors.partition_copy(self._record, self._index)
+        self.progress.opened(target.gaps)
         await target.settle()
         copy = LogCopy(target.end, await target.last())
         fetching = asyncio.create_task(self._fetch(copy))
@@ -142,7 +143,6 @@ class PartitionPuller:
             raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
-            self.progress.gap(begin, end)
             logger.error(
                 "retention at the source removed messages before they were copied",
                 mirror=self._origin.mirror,
