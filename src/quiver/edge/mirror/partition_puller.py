@@ -120,6 +120,8 @@ class PartitionPuller:
             await cancel_and_wait(fetching)
 
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
+        """The first fetch waits for nothing: it says where the source is."""
+        wait_s = 0.0 if copy.source_end is None else WAIT_S
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -129,11 +131,11 @@ class PartitionPuller:
             epoch=copy.epoch,
             last=copy.last,
             bytes_max=copy.bytes_max,
-            wait_ms=round(WAIT_S * 1000),
+            wait_ms=round(wait_s * 1000),
             compression=self._compression,
         )
         return await self._link.call_leader(
-            LogFetched, request, self._origin.topic, self._index, WAIT_S
+            LogFetched, request, self._origin.topic, self._index, wait_s
         )
 
     async def _store(
