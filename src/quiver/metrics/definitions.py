@@ -280,6 +280,11 @@ MIRROR_BROKEN = _gauge(
     "mirror",
     "topic",
 )
+MIRROR_SOURCE_BROKEN = _gauge(
+    "mirror_source_broken",
+    "Whether the source refuses the mirror, or has not answered even once for a minute: 1 or 0.",
+    "mirror",
+)
 
 MIRROR = (
     MIRROR_LAG,
@@ -290,6 +295,7 @@ MIRROR = (
     MIRROR_GAPS,
     MIRROR_MISSING,
     MIRROR_BROKEN,
+    MIRROR_SOURCE_BROKEN,
 )
 
 GROUPS = {

@@ -83,6 +83,14 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions that are not copied, and will not be by themselves."""
 
 
+class SourceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of a mirror that runs on this node."""
+
+    mirror: str
+    is_broken: bool = False
+    """Whether it refuses this node, or has not answered even once for a while."""
+
+
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     """Counts (``requests``, ``errors``, decided transactions) are since the node started."""
 
@@ -101,3 +109,4 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     nodes_down: list[str] = []
     forwarders: int = 0
     mirrors: list[MirrorSample] = []
+    sources: list[SourceSample] = []

@@ -38,6 +38,12 @@ def test_what_retention_was_faster_with_is_a_gap_and_the_copy_goes_on(
                 lambda: (there.describe_topic("orders").partitions[0].start_offset or 0) > 50,
                 "retention removes messages",
             )
+            eventually(
+                lambda: here.describe_mirror("eu").lag_messages == 100,
+                "it shows how far behind it is",
+            )
+            assert (here.describe_mirror("eu").lag_s or 0) > 0
+            assert here.describe_mirror("eu").state == "paused"
             here.alter_mirror("eu", paused=False)
             there.publish("orders", b"last")
             eventually(copied(here, "eu", "orders"), "the copy goes on")

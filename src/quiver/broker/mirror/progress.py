@@ -48,6 +48,16 @@ class PartitionProgress:
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
 
+    def watched(self, end: int, source_end: int) -> None:
+        """Nothing is copied now: where the copy ends, and where its source ends."""
+        self.error, self.is_broken = "", False
+        self._next_offset, self._source_offset = end, source_end
+        self._left_bytes = None if end < source_end else 0
+        if end >= source_end:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = self._clock.monotonic()
+
     def failed(self, error: str, *, is_broken: bool) -> None:
         self.error, self.is_broken = error, is_broken
         if self._behind_since is None:

@@ -47,7 +47,7 @@ class MirrorRunner:
             await self.environment.clock.sleep(LOOK_S)
 
     async def _adjust(self) -> None:
-        wanted = {one.name: one for one in self._catalog.all() if not one.settings.paused}
+        wanted = {one.name: one for one in self._catalog.all()}
         for name, running in list(self._running.items()):
             if wanted.get(name) != running.record:
                 await running.stop()
@@ -69,13 +69,14 @@ class MirrorRunner:
         return list(self._running.values())
 
     def get(self, name: str) -> RunningMirror | None:
-        """A mirror that runs here; ``None`` if it is paused, or not started yet."""
-        return self._running.get(name)
+        """A mirror that copies here; ``None`` if it is paused, or not started yet."""
+        running = self._running.get(name)
+        return None if running is None or running.record.settings.paused else running
 
     def describe(self, name: str) -> MirrorInfo:
         """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name.
 
-        It is not ``paused`` as long as something of it still runs here.
+        It is not ``paused`` as long as something of it is still copied here.
         """
         defined = described(self._catalog.get(name))
         running = self._running.get(name)
