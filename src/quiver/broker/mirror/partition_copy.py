@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from quiver.aio import retrieve_exception
 from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.partition.producers.in_flight import Placed
 from quiver.errors import CorruptLog, InvalidBatch, NotEnoughReplicas, ShuttingDown
 from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
@@ -61,6 +62,11 @@ class PartitionCopy:
     def end(self) -> Offset:
         """Where the copy ends, stored or about to be."""
         return self._partition.log.staged_offset
+
+    @property
+    def gaps(self) -> LogGaps:
+        """The offsets that the source had no messages for any more; kept up to date."""
+        return self._partition.gaps
 
     async def settle(self) -> None:
         """Return when everything that was submitted is acknowledged."""

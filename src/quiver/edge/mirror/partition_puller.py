@@ -101,6 +101,7 @@ class PartitionPuller:
     async def _copy(self) -> None:
         """Copy until something fails."""
         target = await self._mirrors.partition_copy(self._record, self._index)
+        self.progress.opened(target.gaps)
         await target.settle()
         self.progress.settled(target.end)
         copy = LogCopy(target.end, await target.last())
@@ -155,6 +156,8 @@ class PartitionPuller:
             self.progress.copied(copy, reply, end)
 
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
+        """The first fetch waits for nothing: it says where the source is."""
+        wait_s = 0.0 if copy.source_end is None else WAIT_S
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -164,11 +167,11 @@ class PartitionPuller:
             epoch=copy.epoch,
             last=copy.last,
             bytes_max=min(copy.bytes_max, self._link.fetch_bytes_max()),
-            wait_ms=round(WAIT_S * 1000),
+            wait_ms=round(wait_s * 1000),
             compression=self._compression,
         )
         return await self._link.call_leader(
-            LogFetched, request, self._origin.topic, self._index, WAIT_S
+            LogFetched, request, self._origin.topic, self._index, wait_s
         )
 
     async def _store(
@@ -178,7 +181,6 @@ class PartitionPuller:
             raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
-            self.progress.gap(begin, end)
             logger.error(
                 "retention at the source removed messages before they were copied",
                 mirror=self._origin.mirror,
