@@ -334,6 +334,7 @@ class _Starting:
         def decides() -> bool:
             return membership is None or membership.node.is_controller
 
+        await broker.mirrors.catalog.load()
         return MirrorRunner(
             MirrorEnvironment(
                 mirrors=broker.mirrors,

@@ -43,7 +43,7 @@ class PartitionProgress:
         self._left_bytes = reply.left_bytes
         self.copied_bytes += reply.size
         self.source_start = copy.source_start
-        if copy.is_current:
+        if reply.read_to >= reply.next_offset:  # by now it may have more
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
@@ -57,6 +57,10 @@ class PartitionProgress:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
+
+    def settled(self, end: int) -> None:
+        """Everything before an offset is stored, whoever waited for it."""
+        self._next_offset = end
 
     def failed(self, error: str, *, is_broken: bool) -> None:
         self.error, self.is_broken = error, is_broken

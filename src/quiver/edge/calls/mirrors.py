@@ -118,7 +118,7 @@ async def create(context: Context, request: protocol.CreateMirror, body: memoryv
     _check_source(request.settings.source)
     mirrors, environment = context.services.broker.mirrors, context.services.mirrors.environment
     token = _token(body)
-    await require_no_loop(request.settings, token, environment.cluster, environment.clock)
+    await require_no_loop(request.settings, token, environment)
     info = await mirrors.create(request.name, request.settings, token)
     return protocol.Mirror(mirror=info), ()
 

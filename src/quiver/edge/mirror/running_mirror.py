@@ -6,7 +6,6 @@ One that is paused only looks how far behind its copies are.
 from __future__ import annotations
 
 import asyncio
-import random
 
 import structlog
 
@@ -54,8 +53,14 @@ class RunningMirror:
         self._environment = environment
         self._mirrors = environment.mirrors
         settings = record.settings
+        clock = environment.clock
+        source = environment.reach(settings.source, record.token, clock)
         self._link = SourceLink(
-            settings.source, record.token, settings.rate_bytes, environment.clock, self._share
+            source,
+            settings.rate_bytes,
+            clock,
+            share=self._share,
+            partitions=lambda: len(self._pulling),
         )
         self._definitions: DefinitionCopy = self._mirrors.definition_copy(
             record, environment.cluster
@@ -92,7 +97,7 @@ class RunningMirror:
 
     async def _follow(self) -> None:
         """Keep topics and subscriptions in step with the source, for as long as it takes."""
-        failures, chance, known = 0, random.Random(), ""
+        failures, chance, known = 0, self._environment.chance(), ""
         while True:
             try:
                 source = await self._link.call(SourceDescribed, self._request(known))
@@ -112,7 +117,7 @@ class RunningMirror:
 
     async def _watch(self) -> None:
         """Look how far behind the copies are, as long as the mirror is paused."""
-        failures, chance, known = 0, random.Random(), ""
+        failures, chance, known = 0, self._environment.chance(), ""
         watch = SourceWatch(self._mirrors, self._progress, self.source_topic)
         while True:
             try:
@@ -211,17 +216,13 @@ class RunningMirror:
             copy,
             index,
             self._link,
-            self._mirrors,
             progress,
-            environment.clock,
+            environment,
             compression=self.record.settings.compression,
-            run_checks=environment.run_checks,
         )
         tasks = [asyncio.create_task(puller.run())]
         if self.record.settings.with_subscriptions:
-            states = StatePuller(
-                copy, index, self._link, self._mirrors, progress, environment.clock
-            )
+            states = StatePuller(copy, index, self._link, progress, environment)
             tasks.append(asyncio.create_task(states.run()))
         self._pulling[place] = tasks
 
