@@ -11,6 +11,7 @@ import pyarrow as pa
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy
 from quiver.broker.mirror.progress import PartitionProgress
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
@@ -83,6 +84,7 @@ class Target:
 
     def __init__(self) -> None:
         self.stored: list[Storing] = []
+        self.gaps = LogGaps()
         self.begun = 0
 
     @property
