@@ -48,10 +48,6 @@ class PartitionProgress:
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
 
-    def settled(self, end: int) -> None:
-        """Everything before an offset is stored, whoever waited for it."""
-        self._next_offset = end
-
     def watched(self, end: int, source_end: int) -> None:
         """Nothing is copied now: where the copy ends, and where its source ends."""
         self.error, self.is_broken = "", False
@@ -61,6 +57,10 @@ class PartitionProgress:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
+
+    def settled(self, end: int) -> None:
+        """Everything before an offset is stored, whoever waited for it."""
+        self._next_offset = end
 
     def failed(self, error: str, *, is_broken: bool) -> None:
         self.error, self.is_broken = error, is_broken

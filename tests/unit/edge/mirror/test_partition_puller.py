@@ -84,6 +84,7 @@ class Target:
 
     def __init__(self) -> None:
         self.stored: list[Storing] = []
+        self.gaps = LogGaps()
         self.begun = 0
         self.gaps = LogGaps()
 
