@@ -20,7 +20,7 @@ from tests.chaos.faults import heal
 from tests.chaos.machine import Machine
 from tests.chaos.network import Network
 from tests.chaos.workload import Workload, prepare, subscription_of
-from tests.integration.mirror.nodes import Entry, entries
+from tests.integration.mirror.nodes import Entry, digests
 from tests.serving import eventually
 
 TOPIC, GROUP, MIRROR = "orders", "orders-group", "eu"
@@ -38,6 +38,8 @@ class MirrorStage:
         self.rng = random.Random(seed)
         self.faults: list[str] = []
         """Those that were made, the newest last."""
+        self._compared = [0] * PARTITIONS
+        """Up to where each partition was found to be the same on both sides."""
         self.workload = Workload(source.url, topic=TOPIC, partitions=PARTITIONS, group=GROUP)
 
     @property
@@ -67,7 +69,10 @@ class MirrorStage:
 
     def catches_up(self) -> None:
         """Wait until the copy has what its source has now, and see that it has nothing else."""
-        before = [entries(self.source.url, TOPIC, index) for index in range(PARTITIONS)]
+        before = [
+            digests(self.source.url, TOPIC, index, start)
+            for index, start in enumerate(self._compared)
+        ]
         ends = [_end(one) for one in before]
 
         def is_copied() -> bool:
@@ -77,8 +82,9 @@ class MirrorStage:
 
         eventually(_tolerant(is_copied), "the copy has caught up")
         for index, expected in enumerate(before):
-            copied = entries(self.target.url, TOPIC, index)
+            copied = digests(self.target.url, TOPIC, index, self._compared[index])
             require_same(copied[: len(expected)], expected, f"{TOPIC}/{index}")
+            self._compared[index] = max(self._compared[index], ends[index])
 
     def promote(self) -> None:
         """Make the copy the topic that is published to, while the workload goes on."""
@@ -112,14 +118,23 @@ def _tolerant(condition: Callable[[], bool]) -> Callable[[], bool]:
 
 
 @contextmanager
-def mirror_stage(folder: Path, seed: int) -> Iterator[MirrorStage]:
-    """What fails on it names the seed and the faults."""
+def mirror_stage(
+    folder: Path, seed: int, *, disk_bytes: int | None = None
+) -> Iterator[MirrorStage]:
+    """What fails on it names the seed and the faults. Power is cut of nodes with ``disk_bytes`` only."""
     network = Network([*hosts_of("eu", etcd_members=1), *hosts_of("us", etcd_members=1)])
     clusters: list[Cluster] = []
     try:
         for name in ("eu", "us"):
             settings = [f"metadata.lease_s={_LEASE_S}"]
-            one = Cluster(folder, name=name, network=network, etcd_members=1, settings=settings)
+            one = Cluster(
+                folder,
+                name=name,
+                network=network,
+                etcd_members=1,
+                settings=settings,
+                disk_bytes=disk_bytes,
+            )
             clusters.append(one)
             one.start()
         source, target = clusters
@@ -217,6 +232,22 @@ def _stop_etcd(cluster: Cluster) -> None:
         member.stop()
 
 
+# ---------------------------------------------------------------------- disks
+
+
+def source_leader_loses_power(stage: MirrorStage) -> None:
+    stage.leader(stage.source).cut_power()
+
+
+def source_loses_power(stage: MirrorStage) -> None:
+    """What it gave away was synced: it never takes that back."""
+    stage.source.cut_power()
+
+
+def target_loses_power(stage: MirrorStage) -> None:
+    stage.target.cut_power()
+
+
 # ---------------------------------------------------------------------- links
 
 
@@ -265,6 +296,9 @@ FAULTS: dict[str, Callable[[MirrorStage], None]] = {
         target_leader_paused_past_its_lease,
         source_etcd_stopped,
         target_etcd_stopped,
+        source_leader_loses_power,
+        source_loses_power,
+        target_loses_power,
         clusters_cut_off,
         answers_are_lost,
         leaders_cut_off_from_each_other,
