@@ -244,6 +244,8 @@ class History(msgspec.Struct):
     transactions: list[Transaction] = []
     seen: list[Read] = []
     """What readers and consumers of the results of transactions saw, at any time."""
+    elsewhere: list[tuple[str, PartitionId, int]] = []
+    """Subscription, partition and offset of what consumers got from the cluster that this one copies."""
     delivered: list[tuple[PartitionId, int]] = []
     """Results that consumers were given."""
     results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}

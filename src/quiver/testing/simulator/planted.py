@@ -53,6 +53,7 @@ from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
 from quiver.model.topic import Acks, Durability
 from quiver.testing.simulator import simulation
+from quiver.testing.simulator.mirrors.planted import MIRROR_BUGS
 from quiver.testing.simulator.node import Front
 from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
@@ -327,4 +328,4 @@ BROKER_BUGS: dict[str, list[Patch]] = {
 }
 """Those that only seeds with brokers find."""
 
-_EVERY = BUGS | BROKER_BUGS | SESSION_BUGS | RECEIVE_BUGS | TRANSACTION_BUGS
+_EVERY = BUGS | BROKER_BUGS | SESSION_BUGS | RECEIVE_BUGS | TRANSACTION_BUGS | MIRROR_BUGS
