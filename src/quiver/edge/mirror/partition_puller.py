@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from quiver.aio import cancel_and_wait
-from quiver.broker.mirror.log_copy import LogCopy
+from quiver.broker.mirror.log_copy import NO_EPOCH, LogCopy
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, checked_entries
 from quiver.broker.mirror.progress import PartitionProgress
@@ -119,6 +119,7 @@ class PartitionPuller:
             await cancel_and_wait(fetching)
 
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
+        wait_s = WAIT_S if copy.epoch != NO_EPOCH else 0.0  # how far it is is known at once
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -128,11 +129,11 @@ class PartitionPuller:
             epoch=copy.epoch,
             last=copy.last,
             bytes_max=copy.bytes_max,
-            wait_ms=round(WAIT_S * 1000),
+            wait_ms=round(wait_s * 1000),
             compression=self._compression,
         )
         return await self._link.call_leader(
-            LogFetched, request, self._origin.topic, self._index, WAIT_S
+            LogFetched, request, self._origin.topic, self._index, wait_s
         )
 
     async def _store(

@@ -15,6 +15,7 @@ from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.environment import MirrorEnvironment
+from quiver.edge.mirror.failback import FailbackDriver
 from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.edge.mirror.state_puller import StatePuller
@@ -53,8 +54,12 @@ class RunningMirror:
             settings.source, record.token, settings.rate_bytes, environment.clock, self._share
         )
         self._definitions: DefinitionCopy = self._mirrors.definition_copy(
-            record, environment.cluster
+            record, environment.cluster, environment.clock.time_us
         )
+        self._failback = FailbackDriver(
+            record.name, self._link, self._mirrors.failbacks, environment.clock
+        )
+        self._failing_back: asyncio.Task[None] | None = None
         self._cluster = ""
         self._error = ""
         self._following: asyncio.Task[None] | None = None
@@ -64,10 +69,11 @@ class RunningMirror:
 
     def start(self) -> None:
         self._following = asyncio.create_task(self._follow())
+        self._failing_back = asyncio.create_task(self._failback.run())
 
     async def stop(self) -> None:
         pulling = [task for tasks in self._pulling.values() for task in tasks]
-        await cancel_and_wait(self._following, *pulling)
+        await cancel_and_wait(self._following, self._failing_back, *pulling)
         self._pulling.clear()
         for place in list(self._progress):
             self._forget(place)
@@ -210,7 +216,12 @@ class RunningMirror:
                 if (copy.number, index) in self._progress
             ]
             info.topics.append(
-                CopiedTopic(name=copy.name, source=copy.origin.topic, partitions=partitions)
+                CopiedTopic(
+                    name=copy.name,
+                    source=copy.origin.topic,
+                    partitions=partitions,
+                    diverged_to=copy.diverged_to,
+                )
             )
         known = {one.source: one for one in info.topics}
         for source, error in self._definitions.errors.items():
