@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+from pathlib import Path
+
 import pytest
 
 import quiver
 from quiver.model.message_id import parse_message_id
-from tests.integration.client_node import ThreadNode
+from tests.integration.client_node import ProcessNode, ThreadNode
+from tests.integration.mirror.crashes import STEPS, crash
 from tests.integration.mirror.nodes import copied, messages, wait_same
 from tests.integration.mirror.test_promote import drained, wait_state
 from tests.serving import eventually
@@ -146,3 +151,41 @@ def test_a_topic_that_has_nothing_to_do_with_it_never_becomes_a_copy(
         (found,) = us.describe_mirror("eu").topics
         assert "no copy of it" in found.error
         assert [one for _, one in messages(us, "orders")] == [b"ours"]
+
+
+@pytest.mark.process
+def test_a_node_that_is_killed_at_any_step_goes_on_where_it_was(
+    tmp_path: Path, target: ThreadNode
+) -> None:
+    source = ProcessNode(tmp_path / "source")
+    source.start()
+    try:
+        with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+            eu.create_queue("orders")
+            eu.publish_many("orders", payloads("eu", 40))
+            us.create_mirror("eu", source.url, "orders", with_subscriptions=True)
+            wait_same(source.url, target.url, "orders")
+            done = acked(eu, "orders", 10)
+            wait_state(us, eu, "orders")
+            target.stop()
+            eu.publish_many("orders", payloads("lost", 30))
+            source.kill()
+            target.start()
+            us.promote_topics("orders", fence=False)
+            us.publish_many("orders", payloads("us", 50))
+
+            source.start(partial(crash, "begin", "before"))
+            eu.create_mirror("us", target.url, "orders", with_subscriptions=True, failback=True)
+            source.wait()
+            for step, moment in [*product(STEPS, ("before", "after"))][1:]:
+                source.start(partial(crash, step, moment))
+                source.wait()
+            source.start()
+            wait_same(source.url, target.url, "orders")
+            aside = eu.describe_topic("orders").diverged_to
+            assert [one for _, one in messages(eu, aside)] == payloads("lost", 30)
+            assert eu.promote_topics("orders")[0].is_complete
+            done += drained(eu, "orders")
+            assert sorted(done) == sorted(payloads("eu", 40) + payloads("us", 50))
+    finally:
+        source.close()
