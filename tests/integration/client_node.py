@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,9 +94,10 @@ class ProcessNode:
     def url(self) -> str:
         return f"quiver://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
+    def start(self, prepare: Callable[[], None] | None = None) -> None:
+        """Start it. ``prepare`` is called in its process first."""
         told, tell = processes.Pipe(duplex=False)
-        arguments = str(self._folder), self._port, str(self._log), tell
+        arguments = str(self._folder), self._port, str(self._log), tell, prepare
         self._process = processes.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         tell.close()
@@ -115,6 +117,13 @@ class ProcessNode:
     def close(self) -> None:
         self._end(signal.SIGKILL)
 
+    def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.join(_SECONDS_MAX)
+        assert process.exitcode is not None, f"the node does not end: {self._log.read_text()}"
+
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
@@ -124,8 +133,12 @@ class ProcessNode:
             assert process.exitcode is not None, f"the node does not end: {self._log.read_text()}"
 
 
-def _serve(folder: str, port: int, log: str, tell: Connection) -> None:
+def _serve(
+    folder: str, port: int, log: str, tell: Connection, prepare: Callable[[], None] | None
+) -> None:
     write_output_to(log)
+    if prepare is not None:
+        prepare()
 
     def ready(*_: Address | None) -> None:
         tell.send("ready")

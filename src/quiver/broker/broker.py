@@ -18,6 +18,7 @@ from quiver.broker.delivery.lease_token import LeaseIssuer, TokenSigner, lease_i
 from quiver.broker.maintenance import Maintenance, MaintenanceLimits
 from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.mirror.catalog import MirrorCatalog
+from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.source import MirrorSource
 from quiver.broker.observe.partition_opener import PartitionOpener
@@ -203,6 +204,13 @@ class Broker:
             self.subscriptions,
             self._partitions,
             self._changes,
+            FailbackPartitions(
+                self._topic_catalog,
+                self.topics,
+                self._partitions,
+                self.restorer.restore,
+                one.remote,
+            ),
         )
         self.internal = InternalPublisher(self.topics, self._router)
         self.reader = PartitionReader(self._topic_catalog, self._partitions)

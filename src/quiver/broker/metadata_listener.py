@@ -95,7 +95,8 @@ class MetadataListener:
         record, index = self._placed(partition)
         settings = TopicSettings() if record is None else record.settings
         first_offset = Offset(0) if record is None else record.first_offset(index)
-        return logs_of(self._partitions.log_settings(settings), first_offset)
+        cut = None if record is None else record.cut_of(index)
+        return logs_of(self._partitions.log_settings(settings), first_offset, cut)
 
     def leads_now(self, partition: PartitionId) -> None:
         """This node has begun to lead a partition: have it ready for whoever comes."""

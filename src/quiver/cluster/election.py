@@ -102,6 +102,11 @@ def resigned(
     return _led_by(successor.leader, record, in_sync, others)
 
 
+def renewed(record: PartitionRecord) -> PartitionRecord:
+    """The record under the same leader in a new epoch: all logs are compared again."""
+    return msgspec.structs.replace(record, epoch=LeaderEpoch(record.epoch + 1))
+
+
 def withdrawn(record: PartitionRecord, node: NodeId) -> PartitionRecord:
     """The record after a node has lost what it held: in sync no more, and if it led, nobody leads.
 

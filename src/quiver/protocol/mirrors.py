@@ -148,6 +148,8 @@ class CopiedTopic(msgspec.Struct, kw_only=True):
     error: str = ""
     """Why it is not copied: its name is taken, or it would travel in a circle."""
     partitions: list[CopiedPartition] = []
+    diverged_to: str = ""
+    """After a failback: the topic that has the messages that the source never got."""
 
 
 class MirrorInfo(msgspec.Struct, kw_only=True):

@@ -54,6 +54,12 @@ class TopicInfo(msgspec.Struct, kw_only=True):
     """Of a mirrored topic: where its messages come from. It takes no publishes until it is promoted."""
     moved_to: str = ""
     """The cluster whose copy was promoted in its place. It takes no publishes any more."""
+    promoted_from: Origin | None = None
+    """Of a topic that was mirrored until it was promoted: where its first messages came from."""
+    promotions: int = 0
+    """How many copies were promoted on the way from the first topic of that name to this one."""
+    diverged_to: str = ""
+    """The topic that has what this one had beyond its source when it became a copy again."""
 
 
 class CreateTopic(Request, tag="create_topic"):

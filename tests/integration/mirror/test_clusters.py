@@ -11,7 +11,7 @@ import pytest
 import quiver
 from quiver.config import Limits
 from tests.integration.client_node import ThreadNode
-from tests.integration.mirror.nodes import copied, entries, gaps, messages, wait_same
+from tests.integration.mirror.nodes import copied, entries, gaps, messages, node, wait_same
 from tests.integration.three_nodes import NAMES, ThreeNodes, three_nodes
 from tests.serving import eventually
 
@@ -143,3 +143,41 @@ def test_a_gap_is_known_to_the_next_leader_of_a_partition(tmp_path: Path) -> Non
             assert us.leader("orders") != before
     finally:
         quick.close()
+
+
+def test_a_cluster_fails_back_through_the_death_of_its_leaders(tmp_path: Path) -> None:
+    with (
+        three_nodes(tmp_path / "eu") as eu,
+        node(tmp_path / "us") as us,
+        quiver.Client(eu.url) as here,
+        quiver.Client(us.url) as there,
+    ):
+        here.create_queue("orders", partitions=PARTITIONS)
+        common = [b"common %d" % number for number in range(300)]
+        here.publish_many("orders", common)
+        there.create_mirror("eu", eu.url, "orders", with_subscriptions=True)
+        wait_same(eu.url, us.url, "orders", PARTITIONS)
+        there.promote_topics("orders", fence=False)
+        lost = [b"lost %d" % number for number in range(300)]
+        for payload in lost:
+            here.publish("orders", payload, key=payload)
+        later = [b"later %d" % number for number in range(300)]
+        there.publish_many("orders", later)
+
+        here.create_mirror("us", us.url, "orders", with_subscriptions=True, failback=True)
+        restarted(eu, eu.leader("orders", 0))
+        restarted(eu, eu.leader("orders", 1))
+        wait_same(us.url, eu.url, "orders", PARTITIONS)
+        aside = here.describe_topic("orders").diverged_to
+        assert sorted(one for _, one in messages(here, aside)) == sorted(lost)
+        eu.wait_whole()
+        for name in NAMES:  # whoever leads now, and next, has the same
+            restarted(eu, name)
+        wait_same(us.url, eu.url, "orders", PARTITIONS)
+        (done,) = here.promote_topics("orders", timeout="30s")
+        assert done.is_complete, done.error
+        found: list[bytes] = []
+        while some := here.receive("orders", max_messages=500, wait=3):
+            here.ack("orders", [one.receipt for one in some])
+            found += [one.payload for one in some]
+        assert sorted(found) == sorted(common + later)

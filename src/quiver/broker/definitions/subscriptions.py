@@ -132,6 +132,11 @@ class Subscriptions:
         await self._changes.run(creating)
         logger.info("mirrored subscription created", subscription=info.name, mirror=mirror)
 
+    async def adopt(self, name: str, mirror: str) -> None:
+        """Let a mirror copy a subscription that was this cluster's own."""
+        await self._changes.run(self._catalog.adopt(name, mirror))
+        logger.info("subscription is a copy again", subscription=name, mirror=mirror)
+
     async def follow_settings(self, name: str, settings: SubscriptionSettings) -> None:
         """Let a mirrored subscription have the settings of its source."""
         await self._changes.run(self._directory.alter(name, msgspec.to_builtins(settings)))

@@ -15,13 +15,15 @@ from quiver.broker.definitions.restored_topic import restored_topic
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.split import PartitionSplitter
 from quiver.broker.remote.partition_router import RemoteBroker
+from quiver.broker.topics import failback
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
 from quiver.errors import NotLeader, QuiverError, ShuttingDown, TopicExists, TopicNotFound
 from quiver.metrics.traffic import Traffic
 from quiver.model.layout import Split
+from quiver.model.mirror.failback import FailbackPartition
 from quiver.model.mirror.origin import Origin
-from quiver.model.topic import TopicSettings
+from quiver.model.topic import Durability, Retention, TopicSettings
 from quiver.protocol import PartitionInfo, TopicInfo
 
 _OPENED_AT_ONCE = 4
@@ -103,6 +105,49 @@ class Topics:
         await self._changes.run(self._catalog.promote(name))
         self._on_split()
         logger.info("mirrored topic promoted", topic=name)
+
+    async def begin_failback(self, record: TopicRecord, origin: Origin, aside: str) -> None:
+        """Let a topic take and deliver nothing more, because it becomes a copy of its former copy."""
+        changing = self._catalog.change(
+            record.name, lambda known: failback.begun(record, known, origin, aside)
+        )
+        await self._changes.run(changing)
+        self._on_split()
+        logger.warning("failback begins", topic=record.name, source=str(origin))
+
+    async def note_failback(
+        self, record: TopicRecord, index: int, part: FailbackPartition | None
+    ) -> None:
+        """How far one partition is on its way to be a copy."""
+        changing = self._catalog.change(
+            record.name, lambda known: failback.noted(record, known, index, part)
+        )
+        await self._changes.run(changing)
+
+    async def set_aside(self, record: TopicRecord, name: str, starts: list[int]) -> TopicRecord:
+        """A topic that has the partitions of another, which begin there; the same if it is there.
+
+        It keeps what is stored in it for good.
+        """
+        partitions = [
+            msgspec.structs.replace(one, start_offset=start)
+            for one, start in zip(self._partition_infos(record), starts, strict=True)
+        ]
+        settings = msgspec.structs.replace(
+            record.settings, retention=Retention(age=None), durability=Durability.FSYNC
+        )
+        info = msgspec.structs.replace(
+            _topic_info(record, partitions), name=name, number=1, settings=settings
+        )
+        await self.restore(info, f"failback of {record.folder}")
+        return self._catalog.get(name)
+
+    async def finish_failback(self, record: TopicRecord) -> None:
+        """Let a topic be a copy, whose partitions have nothing any more that the source does not."""
+        changing = self._catalog.change(record.name, lambda known: failback.finished(record, known))
+        changed = await self._changes.run(changing)
+        self._on_split()
+        logger.warning("topic is a copy again", topic=record.name, diverged_to=changed.diverged_to)
 
     async def fence(self, name: str, moved_to: str) -> TopicInfo:
         """Let a topic take and deliver nothing more, because its copy elsewhere goes on."""
@@ -291,4 +336,7 @@ def _topic_info(record: TopicRecord, partitions: list[PartitionInfo]) -> TopicIn
         is_restoring=record.is_restoring,
         origin=record.origin,
         moved_to=record.moved_to,
+        promoted_from=record.promoted_from,
+        promotions=record.promotions,
+        diverged_to=record.diverged_to,
     )

@@ -7,6 +7,7 @@ store that expects what it changes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
 
 import structlog
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from quiver.broker.definitions.restored_topic import restored_topic
 from quiver.broker.definitions.subscriptions import Subscriptions
 from quiver.broker.definitions.topics import Topics
 from quiver.broker.mirror.catalog import MirrorRecord
+from quiver.broker.mirror.lineage import aside_name, was_copied_from
 from quiver.broker.subscription.catalog import SubscriptionCatalog
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError, SubscriptionExists, TopicExists
@@ -30,7 +32,8 @@ Starts = Callable[[TopicInfo], Awaitable[list[int]]]
 
 
 class DefinitionCopy:
-    """``cluster`` is the id of this cluster, ``leads`` whether this node leads a partition."""
+    """``cluster`` is the id of this cluster, ``leads`` whether this node leads a partition, ``now_us``
+    the time."""
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class DefinitionCopy:
         subscriptions: Subscriptions,
         *,
         leads: Callable[[TopicRecord, int], bool],
+        now_us: Callable[[], int],
     ) -> None:
         self._mirror = mirror
         self._cluster = cluster
@@ -50,6 +54,7 @@ class DefinitionCopy:
         self._topics = topics
         self._subscriptions = subscriptions
         self._leads = leads
+        self._now_us = now_us
         self.errors: dict[str, str] = {}
         """Why topics of the source are not copied, or not in step, by their name there."""
 
@@ -60,7 +65,7 @@ class DefinitionCopy:
             if not self._mirror.settings.covers(info.name):
                 continue
             try:
-                await self._follow_topic(info, source.cluster, starts, decides=decides)
+                await self._follow_topic(info, source, starts, decides=decides)
             except QuiverError as error:
                 self.errors[info.name] = error.message
         shown = {one.name for one in source.topics}
@@ -77,10 +82,10 @@ class DefinitionCopy:
     # ------------------------------------------------------------------ topics
 
     async def _follow_topic(
-        self, info: TopicInfo, cluster: str, starts: Starts, *, decides: bool
+        self, info: TopicInfo, source: SourceDescribed, starts: Starts, *, decides: bool
     ) -> None:
         name = copy_name(self._mirror.settings.rename, self._mirror.name, info.name)
-        origin = self._origin(info, cluster)
+        origin = self._origin(info, source.cluster)
         if self._cluster in origin.clusters:
             self.errors[info.name] = "its messages come from this cluster"
             return
@@ -88,12 +93,16 @@ class DefinitionCopy:
         if known is None:
             if decides:
                 await self._create(info, name, origin, starts)
+        elif known.failback is not None:
+            await self._follow_failback(info, origin, known, source, decides=decides)
         elif known.origin is None:
-            if known.promoted_from is None or known.promoted_from.topic != info.name:
+            if was_copied_from(info, known, self._cluster):
+                await self._begin_failback(info, origin, known, decides=decides)
+            elif known.promoted_from is None or known.promoted_from.topic != info.name:
                 self.errors[info.name] = f"there is a topic {name!r} that is no copy of it"
         elif (known.origin.mirror, known.origin.topic) != (origin.mirror, origin.topic):
             self.errors[info.name] = f"topic {name!r} is a copy of {known.origin}"
-        elif known.origin.cluster != cluster:
+        elif known.origin.cluster != source.cluster:
             self.errors[info.name] = f"the source is another cluster than {known.origin.cluster}"
         elif known.origin.number != info.number:
             self.errors[info.name] = "it was deleted at the source and created again"
@@ -106,6 +115,7 @@ class DefinitionCopy:
             cluster=cluster,
             topic=info.name,
             number=info.number,
+            promotions=info.promotions,
             through=[] if info.origin is None else info.origin.clusters,
         )
 
@@ -132,6 +142,55 @@ class DefinitionCopy:
             if not self._leads(current, split.parent):
                 return
             await self._topics.follow_split(current, split)
+
+    # ------------------------------------------------------------------ failback
+
+    async def _begin_failback(
+        self, info: TopicInfo, origin: Origin, known: TopicRecord, *, decides: bool
+    ) -> None:
+        """The topic at the source was promoted while it was a copy of this one."""
+        if not self._mirror.settings.failback:
+            self.errors[info.name] = (
+                f"the topic {known.name!r} here is the one that it was copied from before it was "
+                "promoted: set failback on the mirror to let that one become a copy"
+            )
+            return
+        splits = restored_topic(info).splits
+        if known.splits != splits[: len(known.splits)]:
+            self.errors[info.name] = (
+                f"the topic {known.name!r} here was split after its copy was promoted: back it up and "
+                "delete it"
+            )
+            return
+        if decides:
+            await self._topics.begin_failback(known, origin, aside_name(known.name, self._now_us()))
+        self.errors[info.name] = f"it becomes a copy of {origin}"
+
+    async def _follow_failback(
+        self,
+        info: TopicInfo,
+        origin: Origin,
+        known: TopicRecord,
+        source: SourceDescribed,
+        *,
+        decides: bool,
+    ) -> None:
+        """Let it be a copy once its logs are cut: its subscriptions first, so that none delivers."""
+        failback = known.failback
+        assert failback is not None
+        if (failback.origin.cluster, failback.origin.number) != (origin.cluster, origin.number):
+            self.errors[info.name] = f"topic {known.name!r} becomes a copy of {failback.origin}"
+            return
+        if not failback.is_cut or not decides:
+            self.errors[info.name] = str(failback)
+            return
+        for one in source.subscriptions if self._mirror.settings.with_subscriptions else ():
+            reads = any(fnmatchcase(known.name, wanted) for wanted in one.settings.topics)
+            if not reads or not self._subscription_catalog.has(one.name):
+                continue
+            if self._subscription_catalog.get(one.name).mirror != self._mirror.name:
+                await self._subscriptions.adopt(one.name, self._mirror.name)
+        await self._topics.finish_failback(known)
 
     # ------------------------------------------------------------------ subscriptions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +14,7 @@ from quiver.broker.definitions.topics import Topics
 from quiver.broker.mirror.catalog import MirrorCatalog, MirrorRecord
 from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.delivery_copy import DeliveryCopy
+from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.mirror.partition_copy import PartitionCopy
 from quiver.broker.mirror.progress import PartitionProgress, mirror_samples
 from quiver.broker.mirror.source_contact import SourceContact
@@ -37,8 +39,10 @@ class Mirrors:
         subscriptions: Subscriptions,
         partitions: Partitions,
         changes: MetadataChanges,
+        failbacks: FailbackPartitions,
     ) -> None:
         self.catalog = catalog
+        self.failbacks = failbacks
         self._topic_catalog = topic_catalog
         self._leaders = leaders
         self._topics = topics
@@ -106,7 +110,9 @@ class Mirrors:
         partition = await self._partitions.get(record, index)
         return DeliveryCopy(self._leaders.catalog, record, index, partition)
 
-    def definition_copy(self, mirror: MirrorRecord, cluster: str) -> DefinitionCopy:
+    def definition_copy(
+        self, mirror: MirrorRecord, cluster: str, now_us: Callable[[], int]
+    ) -> DefinitionCopy:
         """What brings topics and subscriptions in step with the source; ``cluster`` is this one."""
         return DefinitionCopy(
             mirror,
@@ -116,6 +122,7 @@ class Mirrors:
             self._topics,
             self._subscriptions,
             leads=self._partitions.placement.leads,
+            now_us=now_us,
         )
 
     # ------------------------------------------------------------------ promoting
@@ -125,7 +132,7 @@ class Mirrors:
         found = [
             one
             for one in self._topic_catalog.topics()
-            if one.origin is not None and any(fnmatchcase(one.name, text) for text in patterns)
+            if one.source is not None and any(fnmatchcase(one.name, text) for text in patterns)
         ]
         if not found:
             raise TopicNotFound(

@@ -11,8 +11,10 @@ from quiver.broker.topics.catalog import TopicRecord
 from quiver.log.disk.disk import Disk
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log_context import LogContext
+from quiver.log.partition_log import PartitionLog
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
+from quiver.model.ids import Offset
 
 
 class PartitionStore(Protocol):
@@ -30,6 +32,12 @@ class PartitionStore(Protocol):
         self, record: TopicRecord, index: int, settings: LogSettings, listener: PartitionListener
     ) -> Partition:
         """``NotLeader`` if another node serves it."""
+
+    async def cut(self, record: TopicRecord, index: int, settings: LogSettings) -> None:
+        """Drop what a failback has kept aside. The partition is closed, or is by what this does.
+
+        Returns when no replica can bring it back.
+        """
 
     def reconfigure(self, record: TopicRecord) -> None:
         """Apply a topic's settings to what is held here and not open."""
@@ -86,6 +94,23 @@ class LocalPartitionStore:
             listener=listener,
             context=self._context,
         )
+
+    async def cut(self, record: TopicRecord, index: int, settings: LogSettings) -> None:
+        log = await PartitionLog.open(
+            f"{self._folder}/{record.folder}/{index}",
+            settings=settings,
+            disk=self._disk,
+            clock=self._clock,
+            run_blocking=self._run_blocking,
+            first_offset=record.first_offset(index),
+            context=self._context,
+        )
+        try:
+            cut = record.cut_of(index)
+            if cut is not None and cut.applies_to(log.next_offset):
+                await log.truncate(Offset(cut.begin))
+        finally:
+            await log.close()
 
     def reconfigure(self, _record: TopicRecord) -> None:
         """Partitions that are not open read the settings when they are opened."""

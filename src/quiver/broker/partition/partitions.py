@@ -173,6 +173,21 @@ class Partitions:
                 partition.window.window_us = record.settings.dedup_window_us
         self._store.reconfigure(record)
 
+    async def cut(self, record: TopicRecord, index: int) -> Partition:
+        """Drop the end of a partition that a failback has kept aside; the partition without it."""
+        place = (record.number, index)
+
+        async def cut() -> Partition:
+            partition = self._open.get(place)
+            if partition is not None and not self._store.mends_itself:
+                del self._open[place]
+                await _close(partition)
+            await self._store.cut(record, index, self.log_settings(record.settings))
+            return self._open.get(place) or await self._open_partition(record, index)
+
+        await self._opening.wait(place)
+        return await self._opening.run(place, cut)
+
     async def remove(self, record: TopicRecord) -> None:
         """Close the partitions of a topic that exists no more, and remove its data."""
         places = {place for place in (*self._open, *self._opening) if place[0] == record.number}

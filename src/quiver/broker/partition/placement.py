@@ -60,5 +60,6 @@ class LocalPlacement:
     def follower(self, _record: TopicRecord, _index: int) -> FollowerLog | None:
         return None
 
-    def term(self, _record: TopicRecord, _index: int) -> int:
-        return 0
+    def term(self, record: TopicRecord, _index: int) -> int:
+        """Another one once the log was cut: whoever copies it compares it again."""
+        return record.cuts

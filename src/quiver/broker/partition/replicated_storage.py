@@ -21,14 +21,17 @@ from quiver.cluster.records import PartitionId
 from quiver.cluster.replica.leader_log import LeaderLog
 from quiver.cluster.replica.manager import LogDefinition
 from quiver.cluster.replica.replica import Replica
+from quiver.errors import NotEnoughReplicas
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.log.log import Log
 from quiver.log.settings import LogSettings
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
+from quiver.model.mirror.failback import Cut
 
 _RECOVERY_TIMEOUT_S = 5.0
 _BEGIN_TIMEOUT_S = 2.0
+_CUT_TIMEOUT_S, _CUT_LOOK_S = 10.0, 0.02
 _LOOK_S = 0.5
 """How often it is looked whether this node is still the one that was elected."""
 
@@ -100,6 +103,22 @@ class ReplicatedPartitionStore:
         self._leadership.serves(partition, listener)
         return opened
 
+    async def cut(self, record: TopicRecord, index: int, _settings: LogSettings) -> None:
+        """Lead in a new epoch. Whoever begins to lead cuts its log, and followers cut theirs to it."""
+        partition = partition_id(record, index)
+        replica, wanted = await self._leading(partition), record.cut_of(index)
+        if replica is None:
+            raise self._placement.not_leader(record, index)
+        if wanted is None:
+            return
+        if wanted.applies_to(replica.logs[DATA].log.staged_offset):
+            await replica.begin_anew()
+        deadline = self._clock.monotonic() + _CUT_TIMEOUT_S
+        while not (replica.is_leading and replica.leading.is_agreed(Offset(wanted.begin), DATA)):
+            if self._clock.monotonic() >= deadline:
+                raise NotEnoughReplicas("not all replicas in sync have dropped what diverged yet")
+            await self._clock.sleep(_CUT_LOOK_S)
+
     async def _leading(self, partition: PartitionId) -> Replica | None:
         """The replica once it leads; who was elected a moment ago is waited for."""
         deadline = self._clock.monotonic() + _BEGIN_TIMEOUT_S
@@ -128,9 +147,11 @@ def replicated_storage(
     )
 
 
-def logs_of(data: LogSettings, first_offset: Offset) -> tuple[LogDefinition, ...]:
-    """The logs of a partition whose messages begin at ``first_offset``."""
+def logs_of(
+    data: LogSettings, first_offset: Offset, cut: Cut | None = None
+) -> tuple[LogDefinition, ...]:
+    """The logs of a partition whose messages begin at ``first_offset``, and end before ``cut``."""
     return (
-        LogDefinition("data", data, first_offset),
+        LogDefinition("data", data, first_offset, cut),
         LogDefinition("state", STATE_SETTINGS),
     )

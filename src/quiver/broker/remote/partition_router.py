@@ -28,6 +28,9 @@ class RemoteBroker(Protocol):
     async def store(self, topic: str, index: int, batch: UnstoredBatch) -> None:
         """Store a batch, durably."""
 
+    async def restore(self, topic: str, index: int, data: bytes) -> Offset:
+        """Store entries at their own offsets in a topic that is being restored; the next offset."""
+
     async def find_offset(
         self, topic: str, index: int, *, at: str | None = None, time_us: int | None = None
     ) -> Offset:

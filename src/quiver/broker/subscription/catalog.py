@@ -53,7 +53,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def delivers(self, topic: TopicRecord) -> bool:
         """Whether it may deliver from a topic here: not what another cluster still delivers."""
-        return not topic.moved_to and (topic.origin is None or not self.mirror)
+        if topic.moved_to or topic.failback is not None:
+            return False
+        return topic.origin is None or not self.mirror
 
     def start(self, topic: TopicRecord, partition: int) -> Offset:
         return Offset(self.starts.get(f"{topic.number}/{partition}", 0))
@@ -122,6 +124,12 @@ class SubscriptionCatalog:
                 is_queue=is_queue,
                 mirror=mirror,
             ),
+        )
+
+    async def adopt(self, name: str, mirror: str) -> SubscriptionRecord:
+        """Let a mirror copy a subscription that was this cluster's own, or another mirror's."""
+        return await self._registry.change(
+            name, lambda record: msgspec.structs.replace(record, mirror=mirror)
         )
 
     async def alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:

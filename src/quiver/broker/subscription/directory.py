@@ -208,7 +208,8 @@ class SubscriptionDirectory:
         old: PartitionDelivery | None,
     ) -> PartitionDelivery:
         state = await self.state(topic, index, partition)
-        if old is not None and old.state is state:
+        machine = state.machines.get(record.number)  # a mirror may have put another in its place
+        if old is not None and old.state is state and old.machine is machine:
             old.is_restoring = topic.is_restoring
             return old
         delivery = PartitionDelivery(

@@ -32,6 +32,7 @@ from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.model.key_hash import even_ranges
 from quiver.model.layout import Split, changed_in, middle_of, origin_of, split_after
+from quiver.model.mirror.failback import Cut, Failback
 from quiver.model.mirror.origin import Origin
 from quiver.model.topic import PARTITIONS_MAX, TopicSettings, topic_name
 
@@ -68,14 +69,34 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of a topic that was mirrored once: where its first messages came from."""
     moved_to: str = ""
     """The cluster whose copy was promoted in its place. Nobody stores any messages more."""
+    promotions: int = 0
+    """How many copies were promoted on the way from the first topic of that name to this one."""
+    failback: Failback | None = None
+    """Of a topic that is about to be a copy of its former copy: how far that is."""
+    diverged_to: str = ""
+    """The topic that has what this one had beyond its source when it became a copy again."""
+    cuts: int = 0
+    """How often its logs were cut for that."""
 
     @property
     def is_read_only(self) -> bool:
         """Whether nobody may publish to it or change it here."""
-        return self.origin is not None or bool(self.moved_to)
+        return self.source is not None or bool(self.moved_to)
+
+    @property
+    def source(self) -> Origin | None:
+        """Where its messages come from, or will."""
+        return self.origin if self.failback is None else self.failback.origin
 
     def require_writable(self) -> None:
         """``ReadOnlyTopic`` if its messages come from another cluster, or go to one."""
+        if self.failback is not None:
+            raise ReadOnlyTopic(
+                f"topic {self.name!r} becomes a copy of {self.failback.origin}: publish there",
+                topic=self.name,
+                mirror=self.failback.origin.mirror,
+                source=self.failback.origin.topic,
+            )
         if self.origin is not None:
             raise ReadOnlyTopic(
                 f"topic {self.name!r} is a copy of {self.origin}: publish there, or promote it",
@@ -89,6 +110,10 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
                 topic=self.name,
                 moved_to=self.moved_to,
             )
+
+    def cut_of(self, index: int) -> Cut | None:
+        """What is to be dropped of a partition's log now, if anything."""
+        return None if self.failback is None else self.failback.cut_of(index)
 
     def first_offset(self, index: int) -> Offset:
         return Offset(self.first_offsets[index] if index < len(self.first_offsets) else 0)
@@ -193,6 +218,7 @@ class TopicCatalog:
         self.holds = self._registry.holds
         self.numbered = self._registry.numbered
         self.named = self._registry.named
+        self.change = self._registry.change
 
     @property
     def version(self) -> int:
@@ -254,9 +280,16 @@ class TopicCatalog:
         """Let a copy be a topic of this cluster from now on."""
 
         def promoted(record: TopicRecord) -> TopicRecord:
-            if record.origin is None:
+            if record.source is None:
                 return record
-            return msgspec.structs.replace(record, origin=None, promoted_from=record.origin)
+            return msgspec.structs.replace(
+                record,
+                origin=None,
+                failback=None,
+                moved_to="" if record.failback is not None else record.moved_to,
+                promoted_from=record.source,
+                promotions=record.source.promotions + 1,
+            )
 
         return await self._registry.change(name, promoted)
 

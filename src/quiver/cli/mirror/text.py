@@ -60,6 +60,7 @@ def _setting_rows(mirror: MirrorInfo) -> list[tuple[str, str]]:
         ("copies are named", settings.rename),
         ("with subscriptions", "yes" if settings.with_subscriptions else "no"),
         ("with deletions", "yes" if settings.with_deletions else "no"),
+        ("failback", "yes" if settings.failback else "no"),
         ("compression", settings.compression),
         ("rate", "no limit" if settings.rate is None else f"{shown_size(settings.rate_bytes)}/s"),
         ("token", "given" if mirror.has_token else "none"),
@@ -97,6 +98,11 @@ def _problems(mirror: MirrorInfo) -> list[str]:
     for topic in mirror.topics:
         if topic.error:
             found.append(f"{topic.source} is not copied: {harmless(topic.error)}")
+        if topic.diverged_to:
+            found.append(
+                f"{topic.name} became a copy again: what the source never got is in "
+                f"{topic.diverged_to}"
+            )
         for one in topic.partitions:
             place = f"{topic.name}/{one.index}"
             if one.error:

@@ -210,6 +210,13 @@ class Leader:
     def enough_in_sync(self) -> bool:
         return len(self.record.in_sync) >= self.record.min_in_sync
 
+    def is_agreed(self, end: Offset, log: int) -> bool:
+        """Whether a log ends at ``end`` at most here, and on everybody who may lead after this one."""
+        progress = self.logs[log]
+        if self.deposed or progress.end > end or not self.enough_in_sync():
+            return False
+        return all(progress.has_caught_up(node) for node in self._waited_for())
+
     def _waited_for(self) -> list[NodeId]:
         """Everyone who is, or may already be, in the in-sync set: but for the leader."""
         members = set(self.record.in_sync)

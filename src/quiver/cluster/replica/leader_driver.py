@@ -160,6 +160,10 @@ class LeaderDriver:
         """Whether everything that an earlier leader may have confirmed is committed here."""
         return self.machine.logs[log].recovered
 
+    def is_agreed(self, end: Offset, log: int) -> bool:
+        """Whether nobody who may lead after this node has more of a log than up to ``end``."""
+        return self.machine.is_agreed(end, log)
+
     # ------------------------------------------------------------------ publishing and reading
 
     def publish(

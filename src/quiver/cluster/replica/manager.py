@@ -37,6 +37,7 @@ from quiver.cluster.state import ClusterState
 from quiver.errors import CorruptLog, LogError, MetadataConflict, MetadataError
 from quiver.log.settings import LogSettings
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.mirror.failback import Cut
 from quiver.model.topic import Durability
 
 _AGAIN_SECONDS = 0.5
@@ -52,6 +53,8 @@ class LogDefinition(NamedTuple):
     settings: LogSettings
     first_offset: Offset = Offset(0)
     """Where it begins if it is not there yet."""
+    cut: Cut | None = None
+    """What whoever begins to lead drops of its end."""
 
 
 LogsOf = Callable[[PartitionId], tuple[LogDefinition, ...]]
@@ -289,12 +292,16 @@ class ReplicaManager:
                     first_offset=first_offsets.get(index, defined.first_offset),
                     on_commit=partial(self._listener.stored, partition, index),
                     context=self._environment.logs,
+                    cut_of=partial(self._cut_of, partition, index),
                 )
                 logs.append(held)
         except (Exception, asyncio.CancelledError):
             await _close(logs)
             raise
         return logs
+
+    def _cut_of(self, partition: PartitionId, index: int) -> Cut | None:
+        return self._settings_of(partition)[index].cut
 
     async def _close_found(self, partition: PartitionId) -> None:
         await _close(self._found.pop(partition, []))

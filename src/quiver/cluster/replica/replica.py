@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from quiver.aio import Signal, retrieve_exception
-from quiver.cluster.election import resigned
+from quiver.cluster.election import renewed, resigned
 from quiver.cluster.metadata.store import Expect, Put
 from quiver.cluster.records import (
     NOBODY,
@@ -222,6 +222,7 @@ class Replica:
         epoch = versioned.record.epoch
         self._led[self.partition] = epoch
         for held in self.logs:
+            await held.drop_cut()
             await held.begin_epoch(epoch)
         now = self._versioned
         if now is None or now.record.epoch != epoch or not self.is_elected(now.record):
@@ -309,6 +310,13 @@ class Replica:
         record = resigned(versioned.record, self._node, self._sessions, in_sync_no_more=False)
         if record.session != NOBODY:
             await self._commit(versioned, record)
+
+    async def begin_anew(self) -> None:
+        """Go on leading, in a new epoch."""
+        versioned = self._versioned
+        if versioned is None or not self.is_elected(versioned.record):
+            return
+        await self._commit(versioned, renewed(versioned.record))
 
     async def resign(self, *, in_sync_no_more: bool) -> None:
         """Give the lead up, if this node has it, to another or to nobody.

@@ -7,9 +7,10 @@ damaged, the epochs are read from the entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
+import structlog
 from crc32c import crc32c
 
 from quiver.cluster.replica.epochs import EpochHistory, EpochStart
@@ -26,10 +27,16 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.mirror.failback import Cut
 from quiver.model.topic import Durability
 
 REPLICA = "replica"
 _READ_BYTES = 4 << 20
+
+logger = structlog.get_logger()
+
+CutOf = Callable[[], Cut | None]
+"""What is to be dropped of the end of a log now."""
 
 
 class _Saved(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +57,7 @@ class ReplicaLog:
         settings: LogSettings,
         disk: Disk,
         run_blocking: RunBlocking,
+        cut_of: CutOf = lambda: None,
     ) -> None:
         self.log = log
         self.history = history
@@ -59,6 +67,7 @@ class ReplicaLog:
         self._settings = settings
         self._disk = disk
         self._run_blocking = run_blocking
+        self._cut_of = cut_of
 
     @classmethod
     async def open(
@@ -72,6 +81,7 @@ class ReplicaLog:
         first_offset: Offset = Offset(0),
         on_commit: OnCommit = lambda committed: None,
         context: LogContext | None = None,
+        cut_of: CutOf = lambda: None,
     ) -> ReplicaLog:
         """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
         log = await PartitionLog.open(
@@ -109,6 +119,7 @@ class ReplicaLog:
             settings=settings,
             disk=disk,
             run_blocking=run_blocking,
+            cut_of=cut_of,
         )
 
     @property
@@ -152,6 +163,13 @@ class ReplicaLog:
         self.history.truncate(end if end > self.log.stored_from else Offset(0))
         self.watermark = min(self.watermark, end)
         await self.save()
+
+    async def drop_cut(self) -> None:
+        """Drop the end that a failback has kept aside, if it is there. Followers drop it after this one."""
+        cut = self._cut_of()
+        if cut is not None and cut.applies_to(self.log.next_offset):
+            logger.warning("the end of a log is dropped", folder=self._folder, offset=cut.begin)
+            await self.truncate(Offset(cut.begin))
 
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest messages that the limits allow, of what is committed; the new start."""

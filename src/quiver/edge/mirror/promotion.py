@@ -39,14 +39,16 @@ class Promotion:
         self._moved_to = moved_to
 
     async def promote(self, record: TopicRecord, *, fence: bool, wait_s: float) -> PromotedTopic:
-        assert record.origin is not None
+        assert record.source is not None
         done = PromotedTopic(
-            name=record.name, source=record.origin, is_fenced=False, is_complete=False
+            name=record.name, source=record.source, is_fenced=False, is_complete=False
         )
-        if fence:
+        if record.failback is not None:
+            done.error = "it was not a copy yet: its failback ends, and it goes on with what it has"
+        elif fence:
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._fence(record, record.origin, done)
+                    await self._fence(record, record.source, done)
             except TimeoutError:
                 done.error = (
                     "not everything was copied in time"

@@ -18,6 +18,7 @@ from quiver.broker.mirror.source_contact import SourceContact
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.environment import MirrorEnvironment
+from quiver.edge.mirror.failback import FailbackDriver
 from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.edge.mirror.source_watch import WATCH_S, SourceWatch
@@ -63,9 +64,13 @@ class RunningMirror:
             partitions=lambda: len(self._pulling),
         )
         self._definitions: DefinitionCopy = self._mirrors.definition_copy(
-            record, environment.cluster
+            record, environment.cluster, environment.clock.time_us
         )
         self._contact = SourceContact(record.name, environment.clock)
+        self._failback = FailbackDriver(
+            record.name, self._link, self._mirrors.failbacks, environment.clock
+        )
+        self._failing_back: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._pulling: dict[_Place, list[asyncio.Task[None]]] = {}
         self._progress: dict[_Place, PartitionProgress] = {}
@@ -77,10 +82,11 @@ class RunningMirror:
             return
         self._mirrors.contacts[self.record.name] = self._contact
         self._following = asyncio.create_task(self._follow())
+        self._failing_back = asyncio.create_task(self._failback.run())
 
     async def stop(self) -> None:
         pulling = [task for tasks in self._pulling.values() for task in tasks]
-        await cancel_and_wait(self._following, *pulling)
+        await cancel_and_wait(self._following, self._failing_back, *pulling)
         self._pulling.clear()
         for place in list(self._progress):
             self._forget(place)
@@ -245,7 +251,12 @@ class RunningMirror:
                 if (copy.number, index) in self._progress
             ]
             info.topics.append(
-                CopiedTopic(name=copy.name, source=copy.origin.topic, partitions=partitions)
+                CopiedTopic(
+                    name=copy.name,
+                    source=copy.origin.topic,
+                    partitions=partitions,
+                    diverged_to=copy.diverged_to,
+                )
             )
         known = {one.source: one for one in info.topics}
         for source, error in self._definitions.errors.items():

@@ -39,12 +39,14 @@ from quiver.protocol import (
     AnyRequest,
     CloseTransactions,
     Done,
+    EntriesRestored,
     FindOffset,
     Leave,
     OffsetFound,
     PartitionInfo,
     Reply,
     ResolveTransactions,
+    RestoreEntries,
     TransactionsResolved,
 )
 
@@ -73,6 +75,14 @@ class PeerBroker:
         await self._at_leader(
             topic, index, lambda address: self._peers.ask(address, question, Acknowledged, body)
         )
+
+    async def restore(self, topic: str, index: int, data: bytes) -> Offset:
+        async def ask(address: str) -> Offset:
+            request = RestoreEntries(topic=topic, partition=index)
+            reply, _ = await (await self._peers.channel(address)).call(request, [data])
+            return Offset(expect(EntriesRestored, reply).next_offset)
+
+        return await self._at_leader(topic, index, ask)
 
     async def find_offset(
         self, topic: str, index: int, *, at: str | None = None, time_us: int | None = None

@@ -19,6 +19,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Its name there."""
     number: int
     """Its number there: a topic that is created again under the same name has another."""
+    promotions: int = 0
+    """How many copies had been promoted on the way to that topic: who has more is the later primary."""
     through: list[str] = []
     """The clusters that its messages came through before that one, the first of all first."""
 

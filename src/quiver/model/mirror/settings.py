@@ -70,6 +70,13 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     with_deletions: Annotated[
         bool, setting("Delete a copy when its topic is deleted at the source.")
     ] = False
+    failback: Annotated[
+        bool,
+        setting(
+            "Let a topic here become a copy again if its former copy was promoted at the source. What "
+            "only this cluster has is kept in a topic NAME.diverged-TIME first."
+        ),
+    ] = False
     compression: Annotated[
         MirrorCompression,
         setting("Compression on the way: zstd or none. Producers' own compression stays."),
@@ -98,6 +105,12 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "subscriptions are copied only where names stay as they are: leave out rename or "
                 "with_subscriptions",
                 setting="with_subscriptions",
+            )
+
+        if self.failback and self.rename != SAME_NAME:
+            raise InvalidSetting(
+                "a topic becomes a copy again only under its own name: leave out rename or failback",
+                setting="failback",
             )
 
     @property

@@ -114,6 +114,7 @@ def _view(info: MirrorInfo) -> MirrorView:
                 name=one.name,
                 source=one.source,
                 error=one.error,
+                diverged_to=one.diverged_to,
                 partitions=[_partition(part) for part in one.partitions],
             )
             for one in info.topics

@@ -139,6 +139,7 @@ def _view(info: TopicInfo) -> TopicView:
         ],
         origin=info.origin,
         moved_to=info.moved_to,
+        diverged_to=info.diverged_to,
     )
 
 

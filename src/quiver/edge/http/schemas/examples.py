@@ -91,6 +91,7 @@ _MIRROR = {
         "rename": "{topic}",
         "with_subscriptions": True,
         "with_deletions": False,
+        "failback": False,
         "compression": "zstd",
         "rate": 50000000,
         "paused": False,

@@ -74,6 +74,8 @@ class CopiedTopicView(Struct, kw_only=True):
     """Its name at the source."""
     error: str
     """Why it is not copied: its name is taken, or it would travel in a circle."""
+    diverged_to: str
+    """After a failback: the topic that has the messages that the source never got."""
     partitions: list[CopiedPartitionView]
 
 

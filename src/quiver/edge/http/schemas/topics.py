@@ -36,6 +36,8 @@ class TopicView(Struct, kw_only=True):
     """Of a mirrored topic: where its messages come from. It takes no publishes until it is promoted."""
     moved_to: str = ""
     """The cluster whose copy was promoted in its place. It takes no publishes any more."""
+    diverged_to: str = ""
+    """After a failback: the topic that has the messages that the source never got."""
 
 
 class TopicList(Struct, kw_only=True):
