@@ -182,3 +182,21 @@ def test_producers_and_transactions_of_both_clusters_are_kept_apart(
             lambda: [one for _, one in messages(here, "orders")] == expected,
             "the transaction of the source is aborted, and all others count",
         )
+
+
+def test_a_promote_of_a_paused_mirror_does_not_stop_a_source_whose_rest_cannot_come(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        there.publish("orders", b"copied")
+        here.create_mirror("eu", source.url, "orders")
+        wait_same(source.url, target.url, "orders")
+        here.alter_mirror("eu", paused=True)
+        eventually(lambda: here.describe_mirror("eu").state == "paused", "it is paused")
+        there.publish("orders", b"not copied")
+        (done,) = here.promote_topics("orders", timeout="2s")
+        assert (done.is_fenced, done.is_complete) == (False, False)
+        assert "nothing was fenced" in done.error
+        there.publish("orders", b"the source goes on")
+        assert [payload for _, payload in messages(here, "orders")] == [b"copied"]
