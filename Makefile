@@ -89,10 +89,13 @@ java:
 		&& { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get \
 		install -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1; } || true
 
-# Clusters on virtual time, each from a new seed, for SIM_SECONDS; seeds that fail are told.
+# Clusters on virtual time, each from a new seed, for SIM_SECONDS, then two clusters with a mirror; seeds that
+# fail are told.
 SIM_SECONDS ?= 1200
+SIM_MIRROR_SECONDS ?= 300
 sim: setup
 	$(BIN)/quiver sim --seconds $(SIM_SECONDS)
+	$(BIN)/quiver sim --mirrors --seconds $(SIM_MIRROR_SECONDS)
 
 # Real processes with everything going wrong, so many times: kills, cut links, power cuts, lost disks.
 CHAOS_ROUNDS ?= 10

@@ -19,6 +19,7 @@ from quiver.testing.simulator.history import (
     Read,
     Send,
 )
+from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
@@ -230,6 +231,12 @@ def test_a_sound_history_has_no_findings() -> None:
 def test_there_is_a_spoiled_history_for_every_rule() -> None:
     marks = test_a_spoiled_history_is_found_by_its_rule.pytestmark  # type: ignore[attr-defined]
     proven = {rule for _, rule in marks[0].args[1]}
-    elsewhere = (*QUEUE_RULES, *SESSION_RULES, *RECEIVE_RULES, *TRANSACTION_RULES)
+    elsewhere = (
+        *QUEUE_RULES,
+        *SESSION_RULES,
+        *RECEIVE_RULES,
+        *TRANSACTION_RULES,
+        *MIRROR_RULES,
+    )
     here = [rule for rule in RULES if rule not in elsewhere]
     assert proven == {rule.__name__.replace("_", " ") for rule in here}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from quiver.testing.simulator.mirrors.planted import MIRROR_BUGS
 from quiver.testing.simulator.planted import BROKER_BUGS, BUGS, planted
 from quiver.testing.simulator.receives.planted import RECEIVE_BUGS
 from quiver.testing.simulator.sessions.planted import SESSION_BUGS
@@ -70,6 +71,11 @@ def test_a_bug_planted_in_receives_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", sorted(TRANSACTION_BUGS))
 def test_a_bug_planted_in_transactions_is_found(bug: str) -> None:
     assert is_found(bug, SimulationSettings(brokers=True, transactions=True))
+
+
+@pytest.mark.parametrize("bug", sorted(MIRROR_BUGS))
+def test_a_bug_planted_in_mirrors_is_found(bug: str) -> None:
+    assert is_found(bug, SimulationSettings(mirrors=True))
 
 
 def is_found(bug: str, settings: SimulationSettings) -> bool:

@@ -13,8 +13,9 @@ import pytest
 
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.client.transport.connection import Connection
+from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.search import shortest, story_lines
-from quiver.testing.simulator.simulation import SimulationSettings, simulate
+from quiver.testing.simulator.simulation import DEFAULTS, SimulationSettings, simulate
 
 SEEDS = 200
 """One in four of them with brokers, and one in sixteen each with consumer sessions, receives and
@@ -28,6 +29,9 @@ LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=T
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
 TRANSACTIONS = SimulationSettings(brokers=True, transactions=True)
+MIRRORS = SimulationSettings(mirrors=True)
+MIRROR_SEEDS = 40
+QUICK_MIRROR_SEEDS = 2
 
 
 @pytest.mark.parametrize("first", range(0, QUICK_SEEDS, CHUNK))
@@ -41,13 +45,27 @@ def test_no_seed_finds_anything(first: int) -> None:
     assert story_of_findings(first) is None
 
 
-def story_of_findings(first: int) -> str | None:
-    """The story of the first seed of a chunk that finds something; ``None`` if none does."""
-    for seed in range(first, first + CHUNK):
-        outcome = simulate(seed)
+@pytest.mark.parametrize("seed", range(QUICK_MIRROR_SEEDS))
+def test_no_quick_seed_with_a_mirror_finds_anything(seed: int) -> None:
+    assert story_of_findings(seed, 1, MIRRORS) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(QUICK_MIRROR_SEEDS, MIRROR_SEEDS, CHUNK))
+def test_no_seed_with_a_mirror_finds_anything(first: int) -> None:
+    assert story_of_findings(first, CHUNK, MIRRORS) is None
+
+
+def story_of_findings(
+    first: int, count: int = CHUNK, settings: SimulationSettings = DEFAULTS
+) -> str | None:
+    """The story of the first of some seeds that finds something; ``None`` if none does."""
+    for seed in range(first, first + count):
+        outcome = simulate(seed, settings)
         if outcome.findings:
-            story = "\n".join(story_lines(shortest(outcome)))
-            return f"quiver sim --seed {seed}\n{story}"
+            story = "\n".join(story_lines(shortest(outcome, settings)))
+            switch = "--mirrors " if settings.mirrors else ""
+            return f"quiver sim {switch}--seed {seed}\n{story}"
     return None
 
 
@@ -124,6 +142,23 @@ def test_the_transactions_of_the_seeds_end_in_every_way() -> None:
     assert len(fenced) > 3
     assert sum(len(read.values) for each in histories for read in each.seen) > 500
     assert sum(len(each.led) for each in histories) > 100, "leaders and coordinators changed"
+
+
+@pytest.mark.long
+def test_the_mirrors_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
+    histories = [simulate(seed, MIRRORS).history for seed in range(1, 9)]
+    assert all(isinstance(history, MirrorHistory) for history in histories)
+    mirrored = [history for history in histories if isinstance(history, MirrorHistory)]
+    ends = [max(one.end for one in logs) for each in mirrored for logs in each.copied.values()]
+    assert sum(ends) > 300, "messages are copied"
+    assert sum(len(logs) for each in mirrored for logs in each.copied.values()) > 40, "leaders"
+    promoted = [one for each in mirrored for one in each.promotions.values()]
+    assert any(one.is_complete for one in promoted)
+    assert any(not one.is_fenced for one in promoted)
+    assert any(not each.promotions for each in mirrored), "some stay copies"
+    assert sum(len(each.target.deliveries) for each in mirrored) > 100
+    assert any(each.diverged for each in mirrored), "a source took messages back"
+    assert any(each.counted for each in mirrored), "delivery state is copied"
 
 
 def told(tell: Callable[..., Any], names: list[str]) -> Callable[..., Any]:

@@ -243,14 +243,16 @@ class Broker:
 
     @classmethod
     async def open(cls, environment: BrokerEnvironment) -> Broker:
-        """Load the topics, finish deletions that a stop interrupted, and start maintenance."""
+        """Load the topics, finish deletions that a stop interrupted, and start maintenance.
+
+        Mirrors are loaded by whoever runs them.
+        """
         secret = await receipt_secret(environment.store, environment.secret_key)
         broker = cls(environment, TokenSigner(secret))
         await broker._topic_catalog.load()
         await broker._partitions.load()
         await broker._producer_ids.load()
         await broker._subscription_catalog.load()
-        await broker.mirror_catalog.load()
         await broker.topics.finish_deletions()
         await broker.maintenance.start()
         return broker
@@ -289,6 +291,7 @@ class Broker:
             transactions_aborted=counts.aborted,
             transactions_unfinished=self.transactions.unfinished_count,
             mirrors=self.mirrors.samples(),
+            sources=self.mirrors.source_samples(),
         )
 
     # ------------------------------------------------------------------ between the services

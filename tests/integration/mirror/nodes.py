@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 
 import quiver
-from quiver.model.batch import StoredBatch
+from quiver.model.batch import Bytes, StoredBatch
 from quiver.model.envelope import entries_in
 from quiver.protocol import FetchLog, LogFetched
 from tests.aio import run
@@ -27,33 +28,51 @@ def node(folder: Path) -> Iterator[ThreadNode]:
         running.stop()
 
 
-async def _entries(url: str, topic: str, partition: int) -> list[Entry]:
+def _whole(body: Bytes) -> bytes:
+    return bytes(body)
+
+
+def _digest(body: Bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
+
+
+async def _entries(
+    url: str, topic: str, partition: int, start: int, shown: Callable[[Bytes], bytes]
+) -> list[Entry]:
     async with quiver.AsyncClient(url) as client:
-        found: list[StoredBatch] = []
-        offset = 0
+        cluster = client.cluster
+        found: list[Entry] = []
+        offset = start
         while True:
             request = FetchLog(topic=topic, partition=partition, offset=offset, bytes_max=8 << 20)
-            layout = await client.cluster.layout(topic)
-            _, (reply, body) = await client.cluster.call(
+            layout = await cluster.layout(topic)
+            _, (reply, body) = await cluster.call(
                 request,
                 repeatable=True,
-                find_address=lambda layout=layout: layout.address(partition),  # type: ignore[misc]
+                find_address=lambda layout=layout: (  # type: ignore[misc]
+                    cluster.known_layout(topic) or layout
+                ).address(partition),
             )
             assert isinstance(reply, LogFetched)
-            entries = entries_in(bytes(body))
+            entries = entries_in(body)
             if not entries:
-                break
-            found += entries
+                return found
+            found += [_entry(one, shown(one.body)) for one in entries]
             offset = entries[-1].next_offset
-        return [
-            (one.base_offset, one.count, one.append_time, bytes(one.head[48:]), bytes(one.body))
-            for one in found
-        ]
+
+
+def _entry(one: StoredBatch, body: bytes) -> Entry:
+    return one.base_offset, one.count, one.append_time, bytes(one.head[48:]), body
 
 
 def entries(url: str, topic: str, partition: int = 0) -> list[Entry]:
     """Everything stored of a partition: place, time, and the producer's bytes."""
-    return run(_entries(url, topic, partition))
+    return run(_entries(url, topic, partition, 0, _whole))
+
+
+def digests(url: str, topic: str, partition: int = 0, start: int = 0) -> list[Entry]:
+    """The same from an offset on, with a digest for each body: what there is may be much."""
+    return run(_entries(url, topic, partition, start, _digest), timeout_seconds=300)
 
 
 def messages(client: quiver.Client, topic: str) -> list[tuple[str, bytes]]:
@@ -89,3 +108,13 @@ def wait_same(source: str, target: str, topic: str, partitions: int = 1) -> None
         )
 
     eventually(is_same, f"{topic} is the same on both sides")
+
+
+def gaps(client: quiver.Client) -> list[tuple[int, int]]:
+    """The gaps in the first partitions of the mirror ``eu``."""
+    return [
+        (begin, end)
+        for topic in client.describe_mirror("eu").topics
+        for part in topic.partitions[:1]
+        for begin, end in part.gaps
+    ]

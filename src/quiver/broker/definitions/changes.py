@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from quiver.aio import TaskSet
+from quiver.aio import TaskSet, retrieve_exception
 from quiver.broker.remote.partition_router import RemoteBroker
 
 T = TypeVar("T")
@@ -25,7 +25,9 @@ class MetadataChanges:
 
         Returns when the other nodes know of it too, those that answer.
         """
-        changed = await asyncio.shield(self._under_way.start(change))
+        changing = self._under_way.start(change)
+        changing.add_done_callback(retrieve_exception)  # perhaps its caller is there no more
+        changed = await asyncio.shield(changing)
         if self._remote is not None:
             await self._remote.spread(self._revision())
         return changed

@@ -64,8 +64,8 @@ class MirrorSource:
 
     @property
     def version(self) -> str:
-        """Changes with every topic and subscription."""
-        return f"{self._topics.registry.revision}.{self._subscriptions.registry.revision}"
+        """Changes with every topic and subscription. Nodes that know the same have the same."""
+        return f"{self._topics.registry.digest}.{self._subscriptions.registry.digest}"
 
     # ------------------------------------------------------------------ entries
 

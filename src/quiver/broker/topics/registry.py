@@ -8,7 +8,9 @@ deleted record are never taken for those of another with the same name.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -90,6 +92,7 @@ class Registry(Generic[R]):
         """Fields of records that only a newer Quiver knows, where there are any."""
         self._dropped: dict[str, int] = {}
         """Names that were removed here, and when, until the store's own word of it has come."""
+        self._digest = (-1, "")
         self._turn = asyncio.Lock()
         self._on_change = on_change
         self._index = index
@@ -98,6 +101,14 @@ class Registry(Generic[R]):
         """Read every record from the store."""
         for entry in (await self._store.list(self._kind.prefix)).entries:
             self._take_in(entry)
+
+    @property
+    def digest(self) -> str:
+        """Tells records apart from others: nodes that know the same ones have the same digest."""
+        if self._digest[0] != self.version:
+            revisions = array("q", sorted(self._revisions.values())).tobytes()
+            self._digest = self.version, blake2b(revisions, digest_size=8).hexdigest()
+        return self._digest[1]
 
     # ------------------------------------------------------------------ what other nodes do
 

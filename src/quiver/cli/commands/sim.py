@@ -31,6 +31,10 @@ def sim(
         float | None,
         typer.Option("--seconds", min=0.1, max=1e6, help="Run new seeds for this many seconds."),
     ] = None,
+    mirrors: Annotated[
+        bool,
+        typer.Option("--mirrors", help="Simulate two clusters, of which one copies the other."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for each seed.")
     ] = False,
@@ -39,11 +43,19 @@ def sim(
 
     The exit code is 1 if a seed breaks a guarantee.
     """
-    from quiver.testing.simulator.search import outcomes, shortest, story_lines  # noqa: PLC0415
+    from quiver.testing.simulator.search import (  # noqa: PLC0415
+        DEFAULTS,
+        MIRRORS,
+        outcomes,
+        shortest,
+        story_lines,
+    )
 
+    settings = MIRRORS if mirrors else DEFAULTS
     first = seed if seed is not None else random.SystemRandom().randrange(_SEEDS)
     seeds, failed, virtual_seconds = 0, 0, 0.0
-    for outcome in outcomes(first, count=None if seconds is not None else count, seconds=seconds):
+    wanted = None if seconds is not None else count
+    for outcome in outcomes(first, count=wanted, seconds=seconds, settings=settings):
         seeds += 1
         virtual_seconds += outcome.virtual_seconds
         failed += bool(outcome.findings)
@@ -51,7 +63,7 @@ def sim(
             print_json({"seed": outcome.seed, "findings": outcome.findings}, indent=False)
         elif outcome.findings:
             print_line(f"seed {outcome.seed} fails:")
-            for line in story_lines(shortest(outcome)):
+            for line in story_lines(shortest(outcome, settings)):
                 print_line(f"  {line}")
         elif count == 1 and seconds is None:
             for line in story_lines(outcome):

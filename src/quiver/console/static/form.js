@@ -38,7 +38,7 @@ function section(setting, fields, first) {
 const current = (name, values) => name.split(".").reduce((value, part) => value?.[part], values);
 
 function field(setting, values) {
-  const { name, label, about, kind, choices, unit, without, standard, isOptional, example } = setting;
+  const { name, label, about, kind, choices, unit, without, standard, isOptional, isSecret, example } = setting;
   const id = `setting-${name}`, was = values === undefined ? undefined : current(name, values);
   const rest = without || (standard === "null" ? "" : standard) || (example ?? "");
   const attributes = { id, name, "aria-describedby": `${id}-about`, autocomplete: "off", spellcheck: "false" };
@@ -47,6 +47,7 @@ function field(setting, values) {
     const empty = values === undefined || isOptional ? [["", rest ? `default (${rest})` : "default"]] : [];
     input = choice([...empty, ...choices], was ?? "", attributes);
   } else if (kind === "check") input = el("input", { ...attributes, type: "checkbox", checked: was ?? standard === "true" });
+  else if (isSecret) input = el("input", { ...attributes, type: "password", autocomplete: "new-password" });
   else input = el("input", { ...attributes, type: "text", inputmode: kind === "number" ? "decimal" : null, value: text(was, setting), placeholder: rest });
   const before = kind === "check" ? input.checked : input.value;
   const wrong = el("div", { class: "wrong", id: `${id}-wrong`, role: "alert" });

@@ -1,9 +1,10 @@
 // Mirrors: topics that this cluster copies from another, and how far the copies are.
 
-import { call, get, part } from "./api.js";
-import { ask, button, el, facts, fill, head, heading, mark, notice, problem } from "./dom.js";
+import { get, part } from "./api.js";
+import { button, el, facts, fill, head, mark, notice, problem } from "./dom.js";
 import { age, count, size } from "./format.js";
 import { onSnapshot } from "./live.js";
+import { addMirror, alterMirror, pauseMirror, promoteCopies, removeMirror } from "./mirror_admin.js";
 import { table } from "./table.js";
 
 const LOOK_MS = 2000;
@@ -19,7 +20,7 @@ const COLUMNS = [
   { title: "Error", value: (row) => row.error, wrap: true },
 ];
 
-const state = (row) => (row.is_broken ? "broken" : row.error ? "waiting" : "copying");
+const state = (row) => (row.is_broken ? "broken" : row.error ? "waiting" : row.isPaused ? "paused" : "copying");
 const gaps = (row) => row.gaps.map((one) => `${count(one.start_offset)} to ${count(one.next_offset - 1)}`).join(", ");
 
 const PARTITIONS = [
@@ -47,8 +48,8 @@ async function again(look, signal) {
 }
 
 export async function mirrorsPage(content, { signal }) {
-  const rows = table(COLUMNS, { key: (row) => row.name, empty: "No mirrors yet. Add one with: quiver mirror add NAME --from URL --topics PATTERN" });
-  content.append(...heading("Mirrors", "Topics that this cluster copies from another one."));
+  const rows = table(COLUMNS, { key: (row) => row.name, empty: "No mirrors yet." });
+  content.append(head("Mirrors", "Topics that this cluster copies from another one.", button("New mirror", addMirror)));
   await again(async () => {
     const { mirrors } = await get("/mirrors");
     if (!signal.aborted) rows.update(mirrors);
@@ -59,7 +60,8 @@ export async function mirrorsPage(content, { signal }) {
 export async function mirrorPage(content, { subject, signal }) {
   const path = `/mirrors/${part(subject)}`, told = el("div"), about = el("div", { class: "card" });
   const rows = table(PARTITIONS, { key: (row) => `${row.topic}/${row.index}`, search: false, empty: "Nothing is copied yet." });
-  let before, copied = null;
+  let before, copied = null, shown;
+  const copies = () => shown.topics.map((one) => one.name).filter(Boolean);
   const look = async () => {
     const now = Date.now(), info = await get(path);
     if (signal.aborted) return;
@@ -69,25 +71,21 @@ export async function mirrorPage(content, { subject, signal }) {
     fill(told, errors.map((text) => problem(new Error(text))));
     fill(about, facts([["State", mark(info.state)], ["Source", info.settings.source], ["Topics", info.settings.topics.join(" ")],
       ["Copies are named", info.settings.rename], ["Subscriptions", info.settings.with_subscriptions ? "are copied" : "are not copied"],
+      ["Token", info.has_token ? "given" : "none"], ["Rate", info.settings.rate === null ? "no limit" : `${size(info.settings.rate)}/s`],
       ["Copied", copied === null ? size(info.copied_bytes) : `${size(info.copied_bytes)}, ${size(copied)}/s`]]));
+    shown = info;
     toggle.textContent = info.settings.paused ? "Resume" : "Pause";
-    rows.update(info.topics.flatMap((topic) => topic.partitions.map((one) => ({ ...one, topic: topic.name }))));
-    names = info.topics.map((one) => one.name).filter(Boolean);
+    promote.disabled = !copies().length;
+    rows.update(info.topics.flatMap((topic) => topic.partitions.map((one) => ({ ...one, topic: topic.name, isPaused: info.state === "paused" }))));
   };
-  let names = [];
-  const act = async (work, said) => {
-    try { notice(await work() ?? said); } catch (error) { notice(error.message, true); }
-    await look();
+  const act = (work) => async () => {
+    try { await work(); } catch (error) { notice(error.message, true); }
+    await look().catch(() => {});  // it may be removed
   };
-  const toggle = button("Pause", () => act(() => call("PATCH", path, { paused: toggle.textContent === "Pause" }).then(() => null), "The mirror is changed."), "quiet");
-  const promote = async () => {
-    if (!names.length || !await ask(`Promote the copies of ${subject}?`, `${names.join(", ")} will take publishes here, and their source is asked to take none any more.`, "Promote")) return;
-    await act(async () => {
-      const { topics } = await call("POST", "/promote", { topics: names });
-      const lacking = topics.filter((one) => !one.complete).map((one) => one.name);
-      return lacking.length ? `Promoted without everything of the source: ${lacking.join(", ")}` : "The copies are promoted.";
-    });
-  };
+  const toggle = button("Pause", act(() => pauseMirror(subject, !shown.settings.paused)), "quiet");
+  const promote = button("Promote…", act(() => promoteCopies(subject, copies())), "quiet bad");
   await again(look, signal);
-  if (!signal.aborted) content.append(head(subject, "Mirror", toggle, button("Promote…", promote, "quiet bad")), told, about, el("h2", {}, "Partitions"), rows.element);
+  if (signal.aborted) return;
+  content.append(head(subject, "Mirror", toggle, button("Edit settings…", act(() => alterMirror(shown)), "quiet"), promote,
+    button("Remove…", act(() => removeMirror(subject, copies())), "quiet bad")), told, about, el("h2", {}, "Partitions"), rows.element);
 }

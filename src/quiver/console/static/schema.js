@@ -1,4 +1,4 @@
-// The settings of topics, queues and subscriptions as the node's OpenAPI document describes them, so that a
+// The settings of topics, queues, subscriptions and mirrors as the node's OpenAPI document describes them, so that a
 // new setting needs no new form.
 
 import { get } from "./api.js";
@@ -6,7 +6,7 @@ import { get } from "./api.js";
 const LABELS = {
   ageing: "Priority ageing", backoff: "Back-off", dead_letter: "Dead-letter topic", max_processing: "Longest processing",
   message_bytes_max: "Largest message", min_in_sync: "Minimum in sync", segment_age_s: "Segment age", segment_bytes: "Segment size",
-  session_timeout: "Session timeout", start: "Start", sync_interval_ms: "Sync interval", topics: "Topics", visibility: "Visibility timeout",
+  rename: "Copies are named", session_timeout: "Session timeout", start: "Start", sync_interval_ms: "Sync interval", topics: "Topics", visibility: "Visibility timeout",
 };
 const UNITS = [["Seconds", "s"], ["Milliseconds", "ms"], ["Bytes", "bytes"]];
 let document_ = null;
@@ -16,7 +16,7 @@ const read = () => (document_ ??= get("/openapi.json").catch((error) => { docume
 export const labelOf = (name) => LABELS[name] ?? (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ");
 
 // Settings in their order: {name, label, about, kind, choices, least, most, unit, isOptional, isRequired,
-// without, standard}, or for a group {name, label, about, isOptional, settings}.
+// isSecret, without, standard}, or for a group {name, label, about, isOptional, settings}.
 export async function settingsIn(name) {
   const { components: { schemas } } = await read();
   return inside(schemas[name], schemas, "");
@@ -32,7 +32,7 @@ function inside(schema, schemas, group) {
       isRequired: schema.required?.includes(field) ?? false, example: given.examples?.[0] };
     if (first.properties) return { ...one, settings: inside(first, schemas, one.name) };
     const kind = first.enum ? "choice" : { boolean: "check", array: "list", string: "text" }[first.type] ?? (second ? "measure" : "number");
-    return { ...one, kind, choices: first.enum, least: first.minimum, most: first.maximum };
+    return { ...one, kind, isSecret: first.format === "password", choices: first.enum, least: first.minimum, most: first.maximum };
   });
 }
 

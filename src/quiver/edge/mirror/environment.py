@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import msgspec
 
 from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.source import unpacked
+from quiver.client.transport.cluster import Cluster
+from quiver.edge.mirror.reach import reach_source
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.clock import Clock
 from quiver.model.envelope import entries_in
@@ -23,6 +26,10 @@ class MirrorEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """Runs work that only takes a while."""
     decides: Callable[[], bool] = lambda: True
     """Whether this node creates and alters what all nodes of the cluster share."""
+    reach: Callable[[str, str, Clock], Cluster] = reach_source
+    """The cluster at a URL, for who has this token."""
+    chance: Callable[[], Random] = Random
+    """What pauses are drawn from."""
 
     def first_offset(self, reply: LogFetched, body: memoryview) -> int:
         """Where the first entry of an answer begins; where the log begins if it has none."""

@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from quiver.client.transport.access import access_of
-from quiver.client.transport.addresses import addresses_in, is_secure
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.client.transport.dialer import SocketDialer
-from quiver.client.transport.pool import Pool
 from quiver.edge.limits.token_bucket import TokenBucket
+from quiver.edge.mirror.reach import CALL_TIMEOUT_S
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.protocol import AnyRequest, Reply
 
-CALL_TIMEOUT_S = 30.0
-_TLS_FILES = ("QUIVER_CA_FILE", "QUIVER_CERTIFICATE_FILE", "QUIVER_KEY_FILE")
+FETCHES_BYTES_MAX = 32 << 20
+"""What the fetches of all partitions ask for together: enough to fill a far link."""
+_FETCH_BYTES_LEAST = 64 << 10
 
 R = TypeVar("R", bound=Reply)
 
 
 class SourceLink:
-    """``share`` says which part of the mirror's rate this node may use."""
+    """``share``: the part of the mirror's rate that this node may use; ``partitions``: how many it copies."""
 
     def __init__(
         self,
-        url: str,
-        token: str,
+        source: Cluster,
         rate: int | None,
         clock: Clock,
+        *,
         share: Callable[[], float] = lambda: 1.0,
+        partitions: Callable[[], int] = lambda: 1,
     ) -> None:
-        addresses = addresses_in(url)
-        files = {name: os.environ[name] for name in _TLS_FILES if name in os.environ}
-        access = access_of(token or None, None, is_secure=is_secure(url), environment=files)
-        self._cluster = Cluster(
-            Pool(SocketDialer(access, addresses), addresses, clock=clock),
-            clock=clock,
-            timeout_s=CALL_TIMEOUT_S,
-        )
+        self._cluster = source
         self._clock = clock
         self._bucket = None if rate is None else TokenBucket(rate, clock.monotonic(), room=rate / 4)
         self._share = share
+        self._partitions = partitions
         self.fetched_bytes = 0
 
     async def call(self, kind: type[R], request: AnyRequest) -> R:
@@ -79,6 +71,10 @@ class SourceLink:
         if self._bucket is not None and size:
             share = max(0.01, self._share())
             await self._clock.sleep(self._bucket.take(size / share, self._clock.monotonic()))
+
+    def fetch_bytes_max(self) -> int:
+        """What the fetch of one partition may ask for."""
+        return max(_FETCH_BYTES_LEAST, FETCHES_BYTES_MAX // max(1, self._partitions()))
 
     async def close(self) -> None:
         await self._cluster.close()

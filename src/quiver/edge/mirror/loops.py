@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.errors import MirrorLoop, QuiverError
-from quiver.model.clock import Clock
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.protocol import DescribeSource, SourceDescribed
 
 _TIMEOUT_S = 3.0
 
 
-async def require_no_loop(settings: MirrorSettings, token: str, cluster: str, clock: Clock) -> None:
+async def require_no_loop(
+    settings: MirrorSettings, token: str, environment: MirrorEnvironment
+) -> None:
     """``MirrorLoop`` if a topic that is named, or every topic, comes from this cluster.
 
     A source that does not answer now is found out when it does: such topics are never copied.
     """
-    link = SourceLink(settings.source, token, None, clock)
+    clock, cluster = environment.clock, environment.cluster
+    link = SourceLink(environment.reach(settings.source, token, clock), None, clock)
     source: SourceDescribed | None = None
     try:
         with contextlib.suppress(QuiverError, OSError):

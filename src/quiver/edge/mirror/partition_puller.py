@@ -1,25 +1,27 @@
 """Copies one partition that this node leads from whoever leads it at the source.
 
-One fetch is under way while the entries of the one before are stored. Whatever fails is tried again, for as
-long as it takes: from the end of the local log on, which is all there is to remember.
+Answers pass through stages: one is fetched while those before it are checked, submitted to the log, and
+written and synced. Each stage holds two at most, so a partition that is behind has six in memory.
+
+Whatever fails is tried again, for as long as it takes: from the end of the local log on, which is all there
+is to remember.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from functools import partial
 
 import structlog
 
-from quiver.aio import cancel_and_wait
-from quiver.broker.mirror.log_copy import NO_EPOCH, LogCopy
-from quiver.broker.mirror.mirrors import Mirrors
-from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, checked_entries
+from quiver.aio import cancel_and_wait, first_of
+from quiver.broker.mirror.log_copy import LogCopy
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored, checked_entries
 from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import unpacked
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
+from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.errors import (
     CorruptLog,
@@ -28,8 +30,6 @@ from quiver.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quiver.log.disk.disk_threads import RunBlocking
-from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import FetchLog, LogFetched
 
@@ -42,6 +42,10 @@ _DOES_NOT_PASS = (MirrorDiverged, TopicNotFound, InvalidBatch)
 
 logger = structlog.get_logger()
 
+_Answer = tuple[LogFetched, list[Checked]]
+_Submitted = tuple[LogFetched, Offset, Stored]
+"""An answer, where the copy ends with it, and its entries on their way into the log."""
+
 
 class PartitionPuller:
     """``run`` until it is cancelled. ``progress`` says how far it is."""
@@ -51,25 +55,23 @@ class PartitionPuller:
         record: TopicRecord,
         index: int,
         link: SourceLink,
-        mirrors: Mirrors,
         progress: PartitionProgress,
-        clock: Clock,
+        environment: MirrorEnvironment,
         *,
         compression: str,
-        run_checks: RunBlocking,
     ) -> None:
         assert record.origin is not None
         self._record = record
         self._origin = record.origin
         self._index = index
         self._link = link
-        self._mirrors = mirrors
+        self._mirrors = environment.mirrors
         self.progress = progress
-        self._clock = clock
+        self._clock = environment.clock
         self._compression = compression
-        self._run_checks = run_checks
+        self._run_checks = environment.run_checks
         self._failures = 0
-        self._chance = random.Random()
+        self._chance = environment.chance()
 
     async def run(self) -> None:
         while True:
@@ -99,27 +101,63 @@ class PartitionPuller:
     async def _copy(self) -> None:
         """Copy until something fails."""
         target = await self._mirrors.partition_copy(self._record, self._index)
+        self.progress.opened(target.gaps)
         await target.settle()
+        self.progress.settled(target.end)
         copy = LogCopy(target.end, await target.last())
+        answers: asyncio.Queue[_Answer] = asyncio.Queue(1)
+        submitted: asyncio.Queue[_Submitted] = asyncio.Queue(1)
+        ended = await first_of(
+            self._receive(copy, answers),
+            self._submit(copy, target, answers, submitted),
+            self._acknowledge(copy, submitted),
+        )
+        ended.result()
+
+    async def _receive(self, copy: LogCopy, answers: asyncio.Queue[_Answer]) -> None:
+        """Fetch and check. The next fetch is under way while an answer is checked."""
         fetching = asyncio.create_task(self._fetch(copy))
         try:
             while True:
                 reply, body = await fetching
-                start, read_to = Offset(reply.start_offset), Offset(reply.read_to)
-                end = Offset(reply.next_offset)
-                copy.on_answer(start, end, read_to, reply.epoch, reply.left_bytes)
+                start, end = Offset(reply.start_offset), Offset(reply.next_offset)
+                copy.on_answer(start, end, Offset(reply.read_to), reply.epoch, reply.left_bytes)
                 self._failures = 0
                 await self._link.pace(len(body))
                 fetching = asyncio.create_task(self._fetch(copy))
-                entries = await self._run_checks(partial(_opened, reply, body))
-                received = copy.on_entries(start, read_to, [entry for entry, _, _ in entries])
-                await self._store(target, received.gap, entries)
-                self.progress.copied(copy, reply, target.end)
+                await answers.put((reply, await self._run_checks(partial(_opened, reply, body))))
+                del body  # or it would be kept until the next one has come
         finally:
             await cancel_and_wait(fetching)
 
+    async def _submit(
+        self,
+        copy: LogCopy,
+        target: PartitionCopy,
+        answers: asyncio.Queue[_Answer],
+        submitted: asyncio.Queue[_Submitted],
+    ) -> None:
+        """Give entries to the log, while those before them are written and synced."""
+        while True:
+            reply, entries = await answers.get()
+            received = copy.on_entries(
+                Offset(reply.start_offset),
+                Offset(reply.read_to),
+                [entry for entry, _, _ in entries],
+            )
+            stored = await self._store(target, received.gap, entries)
+            await submitted.put((reply, copy.end, stored))
+            del entries, received
+
+    async def _acknowledge(self, copy: LogCopy, submitted: asyncio.Queue[_Submitted]) -> None:
+        while True:
+            reply, end, stored = await submitted.get()
+            await stored.wait()
+            self.progress.copied(copy, reply, end)
+
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
-        wait_s = WAIT_S if copy.epoch != NO_EPOCH else 0.0  # how far it is is known at once
+        """The first fetch waits for nothing: it says where the source is."""
+        wait_s = 0.0 if copy.source_end is None else WAIT_S
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -128,7 +166,7 @@ class PartitionPuller:
             cluster=self._origin.cluster,
             epoch=copy.epoch,
             last=copy.last,
-            bytes_max=copy.bytes_max,
+            bytes_max=min(copy.bytes_max, self._link.fetch_bytes_max()),
             wait_ms=round(wait_s * 1000),
             compression=self._compression,
         )
@@ -138,12 +176,11 @@ class PartitionPuller:
 
     async def _store(
         self, target: PartitionCopy, gap: tuple[Offset, Offset] | None, entries: list[Checked]
-    ) -> None:
+    ) -> Stored:
         if self._mirrors.current(self._record) is None:
             raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
-            self.progress.gap(begin, end)
             logger.error(
                 "retention at the source removed messages before they were copied",
                 mirror=self._origin.mirror,
@@ -154,8 +191,7 @@ class PartitionPuller:
                 messages=end - begin,
             )
             await target.skip(begin, end)
-        if entries:
-            await target.append(entries)
+        return await target.append(entries)
 
 
 def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:

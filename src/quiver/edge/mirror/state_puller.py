@@ -6,18 +6,15 @@ that a copy that is behind still gets on.
 
 from __future__ import annotations
 
-import random
-
 import structlog
 
-from quiver.broker.mirror.mirrors import Mirrors
 from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import snapshots_in
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
+from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.errors import QuiverError
-from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import DeliveryStateFetched, FetchDeliveryState
 
@@ -40,23 +37,23 @@ class StatePuller:
         record: TopicRecord,
         index: int,
         link: SourceLink,
-        mirrors: Mirrors,
         progress: PartitionProgress,
-        clock: Clock,
+        environment: MirrorEnvironment,
     ) -> None:
         assert record.origin is not None
         self._record = record
         self._origin = record.origin
         self._index = index
         self._link = link
-        self._mirrors = mirrors
+        self._mirrors = environment.mirrors
         self._progress = progress
-        self._clock = clock
+        self._clock = environment.clock
+        self._chance = environment.chance()
         self._known: dict[str, int] = {}
         self._error = ""
 
     async def run(self) -> None:
-        failures, chance = 0, random.Random()
+        failures = 0
         while True:
             began = self._clock.monotonic()
             try:
@@ -69,7 +66,7 @@ class StatePuller:
                 self._report(str(error))
             took_s = self._clock.monotonic() - began
             pause_s = max(INTERVAL_S, _EFFORT * min(took_s, 1.0))
-            await self._clock.sleep(pause_s + _BACKOFF.pause_s(failures, chance))
+            await self._clock.sleep(pause_s + _BACKOFF.pause_s(failures, self._chance))
 
     def _report(self, error: str) -> None:
         if error != self._error:

@@ -112,11 +112,15 @@ class BrokerNode(SimulatedNode):
         )
         # Drawn only now: earlier, every seed would tell another story.
         start = self._rng.getrandbits(31)
+        await self._prepare(process, broker, cluster)
         await cluster.start()
         self._services = self._offer_services(broker, cluster, peers)
         self._authority = self._services.authority
         self._sessions: list[Session] = []
         self.broker, self.cluster = broker, cluster
+
+    async def _prepare(self, process: Process, broker: Broker, cluster: ClusterNode) -> None:
+        """What else there is to do before the node joins its cluster."""
 
     def _reach_peers(self, process: Process, cluster: ClusterNode) -> Any:
         """The other nodes, for one life of the process."""

@@ -13,6 +13,8 @@ from itertools import pairwise
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.mirrors.history import MirrorHistory
+from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
@@ -26,11 +28,14 @@ Rule = Callable[[History], Iterator[str]]
 
 def check(history: History) -> list[str]:
     """Every finding of every rule, each with the rule's name."""
-    return [
+    found = [
         f"{rule.__name__.replace('_', ' ')}: {finding}"
         for rule in RULES
         for finding in rule(history)
     ]
+    if isinstance(history, MirrorHistory):
+        found += [f"in the copy, {finding}" for finding in check(history.target)]
+    return found
 
 
 def confirmed_but_lost(history: History) -> Iterator[str]:
@@ -339,4 +344,5 @@ RULES: tuple[Rule, ...] = (
     *SESSION_RULES,
     *RECEIVE_RULES,
     *TRANSACTION_RULES,
+    *MIRROR_RULES,
 )

@@ -33,10 +33,13 @@ class Faults:
         store: MemoryStore,
         outage: Outage,
         rng: Random,
+        beyond: Sequence[str] = (),
     ) -> None:
+        """``beyond`` are nodes of another cluster, from which these may be cut off too."""
         self.story: list[tuple[float, str]] = []
         """What was done to the cluster, and when."""
         self._nodes = nodes
+        self._beyond = list(beyond)
         self._loop = loop
         self._network = network
         self._store = store
@@ -213,6 +216,7 @@ class Faults:
         """One node is cut off from some or all others, perhaps also from the store."""
         node = self._any()
         others: list[str] = [other.name for other in self._nodes if other is not node]
+        others += self._beyond
         chosen = self._rng.sample(others, self._rng.randint(1, len(others)))
         if self._rng.random() < 0.4:
             chosen.append(STORE)
@@ -221,7 +225,8 @@ class Faults:
             self._part(node.name, other, seconds)
 
     def _cut_one_way(self) -> None:
-        source, target = self._rng.sample([node.name for node in self._nodes], 2)
+        names = [*(node.name for node in self._nodes), *self._beyond]
+        source, target = self._rng.sample(names, 2)
         self._cut(source, target, self._cut_seconds())
 
     def _refuse(self) -> None:

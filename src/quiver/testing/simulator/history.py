@@ -93,7 +93,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float
     """By the clock of whoever gave it out."""
     pushed: float = -1.0
-    """When it was pushed to a consumer with a session."""
+    """When its node pushed it to a consumer with a session; it may arrive much later."""
     pushed_by: str = ""
 
 
@@ -244,6 +244,8 @@ class History(msgspec.Struct):
     transactions: list[Transaction] = []
     seen: list[Read] = []
     """What readers and consumers of the results of transactions saw, at any time."""
+    elsewhere: list[tuple[str, PartitionId, int]] = []
+    """Subscription, partition and offset of what consumers got from the cluster that this one copies."""
     delivered: list[tuple[PartitionId, int]] = []
     """Results that consumers were given."""
     results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}

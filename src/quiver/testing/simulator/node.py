@@ -172,7 +172,7 @@ class SimulatedNode:
             self._record,
             FOLDER,
             self._settings,
-            lambda partition: self._logs,
+            self._logs_of,
             ClusterEnvironment(
                 store=self._store,
                 network=NodeNetwork(self._network, self.name),
@@ -183,6 +183,9 @@ class SimulatedNode:
             new_disk_name=lambda: f"disk-{self._rng.randrange(1 << 40)}",
             listener=listener,
         )
+
+    def _logs_of(self, partition: PartitionId) -> tuple[LogDefinition, ...]:
+        return self._logs
 
     async def _run(self, process: Process) -> None:
         while True:

@@ -108,9 +108,7 @@ def order_broken(history: History) -> Iterator[str]:
             key = one.key if queue.ordering == Ordering.KEY else ""
             sequence = sequences[one.queue, one.partition, key]
             sequence.setdefault(one.lease, []).append(one)
-    dead: set[Message] = {
-        (letter.queue, letter.partition, letter.offset) for letter in history.letters
-    }
+    dead = _dead(history) | set(history.elsewhere)
     for (name, partition, key), leases in sequences.items():
         strict = history.queues[name].guarantee != Guarantee.AT_LEAST_ONCE
         portions = sorted(leases.values(), key=lambda portion: portion[0].invoked)
@@ -135,9 +133,7 @@ def order_broken_by_a_split(history: History) -> Iterator[str]:
     for one in history.deliveries:
         if history.queues[one.queue].ordering != Ordering.NONE and not one.key.startswith(BY_ID):
             sequences[one.queue, one.key].append(one)
-    dead: set[Message] = {
-        (letter.queue, letter.partition, letter.offset) for letter in history.letters
-    }
+    dead = _dead(history) | set(history.elsewhere)
     for (name, key), deliveries in sequences.items():
         if len({one.partition for one in deliveries}) == 1:
             continue
@@ -159,6 +155,10 @@ def order_broken_by_a_split(history: History) -> Iterator[str]:
                         f"{one.ended:.3f} s, after {other.partition}:{other.offset} ({other.value})"
                     )
                     break
+
+
+def _dead(history: History) -> set[Message]:
+    return {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
 
 
 def _number(delivery: Delivery) -> int:
@@ -222,7 +222,7 @@ def _done(history: History) -> set[Message]:
         if settlement.kind == "ack"
         for offset in settlement.offsets
     }
-    return done | {(letter.queue, letter.partition, letter.offset) for letter in history.letters}
+    return done | _dead(history)
 
 
 def two_letters_for_one(history: History) -> Iterator[str]:

@@ -7,8 +7,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from quiver.testing.simulator.simulation import DEFAULTS, Outcome, SimulationSettings, simulate
+from quiver.testing.simulator.simulation import (
+    DEFAULTS,
+    Outcome,
+    SimulationSettings,
+    simulate,
+)
 
+__all__ = ["DEFAULTS", "MIRRORS", "outcomes", "shortest", "story_lines"]
+
+MIRRORS = SimulationSettings(mirrors=True)
 _SHORTER_SECONDS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 
 

@@ -105,6 +105,8 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactions: bool | None = None
     """Whether consumers of real brokers work in transactions; ``None``: in one seed of sixteen, if it
     is left to the seed whether there are brokers."""
+    mirrors: bool = False
+    """Whether a second cluster copies the topics of the first."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +143,10 @@ def simulate(seed: int, settings: SimulationSettings = DEFAULTS) -> Outcome:
 def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
     chosen = (settings.brokers, settings.sessions, settings.receives, settings.transactions)
     is_open = all(one is None for one in chosen)
+    if settings.mirrors:
+        from quiver.testing.simulator.mirrors.simulation import MirrorSimulation  # noqa: PLC0415
+
+        return MirrorSimulation
     if settings.transactions or (is_open and seed % 16 == _TRANSACTION_SEED):
         from quiver.testing.simulator.transactions.simulation import (  # noqa: PLC0415
             ClientTransactionSimulation,
@@ -165,8 +171,10 @@ def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
 
 
 class _Simulation:
+    _history_kind: type[History] = History
+
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
-        self.history = History()
+        self.history = self._history_kind()
         self._settings = settings
         self._loop = loop
         self._rng = rng = Random(seed)

@@ -56,6 +56,26 @@ async def make(things: Registry[Thing], name: str) -> Thing:
 
 
 @async_test
+async def test_the_digest_is_that_of_the_records_and_not_of_who_has_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        things, started = registry(store), registry(store)
+        empty = things.digest
+        await make(things, "a")
+        await started.load()
+        one = things.digest
+        assert started.digest == one != empty
+        await make(things, "b")
+        restarted = registry(store)
+        await restarted.load()
+        assert restarted.digest == things.digest
+        assert restarted.digest != started.digest, "it does not know the second one"
+        await things.change("b", lambda thing: msgspec.structs.replace(thing, colour="blue"))
+        assert restarted.digest != things.digest, "it does not know the change"
+        await things.delete("b")
+        assert things.digest == one
+
+
+@async_test
 async def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         things = registry(store)

@@ -15,7 +15,11 @@ from quiver.model.subscription import TOPIC_PATTERN
 
 Token = Annotated[
     str,
-    Meta(max_length=1000, description="Token for the source. It is not shown again."),
+    Meta(
+        max_length=1000,
+        description="Token for the source. It is not shown again.",
+        extra_json_schema={"format": "password"},
+    ),
 ]
 _TOKEN = (("token", Token | UnsetType, UNSET),)
 MirrorFields = partial_of(

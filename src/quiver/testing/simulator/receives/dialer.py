@@ -40,7 +40,10 @@ class Connect(Dial):
 
 
 class ConnectionDialer:
-    """A ``Dialer`` of one process. ``token``: of a node that connects to its peers."""
+    """A ``Dialer`` of one process. ``token``: of a node that connects to its peers.
+
+    ``is_node``: the process is a node, whose end the network tells of.
+    """
 
     def __init__(
         self,
@@ -49,12 +52,15 @@ class ConnectionDialer:
         name: str,
         process: Process,
         token: str | None = None,
+        *,
+        is_node: bool = False,
     ) -> None:
         self._network = network
         self._loop = loop
         self._name = name
         self._process = process
         self._token = token
+        self._is_node = is_node
         self._wires: list[Wire] = []
 
     async def dial(self, address: str) -> Connection:
@@ -63,7 +69,7 @@ class ConnectionDialer:
         await self._network.call(self._name, address, dial, _CONNECT_SECONDS)
         assert dial.wire is not None
         self._wires.append(dial.wire)
-        if self._token is not None:
+        if self._is_node:
             self._network.watch(self._name, dial.wire.client_died)
         connection = Connection(address)
         transport = WireTransport(dial.wire, client, connection)

@@ -35,7 +35,9 @@ class _NothingCounted:
 
 class EdgeNode(BrokerNode):
     def _reach_peers(self, process: Process, cluster: ClusterNode) -> Any:
-        dialer = ConnectionDialer(self._network, self._loop, self.name, process, PEER_SECRET)
+        dialer = ConnectionDialer(
+            self._network, self._loop, self.name, process, PEER_SECRET, is_node=True
+        )
         chance = Random(f"{self.name} at {self._loop.time()}")
         return ConnectedPeers(
             self.name, dialer, self.clock, lambda: cluster.view.state.nodes, chance

@@ -1,0 +1,77 @@
+"""What happened between two simulated clusters of which one copies the topics of the other."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import field
+
+from quiver.cluster.records import NodeId, PartitionId
+from quiver.testing.simulator.history import History
+
+LOOSE = "loose"
+"""A topic of the source whose confirmed messages may be taken back, by a power cut or an election."""
+
+Mark = tuple[int, int, int, int]
+"""Offset, count, time and checksum of an entry."""
+
+
+class LedLog(msgspec.Struct, kw_only=True):
+    """The log of a partition under one leader: what it found, and what it added."""
+
+    node: NodeId
+    epoch: int
+    at: float
+    found: int
+    """Where it ended when this leader began."""
+    marks: list[Mark]
+    own_from: int | None = None
+    """In the copy: the offset of the first entry that was published there."""
+
+    @property
+    def end(self) -> int:
+        return self.marks[-1][0] + self.marks[-1][1] if self.marks else self.found
+
+
+class Promotion(msgspec.Struct, kw_only=True):
+    """What an operator was told of the promote of a topic."""
+
+    invoked: float
+    """When it was asked for first. It may have happened without an answer."""
+    ended: float = 1e9
+    is_fenced: bool = False
+    is_complete: bool = False
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Offsets that a node said the source had no more."""
+
+    topic: str
+    index: int
+    begin: int
+    end: int
+
+
+class MirrorHistory(History):
+    """The history of the source, and with it what its copy is."""
+
+    target: History = field(default_factory=History)
+    """What the clients of the cluster that copies saw."""
+    logs: dict[PartitionId, list[LedLog]] = field(default_factory=dict)
+    """Every log of the source, leader by leader."""
+    copied: dict[PartitionId, list[LedLog]] = field(default_factory=dict)
+    """The same of the cluster that copies."""
+    gaps: list[Gap] = field(default_factory=list)
+    source_starts: dict[PartitionId, int] = field(default_factory=dict)
+    """Where each partition of the source begins in the end."""
+    counted: dict[PartitionId, float] = field(default_factory=dict)
+    """By what was shown before a promote: what was acknowledged until then counts in the copy."""
+    promotions: dict[str, Promotion] = field(default_factory=dict)
+    queues_copied: list[str] = field(default_factory=list)
+    """The subscriptions that the copy has in the end."""
+    diverged: dict[PartitionId, str] = field(default_factory=dict)
+    """Partitions whose copying is said to be broken in the end, and why."""
+
+
+def last_of(logs: list[LedLog]) -> LedLog:
+    """The log under the newest leader."""
+    return max(logs, key=lambda one: one.epoch)

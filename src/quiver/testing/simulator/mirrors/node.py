@@ -1,0 +1,119 @@
+"""A simulated node that runs mirrors, as a real one does: its links are wires of the simulated network."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from quiver.broker.broker import Broker
+from quiver.broker.mirror.catalog import cluster_id
+from quiver.broker.partition.leadership import DATA
+from quiver.client.transport.addresses import addresses_in
+from quiver.client.transport.cluster import Cluster
+from quiver.client.transport.pool import Pool
+from quiver.cluster.control.admin import place_of
+from quiver.cluster.node import ClusterNode
+from quiver.cluster.records import PartitionId
+from quiver.cluster.replica.leader_driver import AppendResult, LeaderDriver
+from quiver.cluster.replica.manager import LogDefinition
+from quiver.cluster.replica.replica import Replica
+from quiver.edge.mirror.environment import MirrorEnvironment
+from quiver.edge.mirror.reach import CALL_TIMEOUT_S
+from quiver.edge.mirror.runner import MirrorRunner
+from quiver.errors import CorruptLog
+from quiver.model.batch import StoredBatch
+from quiver.model.clock import Clock
+from quiver.model.envelope import MARKER
+from quiver.model.mirror.entry_mark import mark_of
+from quiver.model.topic import Durability
+from quiver.testing.simulator.loop import Process
+from quiver.testing.simulator.mirrors.history import LOOSE, LedLog
+from quiver.testing.simulator.receives.dialer import ConnectionDialer
+from quiver.testing.simulator.receives.edge_node import EdgeNode
+from quiver.testing.simulator.simulation import TOPIC, entries_of
+
+
+class MirrorNode(EdgeNode):
+    logs: dict[PartitionId, list[LedLog]]
+    """Where it writes down the logs that it leads."""
+    is_source = False
+    mirrors: MirrorRunner
+    """As long as ``cluster`` is there."""
+
+    def _logs_of(self, partition: PartitionId) -> tuple[LogDefinition, ...]:
+        if not self.is_source or place_of(partition)[0] != LOOSE:
+            return self._logs
+        data, *rest = self._logs
+        settings = replace(data.settings, durability=Durability.OS)
+        return LogDefinition(data.name, settings), *rest
+
+    async def _prepare(self, process: Process, broker: Broker, cluster: ClusterNode) -> None:
+        def reach(url: str, _token: str, clock: Clock) -> Cluster:
+            names = [address.rpartition(":")[0] for address in addresses_in(url)]
+            dialer = ConnectionDialer(self._network, self._loop, self.name, process, is_node=True)
+            pool = Pool(dialer, names, clock=clock, chance=Random(self._rng.random()))
+            chance = Random(self._rng.random())
+            return Cluster(pool, clock=clock, timeout_s=CALL_TIMEOUT_S, chance=chance)
+
+        await broker.mirrors.catalog.load()
+        self.mirrors = MirrorRunner(
+            MirrorEnvironment(
+                mirrors=broker.mirrors,
+                cluster=await cluster_id(self._store),
+                clock=self.clock,
+                run_checks=self._blocking(process),
+                decides=lambda: cluster.is_controller,
+                reach=reach,
+                chance=lambda: Random(self._rng.random()),
+            )
+        )
+
+    def _offer_services(self, broker: Broker, cluster: ClusterNode, peers: Any) -> Any:
+        services = super()._offer_services(broker, cluster, peers)
+        services.mirrors, services.node_addresses = self.mirrors, [self.name]
+        self.mirrors.start()
+        return services
+
+    async def _close(self) -> None:
+        await self.mirrors.stop()
+        await super()._close()
+
+    # ------------------------------------------------------------------ what it writes down
+
+    def _record_lead(self, replica: Replica, leading: LeaderDriver) -> None:
+        super()._record_lead(replica, leading)
+        topic, _, index = place_of(replica.partition)
+        if topic != LOOSE and not topic.startswith(TOPIC):
+            return  # dead letters are not copied
+        log = replica.logs[DATA].log
+        known = LedLog(
+            node=self.name,
+            epoch=leading.machine.epoch,
+            at=self._loop.time(),
+            found=log.next_offset,
+            marks=[],
+        )
+        try:
+            for entry in entries_of(log):
+                _note(known, entry)
+        except CorruptLog:
+            return  # it has not been found yet, and it will not lead for long
+        self.logs.setdefault(PartitionId(f"{topic}/{index}"), []).append(known)
+        publish = leading.publish
+
+        def recorded(batch: Any, log: int = DATA, *args: Any, **named: Any) -> AppendResult:
+            result = publish(batch, log, *args, **named)
+            if log == DATA:
+                _note(known, result.entry)
+            return result
+
+        leading.publish = recorded  # type: ignore[method-assign]
+
+
+def _note(log: LedLog, entry: StoredBatch) -> None:
+    mark = mark_of(entry)
+    log.marks.append((mark.base_offset, mark.count, mark.append_time, mark.checksum))
+    if log.own_from is None and not entry.hops and not entry.flags & MARKER:
+        log.own_from = entry.base_offset

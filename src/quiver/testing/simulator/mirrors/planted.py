@@ -1,0 +1,95 @@
+"""Bugs to plant in mirrors: ways to spoil a copy, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from quiver.broker.mirror.delivery_copy import DeliveryCopy
+from quiver.broker.mirror.log_copy import LogCopy
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy
+from quiver.broker.mirror.source import MirrorSource
+from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.in_flight import Placed
+from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.topics.catalog import TopicRecord
+from quiver.edge.mirror.promotion import Promotion
+from quiver.edge.mirror.running_mirror import RunningMirror
+from quiver.model.batch import StoredBatch, UnstoredBatch
+from quiver.model.envelope import seal_gap
+from quiver.model.ids import Offset
+from quiver.model.mirror.entry_mark import EntryMark
+from quiver.model.topic import Acks
+from quiver.protocol import TopicInfo
+
+_append = PartitionCopy.append
+_begin = LogCopy.__init__
+_is_complete = Promotion._is_complete
+
+
+async def _append_without_the_first(self: PartitionCopy, entries: Sequence[Checked]) -> None:
+    """Of several entries, have a gap in the place of the first."""
+    if len(entries) > 1:
+        entry, batch, _ = entries[0]
+        entries = [(entry, replace(seal_gap(batch.count), hops=batch.hops), None), *entries[1:]]
+    await _append(self, entries)
+
+
+def _begin_one_entry_early(self: LogCopy, end: Offset, last: EntryMark | None) -> None:
+    _begin(self, end, last)
+    if last is not None:
+        self.end = self.next_fetch = last.base_offset
+        self.last = None
+
+
+def _restore_at_the_end(
+    self: Partition, entry: StoredBatch, batch: UnstoredBatch, rows: Any
+) -> asyncio.Future[Placed]:
+    """Store an entry wherever the log ends."""
+    return self._stage(batch, rows, Acks.QUORUM, entry.append_time)[1]
+
+
+async def _compare_nothing(self: MirrorSource, *_: Any) -> None:
+    pass
+
+
+async def _complete_without_snapshot(
+    self: Promotion, record: TopicRecord, source: TopicInfo, running: RunningMirror, _: float
+) -> bool:
+    return await _is_complete(self, record, source, running, -1e9)
+
+
+def _delivers_copies(self: SubscriptionRecord, topic: TopicRecord) -> bool:
+    return not topic.moved_to
+
+
+def _writable_always(self: TopicRecord) -> None:
+    pass
+
+
+async def _wait_for_nothing(self: DeliveryCopy, offset: Offset, timeout_s: float) -> bool:
+    return True
+
+
+MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "skip an entry of the source": [(PartitionCopy, "append", _append_without_the_first)],
+    "resume a copy one entry early": [
+        (LogCopy, "__init__", _begin_one_entry_early),
+        (Partition, "restore", _restore_at_the_end),
+    ],
+    "compare no mark when the source has another leader": [
+        (MirrorSource, "_require_same", _compare_nothing)
+    ],
+    "promote before the last snapshot counts": [
+        (Promotion, "_is_complete", _complete_without_snapshot)
+    ],
+    "deliver from a copy": [(SubscriptionRecord, "delivers", _delivers_copies)],
+    "publish to a copy": [(TopicRecord, "require_writable", _writable_always)],
+    "count a snapshot before its messages are here": [
+        (DeliveryCopy, "wait_for_data", _wait_for_nothing)
+    ],
+}
+"""Those that only seeds with mirrors find."""
