@@ -335,6 +335,7 @@ class SegmentedLog(ReadableLog):
         start = self._start
         self._forget_from(segment, position, next_offset)
         self.epoch = self._staged_epoch = last.epoch if last else LeaderEpoch(0)
+        self._append_time = self._published_time = last.append_time if last else Microseconds(0)
         try:
             self._appender.file.sync()
             # With the start of before: until the cut is made, what is excluded is still there.

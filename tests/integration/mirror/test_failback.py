@@ -12,7 +12,7 @@ import quiver
 from quiver.model.message_id import parse_message_id
 from tests.integration.client_node import ProcessNode, ThreadNode
 from tests.integration.mirror.crashes import STEPS, crash
-from tests.integration.mirror.nodes import copied, messages, wait_same
+from tests.integration.mirror.nodes import copied, entries, messages, wait_same
 from tests.integration.mirror.test_promote import drained, wait_state
 from tests.serving import eventually
 
@@ -31,6 +31,18 @@ def acked(client: quiver.Client, name: str, count: int) -> list[bytes]:
     return found
 
 
+def grouped(client: quiver.Client, count: int) -> list[bytes]:
+    """Take so many messages as a member of a group, in order."""
+    found: list[bytes] = []
+    with client.consumer("etl") as consumer:
+        for message in consumer:
+            found.append(message.payload)
+            message.ack()
+            if len(found) == count:
+                break
+    return found
+
+
 def follow(here: quiver.Client, mirror: str, source: str, *topics: str) -> None:
     """Let a cluster copy topics, also those that it was the source of."""
     here.create_mirror(mirror, source, list(topics), with_subscriptions=True, failback=True)
@@ -43,13 +55,15 @@ def test_after_a_fenced_promote_the_old_source_goes_on_as_a_copy_and_back_again(
 ) -> None:
     with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
         eu.create_queue("orders", partitions=2)
+        eu.create_subscription("etl", topics=["orders"], ordering="partition")
         eu.publish_many("orders", payloads("eu", 40))
-        done = acked(eu, "orders", 10)
+        done, read = acked(eu, "orders", 10), grouped(eu, 15)
         us.create_mirror("eu", source.url, "orders", with_subscriptions=True)
         eventually(copied(us, "eu", "orders"), "orders is copied")
         assert us.promote_topics("orders")[0].is_complete
         us.publish_many("orders", payloads("us", 20))
         done += acked(us, "orders", 20)
+        read += grouped(us, 15)
         ids = messages(us, "orders")
 
         follow(eu, "us", target.url, "orders")
@@ -62,15 +76,17 @@ def test_after_a_fenced_promote_the_old_source_goes_on_as_a_copy_and_back_again(
         assert eu.promote_topics("orders")[0].is_complete
         eu.publish_many("orders", payloads("eu again", 10))
         done += acked(eu, "orders", 10)
+        read += grouped(eu, 15)
 
         us.alter_mirror("eu", failback=True)
         eventually(copied(us, "eu", "orders"), "orders is a copy again")
         wait_same(source.url, target.url, "orders", 2)
         assert us.promote_topics("orders")[0].is_complete
         done += drained(us, "orders")
-        assert sorted(done) == sorted(
-            payloads("eu", 40) + payloads("us", 20) + payloads("eu again", 10)
-        )
+        read += grouped(us, 25)
+        every = sorted(payloads("eu", 40) + payloads("us", 20) + payloads("eu again", 10))
+        assert sorted(done) == every
+        assert sorted(read) == every
 
 
 def diverged(source: ThreadNode, target: ThreadNode, there: quiver.Client) -> None:
@@ -86,15 +102,16 @@ def test_what_was_never_copied_is_kept_aside(source: ThreadNode, target: ThreadN
     with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
         eu.create_queue("orders", partitions=2)
         eu.publish_many("orders", payloads("eu", 40))
-        eu.create_subscription("audit", topics=["orders"], start="earliest")
+        eu.create_subscription("etl", topics=["orders"], start="earliest", ordering="partition")
         us.create_mirror("eu", source.url, "orders", with_subscriptions=True)
         wait_same(source.url, target.url, "orders", 2)
-        done = acked(eu, "orders", 10)
+        done, read = acked(eu, "orders", 10), grouped(eu, 15)
         wait_state(us, eu, "orders")
         diverged(source, target, eu)
         assert not us.promote_topics("orders", timeout="1s")[0].is_fenced
         us.publish_many("orders", payloads("us", 50))
         done += acked(us, "orders", 20)
+        read += grouped(us, 30)
 
         source.start()
         before = {payload: one for one, payload in messages(eu, "orders")}
@@ -120,8 +137,73 @@ def test_what_was_never_copied_is_kept_aside(source: ThreadNode, target: ThreadN
 
         assert eu.promote_topics("orders")[0].is_complete
         done += drained(eu, "orders")
-        assert sorted(done) == sorted(payloads("eu", 40) + payloads("us", 50))
-        assert sorted(drained(eu, "audit")) == sorted(payloads("eu", 40) + payloads("us", 50))
+        read += grouped(eu, 45)
+        every = sorted(payloads("eu", 40) + payloads("us", 50))
+        assert sorted(done) == every
+        assert sorted(read) == every
+
+
+def test_a_transaction_that_each_side_ended_in_its_own_way_is_told_apart(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+        eu.create_topic("orders")
+        us.create_mirror("eu", source.url, "orders")
+        eu.publish("orders", b"before")
+        with eu.transaction() as opened:
+            opened.publish("orders", b"copied")
+            eventually(lambda: len(entries(source.url, "orders")) == 2, "it is stored")
+            eu.publish("orders", b"beside it")
+            wait_same(source.url, target.url, "orders")
+            us.promote_topics("orders", fence=False)
+            opened.publish("orders", b"never copied")
+        us.publish("orders", b"in us")
+        expected = [b"before", b"beside it", b"in us"]
+        eventually(
+            lambda: [one for _, one in messages(us, "orders")] == expected,
+            "the copy of the transaction is aborted",
+        )
+        follow(eu, "us", target.url, "orders")
+        wait_same(source.url, target.url, "orders")
+        us.publish("orders", b"later")
+        eventually(
+            lambda: [one for _, one in messages(eu, "orders")] == [*expected, b"later"],
+            "readers of the copy are not held back",
+        )
+        aside = eu.describe_topic("orders").diverged_to
+        kept = [one for _, one in messages(eu, aside)]
+        assert kept == [b"copied", b"beside it", b"never copied"]
+
+
+def test_a_failback_that_is_promoted_before_its_end_is_over(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+        eu.create_topic("orders")
+        eu.publish("orders", b"one")
+        us.create_mirror("eu", source.url, "orders")
+        wait_same(source.url, target.url, "orders")
+        us.promote_topics("orders", fence=False)
+        left = eu.transaction()  # the comparison waits for its end
+        left.__enter__()
+        left.publish("orders", b"open")
+        eu.create_mirror("us", target.url, "orders", failback=True)
+        eventually(
+            lambda: any("compared" in one.error for one in eu.describe_mirror("us").topics),
+            "it is under way",
+        )
+        with pytest.raises(quiver.ReadOnlyTopic, match="becomes a copy"):
+            eu.publish("orders", b"refused")
+        target.stop()
+        (done,) = eu.promote_topics("orders")
+        assert "not a copy yet" in done.error
+        left.commit()
+        eu.publish("orders", b"two")
+        assert [one for _, one in messages(eu, "orders")] == [b"one", b"open", b"two"]
+        target.start()
+        us.alter_mirror("eu", failback=True)
+        eventually(copied(us, "eu", "orders"), "the other one follows")
+        wait_same(source.url, target.url, "orders")
 
 
 def test_without_consent_the_topic_is_left_alone(source: ThreadNode, target: ThreadNode) -> None:

@@ -371,6 +371,23 @@ def test_a_truncated_log_goes_on_and_nothing_that_was_dropped_comes_back(
     assert bodies(open_log(disk, clock)) == expected
 
 
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_truncated_log_goes_on_from_the_time_of_its_last_entry(
+    log: SegmentedLog, disk: SimulatedDisk, clock: SetClock, is_reopened: bool
+) -> None:
+    for time in (10, 20, 30):
+        log.stage(batch(), append_time=Microseconds(time * SECOND_US))
+    log.checkpoint()
+    log.truncate(Offset(1))
+    if is_reopened:
+        log.close()
+        log = open_log(disk, clock)
+    assert log.stage(batch(), append_time=Microseconds(5 * SECOND_US)).append_time == 10 * SECOND_US
+    log.stage(batch(), append_time=Microseconds(15 * SECOND_US))
+    log.checkpoint()
+    assert log.read(Offset(2), 1)[0].append_time == 15 * SECOND_US
+
+
 def test_truncating_at_the_end_does_nothing(log: SegmentedLog, disk: SimulatedDisk) -> None:
     append_each(log, 3)
     operations = disk.operation_count

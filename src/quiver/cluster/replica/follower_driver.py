@@ -143,7 +143,7 @@ class FollowerDriver:
         elif isinstance(step, Drop):
             await held.retain(RetentionLimits(before=step.offset))
         else:
-            if step.offset < held.watermark:
+            if step.offset < held.watermark and not held.is_to_be_cut(step.offset):
                 logger.error(
                     "committed data is dropped: the new leader does not have it",
                     offset=step.offset,

@@ -171,6 +171,11 @@ class ReplicaLog:
             logger.warning("the end of a log is dropped", folder=self._folder, offset=cut.begin)
             await self.truncate(Offset(cut.begin))
 
+    def is_to_be_cut(self, offset: Offset) -> bool:
+        """Whether what is from ``offset`` on may go, though it was committed."""
+        cut = self._cut_of()
+        return cut is not None and cut.begin <= offset
+
     async def retain(self, limits: RetentionLimits) -> Offset:
         """Drop the oldest messages that the limits allow, of what is committed; the new start."""
         start = await self.log.retain(limits.capped(self.watermark))

@@ -14,6 +14,7 @@ from quiver.log.segmented_log import SegmentedLog
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import entries_in, remark
 from quiver.model.ids import LeaderEpoch, Offset
+from quiver.model.mirror.failback import Cut
 from quiver.model.topic import Durability
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
@@ -117,11 +118,18 @@ def test_a_log_can_begin_where_another_has_got_to() -> None:
     assert read_all(again) == [facts(entry) for entry in entries[4:]]
 
 
-async def held(disk: SimulatedDisk) -> ReplicaLog:
+async def held(disk: SimulatedDisk, cut: Cut | None = None) -> ReplicaLog:
     async def here(call):  # type: ignore[no-untyped-def]
         return call()
 
-    return await ReplicaLog.open(FOLDER, SMALL, disk=disk, clock=ManualClock(), run_blocking=here)
+    return await ReplicaLog.open(
+        FOLDER,
+        SMALL,
+        disk=disk,
+        clock=ManualClock(),
+        run_blocking=here,
+        cut_of=lambda: cut,
+    )
 
 
 STARTS = (
@@ -132,6 +140,28 @@ STARTS = (
 
 
 class TestHeldLog:
+    @async_test
+    async def test_the_end_that_is_to_go_is_dropped_once_and_for_good(self) -> None:
+        disk, entries = SimulatedDisk(1), original()
+        log = await held(disk, Cut(begin=14, end=24))
+        await log.append(sent(entries))
+        log.watermark = Offset(24)
+        assert log.is_to_be_cut(Offset(14))
+        assert not log.is_to_be_cut(Offset(12))
+        await log.drop_cut()
+        assert (log.log.next_offset, log.watermark) == (14, 14)
+        await log.drop_cut()
+        disk.crash()
+        again = await held(disk)
+        assert (again.log.next_offset, again.watermark, again.history.last_epoch) == (14, 14, 2)
+
+    @async_test
+    async def test_an_end_that_nobody_looked_at_is_not_dropped(self) -> None:
+        log = await held(SimulatedDisk(1), Cut(begin=14, end=20))
+        await log.append(sent(original()))
+        await log.drop_cut()
+        assert log.log.next_offset == 24
+
     @async_test
     async def test_epochs_are_there_after_a_crash(self) -> None:
         disk = SimulatedDisk(3)

@@ -122,6 +122,28 @@ def grow(leader: Leader, end: int, durable: int | None = None) -> None:
     leader.logs[0].durable = offset(end if durable is None else durable)
 
 
+class TestCut:
+    """A log whose end was dropped when this epoch began, at 60."""
+
+    def test_it_is_agreed_once_everybody_in_sync_was_compared(self) -> None:
+        leader = leading(end=60, watermark=60)
+        assert not leader.is_agreed(offset(60), 0)
+        leader.on_fetch(fetch(B, 60, last=1), 0.1)
+        assert isinstance(leader.on_fetch(fetch(C, 100), 0.1), Diverged)
+        assert not leader.is_agreed(offset(60), 0)
+        leader.on_fetch(fetch(C, 60, last=1), 0.2)
+        assert leader.is_agreed(offset(60), 0)
+
+    def test_a_log_that_has_more_is_not_agreed(self) -> None:
+        leader = leading(record(A, min_in_sync=1), end=61, watermark=61)
+        assert not leader.is_agreed(offset(60), 0)
+        assert leader.is_agreed(offset(61), 0)
+
+    def test_nothing_is_agreed_while_too_few_are_in_sync(self) -> None:
+        leader = leading(record(A), end=60, watermark=60)
+        assert not leader.is_agreed(offset(60), 0)
+
+
 class TestWatermark:
     def test_it_moves_to_where_every_in_sync_replica_is(self) -> None:
         leader = leading()
@@ -157,7 +179,7 @@ class TestWatermark:
 
     def test_it_never_goes_back(self) -> None:
         leader = leading(record(A, B), watermark=90)
-        leader.on_fetch(fetch(B, 60), 0.1)
+        leader.on_fetch(fetch(B, 60, last=1), 0.1)
         leader.advance(0.1)
         assert leader.logs[0].watermark == 90
 
