@@ -65,7 +65,7 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     require_push: Callable[[str | None, str | None], Awaitable[None]] = push_anywhere
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
     note_formats: Callable[[Collection[Format]], Awaitable[None]] = note_nothing
-    """Notes in the data folder that the metadata there may have these formats, before it has."""
+    """Notes that the data folder may have these formats, before it has."""
     mirrors: MirrorRunner
     """The mirrors that run on this node."""
     cluster: ClusterAdmin | None = None

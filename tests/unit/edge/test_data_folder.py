@@ -154,6 +154,22 @@ def test_a_node_on_its_own_notes_the_formats_of_mirrors_when_it_has_the_first(
     assert taken(tmp_path)["formats"]["metadata_values"] == 2
 
 
+def test_a_node_on_its_own_notes_the_formats_of_transactions_before_the_first(
+    tmp_path: Path,
+) -> None:
+    def noted() -> set[int]:
+        found = json.loads((tmp_path / "version.json").read_text())["formats"]
+        return {found[name] for name in ("entries", "state_records", "snapshots")}
+
+    with quiver.open(tmp_path) as node:
+        node.create_queue("orders")
+        node.publish("orders", b"plain")
+        assert noted() == {1}
+        with node.transaction() as tx:
+            assert noted() == {2}
+            tx.publish("orders", b"in a transaction")
+
+
 def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

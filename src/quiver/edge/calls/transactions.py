@@ -16,7 +16,7 @@ from quiver.edge.calls.call import Call, Turn
 from quiver.edge.calls.context import Answer, Context
 from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.errors import InvalidRequest, PermissionDenied
-from quiver.formats import ENTRIES
+from quiver.formats import ENTRIES, SNAPSHOTS, STATE_RECORDS
 from quiver.model.envelope import TRANSACTION_VERSION
 from quiver.model.transaction import PARTS_MAX, TIMEOUT_S_MAX, TransactionId, producer_of
 
@@ -34,6 +34,7 @@ async def begin(context: Context, request: protocol.BeginTransactions, _: memory
     if member is not None:
         # An older node could not follow a log with a transaction in it, nor lead it.
         member.view.state.require_read_by_all(ENTRIES, TRANSACTION_VERSION)
+    await context.services.note_formats([ENTRIES, STATE_RECORDS, SNAPSHOTS])
     producer = await transactions.begin(
         request.name,
         owner=caller.producer_owner,

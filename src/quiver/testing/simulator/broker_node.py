@@ -37,7 +37,7 @@ from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.messages import settling
 from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
-from quiver.edge.services import push_anywhere
+from quiver.edge.services import note_nothing, push_anywhere
 from quiver.edge.session import Session
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
 from quiver.testing.simulator.loop import Process
@@ -137,6 +137,7 @@ class BrokerNode(SimulatedNode):
             turns=count(),
             inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
+            note_formats=note_nothing,
             limits=SimpleNamespace(
                 requests_max=1000, connections_max=1000, inflight_bytes_max=64 << 20
             ),

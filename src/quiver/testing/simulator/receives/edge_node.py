@@ -13,7 +13,7 @@ from quiver.config import Limits
 from quiver.edge.auth.authority import Authority
 from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.native.server import NativeServer
-from quiver.edge.services import push_anywhere
+from quiver.edge.services import note_nothing, push_anywhere
 from quiver.testing.simulator.broker_node import BrokerNode
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.receives.dialer import (
@@ -55,6 +55,7 @@ class EdgeNode(BrokerNode):
             turns=count(),
             inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
+            note_formats=note_nothing,
             limits=Limits(),
             metrics=_NothingCounted(),
             authority=Authority(self.clock, accepts_peer=PEER_SECRET.__eq__),
