@@ -52,7 +52,7 @@ def _random_batch(seed: int) -> UnstoredBatch:
 
 
 def _text_batch(seed: int) -> UnstoredBatch:
-    """Messages that compress as JSON does: to about a third."""
+    """Messages that compress as JSON does: to about a fifth."""
     chance = random.Random(seed)
     lines = b'{"order":%012d,"customer":%09d,"total":%07d,"state":"paid"},'
     payloads = [
