@@ -61,7 +61,10 @@ _EXPRESSIONS: dict[Watch, Callable[[AlertRule], str]] = {
     "mirror_gaps": lambda rule: (
         f"increase({definitions.MIRROR_GAPS.name}[{UNREAD_LOST_WINDOW_S:.0f}s]) > {rule.limit:.0f}"
     ),
-    "mirror_broken": lambda rule: f"{definitions.MIRROR_BROKEN.name} > {rule.limit:.0f}",
+    "mirror_broken": lambda rule: (
+        f"{definitions.MIRROR_BROKEN.name} > {rule.limit:.0f} "
+        f"or {definitions.MIRROR_SOURCE_BROKEN.name} > {rule.limit:.0f}"
+    ),
     "node_down": lambda rule: f"{definitions.NODES_DOWN.name} > {rule.limit:.0f}",
 }
 

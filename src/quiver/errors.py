@@ -17,6 +17,7 @@ call may succeed later. ``details`` holds values for programs. The docstring is 
     │   ├── StaleLayout
     │   ├── SubscriptionNotFound
     │   ├── SubscriptionExists
+    │   ├── ReadOnlySubscription
     │   ├── MessageNotFound
     │   ├── InvalidReceipt
     │   ├── StaleReceipt
@@ -176,6 +177,12 @@ class SubscriptionExists(InvalidRequest):
     """A queue or subscription with this name already exists."""
 
     code = "subscription_exists"
+
+
+class ReadOnlySubscription(InvalidRequest):
+    """Another cluster delivers for the subscription: it is copied from there, or was moved there."""
+
+    code = "read_only_subscription"
 
 
 class SessionNotFound(InvalidRequest):

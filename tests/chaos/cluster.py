@@ -30,12 +30,16 @@ class Cluster:
         disk_bytes: int | None = None,
         settings: Sequence[str] = (),
         synced: bool = True,
+        name: str = "",
+        network: Network | None = None,
     ) -> None:
-        names = [f"node-{number + 1}" for number in range(nodes)]
-        members = [f"etcd-{number + 1}" for number in range(etcd_members)]
+        """``network`` is one that has the hosts of this cluster and others, and is closed by its owner."""
+        hosts = hosts_of(name, nodes, etcd_members)
+        members, names = hosts[:etcd_members], hosts[etcd_members:]
         self.etcd: dict[str, EtcdServer] = {}
         self.nodes: dict[str, Machine] = {}
-        self.network = Network([*members, *names])
+        self._owns_network = network is None
+        self.network = network or Network(hosts)
         self.is_usable = True
         """Until a test has failed on it: nobody knows what state that left it in."""
         try:
@@ -110,7 +114,17 @@ class Cluster:
             for member in self.etcd.values():
                 member.stop()
         finally:
-            self.network.close()
+            if self._owns_network:
+                self.network.close()
+
+
+def hosts_of(name: str = "", nodes: int = 3, etcd_members: int = 3) -> list[str]:
+    """The hosts of a cluster: the members of its etcd, and its nodes."""
+    prefix = f"{name}-" if name else ""
+    return [
+        *(f"{prefix}etcd-{number + 1}" for number in range(etcd_members)),
+        *(f"{prefix}node-{number + 1}" for number in range(nodes)),
+    ]
 
 
 def status(member: EtcdServer) -> dict[str, Any] | None:

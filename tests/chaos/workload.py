@@ -50,13 +50,21 @@ class Seen(msgspec.Struct):
 
 
 class Workload:
-    """Use it with ``with``; ``finish`` it once everything is healed."""
+    """Use it with ``with``; ``finish`` it once everything is healed.
 
-    def __init__(self, url: str, *, topic: str = "orders", partitions: int = 2) -> None:
+    ``group`` is a subscription of the topic that is consumed in the order of its partitions, if there is one.
+    """
+
+    def __init__(
+        self, url: str, *, topic: str = "orders", partitions: int = 2, group: str | None = None
+    ) -> None:
         self.history = History(sends=[], reads=[], led=[], appended=[], copies={}, trouble=[])
         self.deliveries: list[Delivered] = []
+        self.group_deliveries: list[Delivered] = []
         self.topic = topic
-        self.subscription = subscription_of(topic)
+        self._consumed = {subscription_of(topic): self.deliveries}
+        if group is not None:
+            self._consumed[group] = self.group_deliveries
         self._url = url
         self._partitions = partitions
         self._ids = itertools.count()
@@ -108,6 +116,10 @@ class Workload:
             return [one for one in placed if one.topic == self.topic]
         return []
 
+    def move_to(self, url: str) -> None:
+        """Go on with another cluster: whatever is under way ends as it ends."""
+        self._url = url
+
     def longest_pause_s(self, since: float) -> float:
         """The longest time after ``since`` (monotonic) in which a partition confirmed nothing."""
         longest = 0.0
@@ -140,7 +152,11 @@ class Workload:
         return [
             *(self._produce(one) for one in places for _ in range(_PRODUCERS_PER_PARTITION)),
             *(self._read(one) for one in places),
-            *(self._consume() for _ in range(_CONSUMERS)),
+            *(
+                self._consume(f"worker-{number}", subscription, deliveries)
+                for subscription, deliveries in self._consumed.items()
+                for number in range(_CONSUMERS)
+            ),
             self._until_ended(),
         ]
 
@@ -202,27 +218,32 @@ class Workload:
 
     async def _read(self, partition: int) -> None:
         position = 0
-        async with self._client() as client:
-            while True:
-                invoked = time.monotonic()
-                try:
-                    found = await self._stored(client, partition, position)
-                except QuiverError:
+        while True:
+            url = self._url
+            async with self._client() as client:
+                while url == self._url:
+                    position = await self._read_on(client, partition, position)
                     await asyncio.sleep(_AGAIN_S)
-                    continue
-                read = Read(
-                    reader=partition,
-                    partition=self._id(partition),
-                    invoked=invoked,
-                    ended=time.monotonic(),
-                    asked=position,
-                    epoch=-1,
-                    watermark=None,
-                    values=tuple(found),
-                )
-                self.history.reads.append(read)
-                position = found[-1][0] + 1 if found else position
-                await asyncio.sleep(_AGAIN_S)
+
+    async def _read_on(self, client: quiver.AsyncClient, partition: int, position: int) -> int:
+        """Read what there is; where to go on."""
+        invoked = time.monotonic()
+        try:
+            found = await self._stored(client, partition, position)
+        except QuiverError:
+            return position
+        read = Read(
+            reader=partition,
+            partition=self._id(partition),
+            invoked=invoked,
+            ended=time.monotonic(),
+            asked=position,
+            epoch=-1,
+            watermark=None,
+            values=tuple(found),
+        )
+        self.history.reads.append(read)
+        return found[-1][0] + 1 if found else position
 
     async def _stored(
         self, client: quiver.AsyncClient, partition: int, start: int
@@ -235,21 +256,25 @@ class Workload:
 
     # ------------------------------------------------------------------ consuming
 
-    async def _consume(self) -> None:
-        async with self._client() as client:
-            while True:
-                try:
-                    await self._consume_some(client)
-                except QuiverError:
-                    await asyncio.sleep(_AGAIN_S)
+    async def _consume(self, name: str, subscription: str, deliveries: list[Delivered]) -> None:
+        while True:
+            url = self._url
+            async with self._client() as client:
+                while url == self._url:
+                    try:
+                        await self._consume_some(client, name, subscription, deliveries)
+                    except QuiverError:
+                        await asyncio.sleep(_AGAIN_S)
 
-    async def _consume_some(self, client: quiver.AsyncClient) -> None:
+    async def _consume_some(
+        self, client: quiver.AsyncClient, name: str, subscription: str, deliveries: list[Delivered]
+    ) -> None:
         invoked = time.monotonic()
-        messages = await client.receive(self.subscription, 50, wait="1s")
+        messages = await client.receive(subscription, 50, wait="1s", consumer=name)
         given = [Delivered(value_in(one.payload), invoked) for one in messages]
-        self.deliveries += given
+        deliveries += given
         if messages:
-            await client.ack(self.subscription, messages)
+            await client.ack(subscription, messages)
             for one in given:
                 one.acked = time.monotonic()
 
@@ -273,19 +298,24 @@ class Workload:
                 self.history.copies[self._id(partition)] = [copy]
 
     async def _is_unfinished(self, client: quiver.AsyncClient) -> bool:
+        left = 0
         try:
-            info = await client.describe_subscription(self.subscription)
+            for name in self._consumed:
+                info = await client.describe_subscription(name)
+                left += (info.ready or 0) + (info.delayed or 0)
+                left += (info.leased or 0) + (info.unseen or 0)
         except QuiverError:
             return True
         producing = any(send.ended < 0 for send in self.history.sends)
-        left = (info.ready or 0) + (info.delayed or 0) + (info.leased or 0) + (info.unseen or 0)
         return producing or left > 0 or self._is_owed()
 
     def _is_owed(self) -> bool:
         """Whether something is confirmed that no consumer was given: a lead may just be moving, and
         nobody counts what the partition holds."""
-        given = {one.value for one in self.deliveries}
-        return any(one.outcome == "done" and one.value not in given for one in self.history.sends)
+        confirmed = {one.value for one in self.history.sends if one.outcome == "done"}
+        return any(
+            confirmed - {one.value for one in deliveries} for deliveries in self._consumed.values()
+        )
 
 
 def payload_of(value: str) -> str:

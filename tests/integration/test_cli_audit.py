@@ -29,6 +29,7 @@ Capture = pytest.CaptureFixture[str]
 SILENT = {
     *("quiver queue delete", "quiver subscription delete", "quiver topic delete"),
     *("quiver queue seek", "quiver subscription seek", "quiver token revoke", "quiver serve"),
+    "quiver mirror remove",
 }
 """They have nothing to say but that it is done: no ``--json``."""
 
@@ -47,6 +48,14 @@ CALLS = {
     "quiver cluster status": "",
     "quiver consume": "none --wait 0s",
     "quiver message": "none 0pg50dvkjqqg00000400000000000001",
+    "quiver mirror add": "none --from quiver://127.0.0.1:1 --topics some",
+    "quiver mirror alter": "none --rate 1MB",
+    "quiver mirror describe": "none",
+    "quiver mirror list": "",
+    "quiver mirror pause": "none",
+    "quiver mirror promote": "none",
+    "quiver mirror remove": "none",
+    "quiver mirror resume": "none",
     "quiver peek": "none",
     "quiver pipeline run archive": "none --to here --once --subscription none",
     "quiver pipeline run dead-letters": "none",
@@ -86,6 +95,7 @@ SUCCEED = {
     *("quiver cluster leaders", "quiver cluster nodes", "quiver cluster partitions"),
     *("quiver cluster status", "quiver pipeline tidy"),
     *("quiver bench latency", "quiver bench publish", "quiver bench read", "quiver top"),
+    *("quiver mirror add", "quiver mirror list"),
     *("quiver queue create", "quiver queue list", "quiver subscription list"),
     *("quiver subscription create", "quiver token list", "quiver token create"),
     *("quiver topic create", "quiver topic list"),

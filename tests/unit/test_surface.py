@@ -112,6 +112,7 @@ SURFACE = [
     "Push",
     "QuiverError",
     "QuotaExceeded",
+    "ReadOnlySubscription",
     "ReadOnlyTopic",
     "Reader",
     "ReceivedMessage",

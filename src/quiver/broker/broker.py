@@ -283,6 +283,7 @@ class Broker:
             transactions_aborted=counts.aborted,
             transactions_unfinished=self.transactions.unfinished_count,
             mirrors=self.mirrors.samples(),
+            sources=self.mirrors.source_samples(),
         )
 
     # ------------------------------------------------------------------ between the services

@@ -46,6 +46,7 @@ from quiver.client.transport.addresses import DEFAULT_URL, addresses_in, is_secu
 from quiver.client.transport.channel import Dialer
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.client.transport.dialer import SocketDialer
+from quiver.client.transport.known_leaders import KnownLeaders
 from quiver.client.transport.pool import Pool
 from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.clock import Clock, SystemClock
@@ -112,6 +113,7 @@ class AsyncClient(
         )
         self._settler = weakref.ref(self)  # what it made must not keep it from being freed
         self._name = f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._leaders = KnownLeaders()
         self._sessions = set()
         self._consumer_numbers = count(1)
         self._producers: set[AsyncProducer] = set()

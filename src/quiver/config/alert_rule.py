@@ -68,7 +68,7 @@ MEANING: dict[Watch, str] = {
     "mirror_gaps": "Retention at the source removed more than `limit` messages of a mirrored topic within "
     "an hour, before they were copied.",
     "mirror_broken": "More than `limit` partitions of a mirrored topic are not copied because the source "
-    "has other messages.",
+    "has other messages; or the source refuses the mirror, or has not answered even once for a minute.",
 }
 RULES_MAX = 1000
 

@@ -50,6 +50,17 @@ def take_folder(disk: Disk, folder: str, needed: Collection[Format] = ()) -> Fol
     return lock
 
 
+def note_formats(disk: Disk, folder: str, needed: Collection[Format]) -> None:
+    """Note in a folder that this process has that it may have the newest version of these formats.
+
+    It is to be noted before anything of them is written.
+    """
+    found = _found(disk, folder)
+    using = used_by_this(found, needed)
+    if using != found:
+        write_files(disk, folder, {FILE: encode_version(using)})
+
+
 def refused(folder: str, found: FolderVersion) -> UnsupportedFormat:
     return UnsupportedFormat(
         f"{folder} was written by Quiver {found.quiver} and has {', '.join(found.unknown)}: "

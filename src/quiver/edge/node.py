@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from quiver.edge.auth.call_permissions import Definitions
 from quiver.edge.auth.principal import INTERNAL
 from quiver.edge.auth.tls import ServerTls
 from quiver.edge.auth.tokens import TokenStore
-from quiver.edge.data_folder import take_folder
+from quiver.edge.data_folder import note_formats, take_folder
 from quiver.edge.http.app import edge_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
@@ -58,6 +59,7 @@ from quiver.edge.principal_clients import NodeClients
 from quiver.edge.services import NodeServices
 from quiver.edge.webhooks.secrets import WebhookSecrets
 from quiver.edge.webhooks.targets import Targets
+from quiver.formats import Format
 from quiver.log.cache.cache_budget import CacheBudget
 from quiver.log.clean_ends import CleanEnds
 from quiver.log.disk.disk import Disk, FolderLock
@@ -309,6 +311,7 @@ class _Starting:
             ),
             inflight=InflightBudget(self._sizing.requests_bytes_max, self._caches),
             require_push=self._require_push,
+            note_formats=self._note_formats,
             member=None if membership is None else membership.node,
             peers=None if membership is None else membership.peers,
             peer_secrets=peer_secrets,
@@ -318,6 +321,12 @@ class _Starting:
             forwarders_call_webhooks=config.web.webhooks_by != "nodes",
         )
         return services, membership
+
+    async def _note_formats(self, needed: Collection[Format]) -> None:
+        """What is kept in etcd is no matter of a data folder."""
+        if self._config.metadata.store != "etcd":
+            folder = self._config.data if self._process is None else self._process.folder
+            await self._threads(lambda: note_formats(self._disk, folder, needed))
 
     async def _mirror_runner(
         self, store: MetadataStore, broker: Broker, membership: ClusterMembership | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
+from quiver.formats import Format
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
 from quiver.protocol import ClusterInfo
@@ -37,6 +38,10 @@ class ClusterAdmin(Protocol):
     async def transfer(self, topic: str, partition: int, node: str | None) -> None: ...
 
     async def decommission(self, node: str, *, cancel: bool) -> None: ...
+
+
+async def note_nothing(_needed: Collection[Format]) -> None:
+    """There is no data folder to note formats in."""
 
 
 async def push_anywhere(_url: str | None, _secret: str | None) -> None:
@@ -59,6 +64,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """What the nodes of the cluster know each other by."""
     require_push: Callable[[str | None, str | None], Awaitable[None]] = push_anywhere
     """Refuses a URL that webhooks may not go to, and the name of a secret that there is none of."""
+    note_formats: Callable[[Collection[Format]], Awaitable[None]] = note_nothing
+    """Notes in the data folder that the metadata there may have these formats, before it has."""
     mirrors: MirrorRunner
     """The mirrors that run on this node."""
     cluster: ClusterAdmin | None = None

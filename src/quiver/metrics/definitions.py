@@ -268,11 +268,22 @@ MIRROR_GAPS = _counter(
     "mirror",
     "topic",
 )
+MIRROR_MISSING = _gauge(
+    "mirror_missing_messages",
+    "Messages that the copy lacks because retention at the source removed them first, ever.",
+    "mirror",
+    "topic",
+)
 MIRROR_BROKEN = _gauge(
     "mirror_partitions_broken",
     "Partitions that are not copied because the source has other messages.",
     "mirror",
     "topic",
+)
+MIRROR_SOURCE_BROKEN = _gauge(
+    "mirror_source_broken",
+    "Whether the source refuses the mirror, or has not answered even once for a minute: 1 or 0.",
+    "mirror",
 )
 
 MIRROR = (
@@ -282,7 +293,9 @@ MIRROR = (
     MIRROR_STATE_LAG,
     MIRROR_BYTES,
     MIRROR_GAPS,
+    MIRROR_MISSING,
     MIRROR_BROKEN,
+    MIRROR_SOURCE_BROKEN,
 )
 
 GROUPS = {

@@ -22,6 +22,7 @@ from quiver.metrics.sample import (
     MirrorSample,
     NodeSample,
     PartitionSample,
+    SourceSample,
     SubscriptionSample,
     TopicSample,
 )
@@ -61,6 +62,7 @@ _MIRROR: tuple[tuple[Definition, Callable[[MirrorSample], float | None]], ...] =
     (definitions.MIRROR_STATE_LAG, lambda one: one.state_lag_s),
     (definitions.MIRROR_BYTES, lambda one: one.copied_bytes),
     (definitions.MIRROR_GAPS, lambda one: one.gap_messages),
+    (definitions.MIRROR_MISSING, lambda one: one.missing_messages),
     (definitions.MIRROR_BROKEN, lambda one: one.broken),
 )
 
@@ -74,7 +76,7 @@ def exposition(
     yield "".join(_node(metrics, sample, node, version, firing)).encode()
     for piece in _topics(metrics.traffic.topics, sample.topics):
         yield piece.encode()
-    for piece in _mirrors(sample.mirrors):
+    for piece in _mirrors(sample.mirrors, sample.sources):
         yield piece.encode()
     for piece in _subscriptions(metrics.traffic.subscriptions, sample.subscriptions):
         yield piece.encode()
@@ -166,7 +168,7 @@ def _topics(traffic: ByName[TopicCounts], topics: list[TopicSample]) -> Iterator
 # ------------------------------------------------------------------ mirrors
 
 
-def _mirrors(mirrors: list[MirrorSample]) -> Iterator[str]:
+def _mirrors(mirrors: list[MirrorSample], sources: list[SourceSample]) -> Iterator[str]:
     """Where nothing is mirrored, nothing is said of mirrors."""
     labelled = [
         (f'mirror="{escaped(one.mirror)}",topic="{escaped(one.topic)}"', one) for one in mirrors
@@ -176,6 +178,9 @@ def _mirrors(mirrors: list[MirrorSample]) -> Iterator[str]:
         known = [(label, value) for label, value in values if value is not None]
         if known:
             yield from _family(definition, known)
+    if sources:
+        broken = [(f'mirror="{escaped(one.mirror)}"', int(one.is_broken)) for one in sources]
+        yield from _family(definitions.MIRROR_SOURCE_BROKEN, broken)
 
 
 # ------------------------------------------------------------------ subscriptions

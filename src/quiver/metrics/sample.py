@@ -77,8 +77,18 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     copied_bytes: int = 0
     gap_messages: int = 0
     """Removed at the source before they were copied, since the node started to copy."""
+    missing_messages: int = 0
+    """The same, since the copy was begun."""
     broken: int = 0
     """Partitions that are not copied, and will not be by themselves."""
+
+
+class SourceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of a mirror that runs on this node."""
+
+    mirror: str
+    is_broken: bool = False
+    """Whether it refuses this node, or has not answered even once for a while."""
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,3 +109,4 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     nodes_down: list[str] = []
     forwarders: int = 0
     mirrors: list[MirrorSample] = []
+    sources: list[SourceSample] = []

@@ -63,6 +63,8 @@ class Received(Reply, tag="received"):
     portions: list[PortionInfo]
     by_priority: bool = False
     """Whether higher priorities go first. Not where the subscription keeps an order."""
+    leader: str = ""
+    """The node that has these messages, if it is another one than was asked: ask it the next time."""
 
 
 class Settlement(msgspec.Struct, array_like=True):

@@ -89,3 +89,13 @@ def wait_same(source: str, target: str, topic: str, partitions: int = 1) -> None
         )
 
     eventually(is_same, f"{topic} is the same on both sides")
+
+
+def gaps(client: quiver.Client) -> list[tuple[int, int]]:
+    """The gaps in the first partitions of the mirror ``eu``."""
+    return [
+        (begin, end)
+        for topic in client.describe_mirror("eu").topics
+        for part in topic.partitions[:1]
+        for begin, end in part.gaps
+    ]

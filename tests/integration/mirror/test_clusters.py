@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import quiver
-from tests.integration.mirror.nodes import entries, messages, wait_same
+from quiver.config import Limits
+from tests.integration.client_node import ThreadNode
+from tests.integration.mirror.nodes import copied, entries, gaps, messages, wait_same
 from tests.integration.three_nodes import NAMES, ThreeNodes, three_nodes
 from tests.serving import eventually
 
@@ -109,3 +111,35 @@ def test_a_single_node_can_be_the_copy_of_a_cluster(tmp_path: Path) -> None:
         )
         assert messages(here, "orders") == messages(there, "orders")
         assert len(entries(eu.url, "orders", 0)) > 0
+
+
+def test_a_gap_is_known_to_the_next_leader_of_a_partition(tmp_path: Path) -> None:
+    quick = ThreadNode(tmp_path / "eu", limits=Limits(retention_interval_s=0.1))
+    quick.start()
+    try:
+        with (
+            three_nodes(tmp_path / "us") as us,
+            quiver.Client(quick.url) as there,
+            quiver.Client(us.url) as here,
+        ):
+            there.create_topic("orders", retention={"messages": 20})
+            there.publish_many("orders", [b"a%d" % i for i in range(10)])
+            here.create_mirror("eu", quick.url, "orders")
+            eventually(copied(here, "eu", "orders"), "the first messages are copied")
+            here.alter_mirror("eu", paused=True)
+            eventually(lambda: here.describe_mirror("eu").state == "paused", "it is paused")
+            for number in range(100):
+                there.publish("orders", b"b%d" % number)
+            eventually(
+                lambda: (there.describe_topic("orders").partitions[0].start_offset or 0) > 50,
+                "retention removes messages",
+            )
+            here.alter_mirror("eu", paused=False)
+            eventually(lambda: bool(gaps(here)), "the gap is shown")
+            known = gaps(here)
+            before = us.leader("orders")
+            us.kill(before)
+            eventually(lambda: gaps(here) == known, "the next leader shows it")
+            assert us.leader("orders") != before
+    finally:
+        quick.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import quiver
+from quiver.edge.mirror.partition_puller import WAIT_S
 from tests.integration.client_node import ThreadNode
 from tests.integration.mirror.nodes import copied, entries, messages, wait_same
 from tests.serving import eventually
@@ -23,6 +26,17 @@ def test_a_copy_has_the_bytes_offsets_times_and_ids_of_its_source(
         assert len(entries(target.url, "orders", 0)) > 0
         assert messages(here, "orders") == messages(there, "orders")
         assert len(messages(here, "orders")) == 501
+
+
+def test_a_copy_of_a_topic_without_messages_lacks_nothing_from_the_start(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        here.create_mirror("eu", source.url, "orders")
+        began = time.monotonic()
+        eventually(copied(here, "eu", "orders"), "nothing is lacking")
+        assert time.monotonic() - began < WAIT_S
 
 
 def test_a_copy_takes_no_publishes_and_names_its_source(

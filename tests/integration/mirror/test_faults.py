@@ -15,7 +15,7 @@ import quiver
 from quiver.config import Limits
 from tests.chaos.proxy import DelayProxy
 from tests.integration.client_node import ProcessNode, ThreadNode
-from tests.integration.mirror.nodes import copied, entries, messages, wait_same
+from tests.integration.mirror.nodes import copied, entries, gaps, messages, wait_same
 from tests.serving import eventually
 
 
@@ -38,6 +38,12 @@ def test_what_retention_was_faster_with_is_a_gap_and_the_copy_goes_on(
                 lambda: (there.describe_topic("orders").partitions[0].start_offset or 0) > 50,
                 "retention removes messages",
             )
+            eventually(
+                lambda: here.describe_mirror("eu").lag_messages == 100,
+                "it shows how far behind it is",
+            )
+            assert (here.describe_mirror("eu").lag_s or 0) > 0
+            assert here.describe_mirror("eu").state == "paused"
             here.alter_mirror("eu", paused=False)
             there.publish("orders", b"last")
             eventually(copied(here, "eu", "orders"), "the copy goes on")
@@ -45,6 +51,9 @@ def test_what_retention_was_faster_with_is_a_gap_and_the_copy_goes_on(
             ((begin, end),) = here.describe_mirror("eu").topics[0].partitions[0].gaps
             assert begin == 10
             assert 50 < end <= 110
+            target.stop()
+            target.start()
+            eventually(lambda: gaps(here) == [(begin, end)], "the gap is known after a restart")
             ours = messages(here, "orders")
             theirs = messages(there, "orders")
             assert ours[-len(theirs) :] == theirs

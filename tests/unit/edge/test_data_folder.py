@@ -21,6 +21,7 @@ from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import write_files
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from quiver.version import __version__
+from tests.ports import free_port
 
 NEWER = Format(name="entries", meaning="", since=(*ENTRIES.since, "9.0.0"))
 
@@ -136,6 +137,21 @@ def test_a_version_that_is_needed_is_noted_before_it_is_written_and_stays(
         assert taken(tmp_path)["needs"] == "9.0.0"
     with pytest.raises(UnsupportedFormat):
         taken(tmp_path)
+
+
+def test_a_node_on_its_own_notes_the_formats_of_mirrors_when_it_has_the_first(
+    tmp_path: Path,
+) -> None:
+    def noted() -> dict[str, int]:
+        found = json.loads((tmp_path / "version.json").read_text())["formats"]
+        return {name: found[name] for name in ("metadata_values", "entries")}
+
+    with quiver.open(tmp_path) as node:
+        node.create_topic("orders")
+        assert noted() == {"metadata_values": 1, "entries": 1}
+        node.create_mirror("eu", f"quiver://127.0.0.1:{free_port()}", "clicks")
+        assert noted() == {"metadata_values": 2, "entries": 2}
+    assert taken(tmp_path)["formats"]["metadata_values"] == 2
 
 
 def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(

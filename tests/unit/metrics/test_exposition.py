@@ -22,6 +22,7 @@ from quiver.metrics.sample import (
     MirrorSample,
     NodeSample,
     PartitionSample,
+    SourceSample,
     SubscriptionSample,
     TopicSample,
 )
@@ -88,7 +89,12 @@ def busy(names: int = 2, names_max: int = 10) -> tuple[NodeMetrics, NodeSample]:
         )
     mirrors = [MirrorSample(mirror="eu", topic="t0", state_lag_s=1.0)]
     return metrics, NodeSample(
-        time_us=0, topics=topics, subscriptions=subscriptions, free_bytes=7, mirrors=mirrors
+        time_us=0,
+        topics=topics,
+        subscriptions=subscriptions,
+        free_bytes=7,
+        mirrors=mirrors,
+        sources=[SourceSample(mirror="eu")],
     )
 
 

@@ -124,7 +124,10 @@ class Reader:
         }
 
     def _mirror_broken(self, sample: NodeSample, _: float) -> Readings:
-        return self._mirrored(sample, lambda one: one.broken)
+        """Of a topic the partitions that are broken; of a mirror that its source is."""
+        sources = [one.mirror for one in sample.sources if one.is_broken]
+        found = {name: 1.0 for name in sources if fnmatchcase(name, self._rule.on)}
+        return found | self._mirrored(sample, lambda one: one.broken)
 
     def _mirrored(self, sample: NodeSample, value_of: Callable[[MirrorSample], float]) -> Readings:
         found = [one for one in sample.mirrors if fnmatchcase(one.topic, self._rule.on)]

@@ -170,6 +170,7 @@ class Subscriptions:
         return await self._describe(record)
 
     async def _alter(self, name: str, changes: dict[str, Any]) -> SubscriptionRecord:
+        self._leaders.require_delivering(name)
         if "topics" in changes:
             self._require_topics(changed_settings(self._catalog.get(name).settings, changes))
         return await self._directory.alter(name, changes)

@@ -63,6 +63,10 @@ class DefinitionCopy:
                 await self._follow_topic(info, source.cluster, starts, decides=decides)
             except QuiverError as error:
                 self.errors[info.name] = error.message
+        shown = {one.name for one in source.topics}
+        for name in self._mirror.settings.topics:
+            if "*" not in name and name not in shown:
+                self.errors[name] = "the source does not have it, or the token may not consume it"
         if decides and self._mirror.settings.with_subscriptions:
             for one in source.subscriptions:
                 try:

@@ -48,11 +48,6 @@ class LogCopy:
         self.source_end: Offset | None = None
         self.bytes_max = FETCH_BYTES_MIN
 
-    @property
-    def is_current(self) -> bool:
-        """Whether everything was asked for that the source had when it last answered."""
-        return self.source_end is not None and self.next_fetch >= self.source_end
-
     def on_answer(
         self, start: Offset, end: Offset, read_to: Offset, epoch: int, left_bytes: int
     ) -> None:

@@ -15,11 +15,12 @@ from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.delivery_copy import DeliveryCopy
 from quiver.broker.mirror.partition_copy import PartitionCopy
 from quiver.broker.mirror.progress import PartitionProgress, mirror_samples
+from quiver.broker.mirror.source_contact import SourceContact
 from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import TopicNotFound
-from quiver.metrics.sample import MirrorSample
+from quiver.metrics.sample import MirrorSample, SourceSample
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.protocol import MirrorInfo
 
@@ -46,10 +47,16 @@ class Mirrors:
         self._changes = changes
         self.progress: dict[Place, PartitionProgress] = {}
         """How far this node is, of each partition that it copies."""
+        self.contacts: dict[str, SourceContact] = {}
+        """Of each mirror that copies on this node, whether its source answers."""
 
     def samples(self) -> list[MirrorSample]:
         """What this node copies, as it is now."""
         return mirror_samples(self.progress.values())
+
+    def source_samples(self) -> list[SourceSample]:
+        """The sources of the mirrors that copy on this node, as they are now."""
+        return [one.sample() for _, one in sorted(self.contacts.items())]
 
     async def create(self, name: str, settings: MirrorSettings, token: str) -> MirrorInfo:
         record = await self._changes.run(self.catalog.create(name, settings, token))

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from quiver.aio import retrieve_exception
 from quiver.broker.partition.partition import Partition
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.partition.producers.in_flight import Placed
 from quiver.errors import CorruptLog, InvalidBatch, NotEnoughReplicas, ShuttingDown
 from quiver.model.batch import Bytes, StoredBatch, UnstoredBatch
@@ -61,6 +63,11 @@ class PartitionCopy:
         """Where the copy ends, stored or about to be."""
         return self._partition.log.staged_offset
 
+    @property
+    def gaps(self) -> LogGaps:
+        """The offsets that the source had no messages for any more; kept up to date."""
+        return self._partition.gaps
+
     async def settle(self) -> None:
         """Return when everything that was submitted is acknowledged."""
         log = self._partition.log
@@ -77,9 +84,15 @@ class PartitionCopy:
         (entry, *_) = await log.read(Offset(log.next_offset - 1), 1, stored=True)
         return mark_of(entry)
 
-    async def append(self, entries: Sequence[Checked]) -> None:
-        """Store entries that follow on what is there. They are acknowledged on return."""
-        await self._store(entries)
+    async def append(self, entries: Sequence[Checked]) -> Stored:
+        """Submit entries that follow on what is there. Wait for the result: then they are acknowledged."""
+        stored = Stored()
+        for entry, batch, rows in entries:
+            await self._partition.log.wait_for_room()
+            placed = self._partition.restore(entry, batch, rows)
+            if placed is not None:
+                stored.add(placed)
+        return stored
 
     async def skip(self, begin: Offset, end: Offset) -> None:
         """Store that the source has no messages at these offsets any more."""
@@ -89,23 +102,29 @@ class PartitionCopy:
             batch = seal_gap(min(BATCH_COUNT_MAX, end - at))
             gaps.append((_placed(batch, at), batch, None))
             at = Offset(at + batch.count)
-        await self._store(gaps)
+        await (await self.append(gaps)).wait()
 
-    async def _store(self, entries: Sequence[Checked]) -> None:
-        underway: list[asyncio.Future[Placed]] = []
-        try:
-            for entry, batch, rows in entries:
-                await self._partition.log.wait_for_room()
-                placed = self._partition.restore(entry, batch, rows)
-                if placed is not None:
-                    underway.append(placed)
-        finally:
-            if underway:
-                await asyncio.wait(underway)
-        for placed in underway:
-            if placed.cancelled():
-                raise ShuttingDown()
-            placed.result()
+
+class Stored:
+    """Entries that were submitted. They end in their order, so the last one ends when all have."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[Placed] | None = None
+
+    def add(self, placed: asyncio.Future[Placed]) -> None:
+        placed.add_done_callback(retrieve_exception)
+        self._last = placed
+
+    async def wait(self) -> None:
+        """Return when all are acknowledged; raise what kept one from it."""
+        if self._last is None:
+            return
+        await asyncio.wait([self._last])  # the log goes on with them if the caller is cancelled
+        if self._last.cancelled():
+            raise ShuttingDown()
+        self._last.result()
 
 
 def _placed(batch: UnstoredBatch, offset: Offset) -> StoredBatch:

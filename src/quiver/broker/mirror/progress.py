@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quiver.broker.mirror.log_copy import LogCopy
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.metrics.sample import MirrorSample
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import CopiedPartition, LogFetched
-
-_GAPS_MAX = 100
-"""The newest that are shown."""
 
 
 class PartitionProgress:
@@ -29,8 +27,9 @@ class PartitionProgress:
         self._left_bytes: int | None = None
         self._behind_since: float | None = clock.monotonic()
         """Since when the copy has not had everything; ``None`` while it has."""
-        self._gaps: list[tuple[int, int]] = []
-        self.gap_messages = 0
+        self.gaps = LogGaps()
+        """Those of the local log, once that is open here."""
+        self._missing_before: int | None = None
         self.copied_bytes = 0
         self.error = ""
         self.is_broken = False
@@ -44,7 +43,21 @@ class PartitionProgress:
         self._left_bytes = reply.left_bytes
         self.copied_bytes += reply.size
         self.source_start = copy.source_start
-        if copy.is_current:
+        if reply.read_to >= reply.next_offset:  # by now it may have more
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = self._clock.monotonic()
+
+    def settled(self, end: int) -> None:
+        """Everything before an offset is stored, whoever waited for it."""
+        self._next_offset = end
+
+    def watched(self, end: int, source_end: int) -> None:
+        """Nothing is copied now: where the copy ends, and where its source ends."""
+        self.error, self.is_broken = "", False
+        self._next_offset, self._source_offset = end, source_end
+        self._left_bytes = None if end < source_end else 0
+        if end >= source_end:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = self._clock.monotonic()
@@ -54,9 +67,16 @@ class PartitionProgress:
         if self._behind_since is None:
             self._behind_since = self._clock.monotonic()
 
-    def gap(self, begin: int, end: int) -> None:
-        self._gaps = [*self._gaps, (begin, end)][-_GAPS_MAX:]
-        self.gap_messages += end - begin
+    def opened(self, gaps: LogGaps) -> None:
+        """The local log is open, and has these gaps. They are kept up to date."""
+        self.gaps = gaps
+        if self._missing_before is None:
+            self._missing_before = gaps.messages
+
+    @property
+    def gap_messages(self) -> int:
+        """What the source had no more, since this node began to copy."""
+        return max(0, self.gaps.messages - (self._missing_before or 0))
 
     def state_taken(self, asked: float) -> None:
         """The delivery state that the source had at this time, or later, counts here."""
@@ -82,7 +102,7 @@ class PartitionProgress:
             lag_bytes=self._left_bytes,
             lag_s=self.lag_s,
             state_lag_s=state_lag_s,
-            gaps=list(self._gaps),
+            gaps=list(self.gaps.ranges),
             error=self.error,
             is_broken=self.is_broken,
         )
@@ -108,5 +128,6 @@ def _sample(mirror: str, topic: str, parts: list[PartitionProgress]) -> MirrorSa
         state_lag_s=max(states, default=None),
         copied_bytes=sum(one.copied_bytes for one in parts),
         gap_messages=sum(one.gap_messages for one in parts),
+        missing_messages=sum(one.gaps.messages for one in parts),
         broken=sum(one.is_broken for one in parts),
     )

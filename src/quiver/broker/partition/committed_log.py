@@ -68,17 +68,21 @@ class CommittedLog:
     async def read(
         self, offset: Offset, bytes_max: int = 1 << 20, *, stored: bool = False
     ) -> list[StoredBatch]:
-        """Entries from the one that holds ``offset`` on; empty at the end."""
+        """Entries from the one that holds ``offset`` on; empty at the end.
+
+        The log is asked also where there is nothing to see: one that a former leader has refuses.
+        """
+        entries = await self._log.read(
+            offset, bytes_max if offset < self.next_offset else 1, stored=stored
+        )
         end = self.next_offset
-        if offset == end:
-            return []
         if end < offset <= self._log.next_offset:
             raise OffsetOutOfRange(
                 f"offset {offset:,} cannot be read yet: a transaction is open from offset {end:,} on",
                 first_offset=self.start_offset,
                 next_offset=end,
             )
-        return self._visible(await self._log.read(offset, bytes_max, stored=stored))
+        return self._visible(entries)
 
     def _visible(self, entries: list[StoredBatch]) -> list[StoredBatch]:
         """Without what is not stable; what is hidden says so."""

@@ -97,6 +97,8 @@ class Partition:
         self._producers = producers
         self._sessions = producers.sessions
         self._transactions = producers.transactions
+        self.gaps = producers.gaps
+        """Of a copied log, the offsets that its source had no messages for any more."""
         self._clock = clock
         self._snapshots = snapshots
         self._open_state_log = open_state_log

@@ -26,6 +26,7 @@ class DeadLetterRedrive:
         directory: SubscriptionDirectory,
         router: PartitionRouter,
     ) -> None:
+        self._leaders = leaders
         self._catalog = leaders.catalog
         self._topics = leaders.topics
         self._directory = directory
@@ -47,6 +48,7 @@ class DeadLetterRedrive:
     ) -> Redriven:
         """Send dead letters back, or count those that a redrive would send."""
         letters = dead_letter_topic(name, self._catalog.get(name).settings)
+        self._leaders.require_delivering(name)
         await (await self._directory.get(name)).wait_for_dead_letters()
         if to is not None:
             require_users_own(to)
@@ -55,6 +57,7 @@ class DeadLetterRedrive:
             if not self._holds_letters(name):
                 return Redriven(0, {})
             letters = name
+        self._leaders.require_delivering(letters)
         subscription = await self._directory.get(letters)
         redrive = Redrive(
             self._topics, self._router, partial(self._may_return, letters), self._moves

@@ -296,6 +296,7 @@ class SubscriptionDirectory:
         offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         """Begin again at the start, the end, a time, an offset, or offsets of some partitions."""
+        self._leaders.require_delivering(name)
         subscription = await self.get(name)
         places: dict[tuple[int, int], Offset] = {}
         for place, delivery in subscription.deliveries.items():
@@ -336,6 +337,7 @@ class SubscriptionDirectory:
             await asyncio.shield(stored)
 
     async def purge(self, name: str, condition: Filter | None) -> int:
+        self._leaders.require_delivering(name)
         count = await (await self.get(name)).purge(condition)
         logger.info("subscription purged", subscription=name, messages=count)
         return count

@@ -6,7 +6,7 @@ from quiver.broker.delivery.lease_token import TokenSigner
 from quiver.broker.partition.placement import Placement
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord, covers
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import NotLeader, SubscriptionNotFound
+from quiver.errors import NotLeader, ReadOnlySubscription, SubscriptionNotFound
 from quiver.model.subscription import Guarantee, Ordering, SubscriptionSettings
 
 
@@ -60,6 +60,34 @@ class SubscriptionLeaders:
         if missing:
             topic, index = min(missing)
             raise NotLeader(f"partition {index} of {topic!r} has no leader now")
+
+    def require_delivering(self, name: str) -> None:
+        """``ReadOnlySubscription`` if another cluster delivers for a subscription.
+
+        What this cluster changed in one that is copied would be lost, and not even be seen.
+        """
+        record = self.catalog.get(name)
+        covered = self.covered(name, record.settings)
+        held = [one for one in covered if not record.delivers(one)]
+        if not held or (not record.mirror and len(held) < len(covered)):
+            return
+        topic = held[0]
+        if topic.origin is not None:
+            raise ReadOnlySubscription(
+                f"{name!r} is a copy, as its topic {topic.name!r} is one of {topic.origin}: "
+                "change it there, or promote the topic",
+                subscription=name,
+                topic=topic.name,
+                mirror=topic.origin.mirror,
+                source=topic.origin.topic,
+            )
+        raise ReadOnlySubscription(
+            f"{name!r} delivers nothing here, as its topic {topic.name!r} was moved to "
+            f"{topic.moved_to}: change it there",
+            subscription=name,
+            topic=topic.name,
+            moved_to=topic.moved_to,
+        )
 
     def leaders(self, name: str) -> list[str | None]:
         """The nodes that lead partitions of a subscription, each once; ``None``: this one."""

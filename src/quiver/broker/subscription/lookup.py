@@ -49,6 +49,7 @@ class Lookup:
     async def cancel(self, topic: str, ids: list[str]) -> int:
         """Let scheduled messages never be delivered; how many of them that was in time for."""
         record = self._topics.get(topic)
+        record.require_writable()
         places: dict[int, BitMap64] = {}
         for one in map(parse_message_id, ids):
             await self._require(record, one)

@@ -44,7 +44,7 @@ def print_mirror(mirror: MirrorInfo) -> None:
             *("TOPIC", ">PARTITION", ">NEXT OFFSET", ">SOURCE OFFSET", ">LAG", ">LAG BYTES"),
             *(">LAG TIME", ">STATE AGE", ">GAPS", "STATE"),
         ),
-        [_partition_row(topic, one) for topic in mirror.topics for one in topic.partitions],
+        [_partition_row(mirror, topic, one) for topic in mirror.topics for one in topic.partitions],
     )
     for problem in _problems(mirror):
         tell(problem)
@@ -69,7 +69,15 @@ def _setting_rows(mirror: MirrorInfo) -> list[tuple[str, str]]:
     ]
 
 
-def _partition_row(topic: CopiedTopic, one: CopiedPartition) -> tuple[object, ...]:
+def _state(mirror: MirrorInfo, one: CopiedPartition) -> str:
+    if one.is_broken or one.error:
+        return "broken" if one.is_broken else "waiting"
+    return "paused" if mirror.state == "paused" else "copying"
+
+
+def _partition_row(
+    mirror: MirrorInfo, topic: CopiedTopic, one: CopiedPartition
+) -> tuple[object, ...]:
     return (
         topic.name,
         one.index,
@@ -80,7 +88,7 @@ def _partition_row(topic: CopiedTopic, one: CopiedPartition) -> tuple[object, ..
         shown_lag(one.lag_s),
         shown_lag(one.state_lag_s),
         len(one.gaps),
-        "broken" if one.is_broken else "waiting" if one.error else "copying",
+        _state(mirror, one),
     )
 
 

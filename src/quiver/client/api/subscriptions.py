@@ -32,7 +32,9 @@ from quiver.client.consumer.session.terms import (
 )
 from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.reader.range import Position, mark_of
+from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster, expect
+from quiver.client.transport.known_leaders import KnownLeaders
 from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.model.clock import Clock
 from quiver.model.setting_names import own_names
@@ -77,6 +79,7 @@ class SubscriptionsApi:
     _read_cluster: Cluster
     _name: str
     """What this client is called where a consumer has no name of its own."""
+    _leaders: KnownLeaders
     _sessions: set[OpenSession]
     _consumer_numbers: Iterator[int]
     _settler: Callable[[], Any]
@@ -294,10 +297,29 @@ class SubscriptionsApi:
             visibility_ms=None if visibility is None else lease_ms("visibility", visibility),
             consumer=consumer or self._name,
         )
-        _, (reply, body) = await self._read_cluster.call(
-            request, repeatable=True, timeout_s=self._read_cluster.timeout_s + wait_s
-        )
-        return expect(Received, reply), body
+        cluster = self._read_cluster
+        asked, (reply, body) = await self._call_leader(cluster, request, cluster.timeout_s + wait_s)
+        received = expect(Received, reply)
+        if received.portions:
+            self._leaders.learn(subscription, received.leader or asked)
+        return received, body
+
+    async def _call_leader(
+        self,
+        cluster: Cluster,
+        request: Receive | Ack | Nack | Reject | Extend | Return,
+        timeout_s: float | None = None,
+    ) -> tuple[str, Answer]:
+        """Ask the node that had messages last. In a cluster this saves others from passing it on."""
+        near, asked = self._leaders.get(request.subscription), None
+        try:
+            asked, answer = await cluster.call(
+                request, repeatable=True, near=near, timeout_s=timeout_s
+            )
+            return asked, answer
+        finally:
+            if asked != near:
+                self._leaders.forget(request.subscription, near)
 
     # ------------------------------------------------------------------ settling
 
@@ -356,7 +378,7 @@ class SubscriptionsApi:
         if not isinstance(request, Extend):
             for session in self._sessions:
                 session.settled(request.settlements, is_nack=isinstance(request, Nack))
-        _, (reply, _) = await self._cluster.call(request, repeatable=True)
+        _, (reply, _) = await self._call_leader(self._cluster, request)
         stale = expect(Settled, reply).stale
         if stale:
             raise StaleReceipt(

@@ -117,12 +117,16 @@ class Cluster:
         *,
         repeatable: bool,
         find_address: Callable[[], str] | None = None,
+        near: str | None = None,
         timeout_s: float | None = None,
         attempt_s: float = float("inf"),
         about: str | None = None,
         body: Sequence[Bytes] = (),
     ) -> tuple[str, Answer]:
         """The answer and who gave it. ``about`` is the topic that the call concerns, if it is one's.
+
+        Any node will do, without ``find_address``. The one that is ``near`` is asked first, as soon as
+        there is a connection to it.
 
         Until its time is up a call is tried again after errors that may pass, but one that is not
         ``repeatable`` only while it has not been sent. Where no node was ever reached, one attempt
@@ -133,14 +137,19 @@ class Cluster:
         while True:
             sent, address = False, ""
             try:
-                address, channel = await self._channel(
-                    find_address, deadline - self._clock.monotonic()
-                )
+                known = None if near is None else self.pool.channel_for_later(near)
+                if near is not None and known is not None:
+                    address, channel = near, known
+                else:
+                    address, channel = await self._channel(
+                        find_address, deadline - self._clock.monotonic()
+                    )
                 left_s = max(_TIMEOUT_S_MIN, deadline - self._clock.monotonic())
                 sent = True
                 return address, await channel.call(request, body, timeout_s=min(left_s, attempt_s))
             except QuiverError as error:
                 failures += 1
+                near = None
                 may_repeat = error.retryable and (repeatable or not sent)
                 left_s = deadline - self._clock.monotonic()
                 if not may_repeat or left_s <= 0 or not self.pool.has_connected:

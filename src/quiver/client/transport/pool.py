@@ -8,6 +8,7 @@ retries: how long to go on is the caller's to decide.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 
@@ -56,6 +57,7 @@ class Pool:
         self._dialing: SingleFlight[str, Channel] = SingleFlight()
         self._closed = False
         self._doubts: dict[str, float] = {}
+        self._opening = TaskSet()
         self._closing = TaskSet()
         self.has_connected = False
         """Whether any node ever answered: if not, the address is more likely wrong than down."""
@@ -66,6 +68,17 @@ class Pool:
         if node is None or node.channel is None or not node.channel.is_open:
             return None
         return node.channel
+
+    def channel_for_later(self, address: str) -> Channel | None:
+        """The channel to ``address`` if it is open; else it is being opened from now on."""
+        known = self.open_channel(address)
+        if known is None and not self._closed and address not in self._dialing:
+            self._opening.start(self._try_to_open(address))
+        return known
+
+    async def _try_to_open(self, address: str) -> None:
+        with contextlib.suppress(QuiverError):  # another node is asked until it can be reached
+            await self.channel(address)
 
     async def channel(self, address: str) -> Channel:
         """The channel to ``address``, opened if need be, with one attempt."""
@@ -141,6 +154,7 @@ class Pool:
     async def close(self) -> None:
         self._closed = True
         nodes, self._nodes = list(self._nodes.values()), {}
+        await self._opening.cancel()
         await self._dialing.cancel()
         for node in nodes:
             for channel in (node.channel, node.retired):

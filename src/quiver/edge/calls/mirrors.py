@@ -26,7 +26,8 @@ from quiver.edge.calls.fan_out.route import AT_LEADER, AtAllNodes
 from quiver.edge.mirror.loops import require_no_loop
 from quiver.edge.mirror.promotion import Promotion
 from quiver.errors import InvalidRequest, InvalidSetting, MirrorDiverged
-from quiver.formats import METADATA_VALUES
+from quiver.formats import ENTRIES, METADATA_VALUES
+from quiver.model.topic import checked_name
 
 _MIRROR_VALUES = 2
 """The first version of the metadata's values in which topics may be mirrored."""
@@ -103,6 +104,7 @@ def _require_cluster(context: Context, cluster: str) -> None:
 async def fence_topic(context: Context, request: protocol.FenceTopic, _: memoryview) -> Answer:
     if len(request.moved_to) > _TOKEN_BYTES_MAX:
         raise InvalidRequest("moved_to is too long")
+    await _require_readers(context)
     info = await context.services.broker.topics.fence(request.name, request.moved_to)
     return protocol.Topic(topic=info), ()
 
@@ -111,10 +113,8 @@ async def fence_topic(context: Context, request: protocol.FenceTopic, _: memoryv
 
 
 async def create(context: Context, request: protocol.CreateMirror, body: memoryview) -> Answer:
-    member = context.services.member
-    if member is not None:
-        # An older node would take publishes for a mirrored topic.
-        member.view.state.require_read_by_all(METADATA_VALUES, _MIRROR_VALUES)
+    await _require_readers(context)
+    checked_name(request.name, "mirror")
     _check_source(request.settings.source)
     mirrors, environment = context.services.broker.mirrors, context.services.mirrors.environment
     token = _token(body)
@@ -164,6 +164,17 @@ async def promote(context: Context, request: protocol.PromoteTopics, _: memoryvi
     wait_s = min(max(0, request.wait_ms) / 1000, _PROMOTE_S_MAX)
     done = [await promotion.promote(one, fence=request.fence, wait_s=wait_s) for one in records]
     return protocol.TopicsPromoted(topics=done), ()
+
+
+async def _require_readers(context: Context) -> None:
+    """Keep out an older Quiver: it would take publishes for a topic that is mirrored, or was moved.
+
+    ``InvalidRequest`` while such a node is in the cluster. From now on none opens the data folder.
+    """
+    member = context.services.member
+    if member is not None:
+        member.view.state.require_read_by_all(METADATA_VALUES, _MIRROR_VALUES)
+    await context.services.note_formats([METADATA_VALUES, ENTRIES])
 
 
 def _check_source(url: str) -> None:

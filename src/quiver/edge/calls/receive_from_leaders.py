@@ -118,11 +118,12 @@ class _ReceivingFromLeaders:
         if part.address is None:
             return await Receiving(self._services.broker, self._clock, request).finish()
         try:
-            return await ask(self._context, part.address, request)
+            reply, body = await ask(self._context, part.address, request)
         except QuiverError as error:
             if not error.retryable:
                 raise
-        return protocol.Received(portions=[]), ()
+            return protocol.Received(portions=[]), ()
+        return msgspec.structs.replace(expect(protocol.Received, reply), leader=part.address), body
 
     async def _requeue(self, answer: Answer) -> None:
         """Return messages that nobody takes: they are ready again at once."""

@@ -21,6 +21,7 @@ STATUSES = {
     "message_too_large": 413,
     "topic_full": 429,
     "read_only_topic": 409,
+    "read_only_subscription": 409,
     "mirror_not_found": 404,
     "mirror_exists": 409,
     "mirror_loop": 409,

@@ -12,23 +12,30 @@ from quiver.errors import QuiverError
 from quiver.model.clock import Clock
 from quiver.protocol import AnyRequest, Reply
 
+FETCHES_BYTES_MAX = 32 << 20
+"""What the fetches of all partitions ask for together: enough to fill a far link."""
+_FETCH_BYTES_LEAST = 64 << 10
+
 R = TypeVar("R", bound=Reply)
 
 
 class SourceLink:
-    """``share`` says which part of the mirror's rate this node may use."""
+    """``share``: the part of the mirror's rate that this node may use; ``partitions``: how many it copies."""
 
     def __init__(
         self,
         source: Cluster,
         rate: int | None,
         clock: Clock,
+        *,
         share: Callable[[], float] = lambda: 1.0,
+        partitions: Callable[[], int] = lambda: 1,
     ) -> None:
         self._cluster = source
         self._clock = clock
         self._bucket = None if rate is None else TokenBucket(rate, clock.monotonic(), room=rate / 4)
         self._share = share
+        self._partitions = partitions
         self.fetched_bytes = 0
 
     async def call(self, kind: type[R], request: AnyRequest) -> R:
@@ -64,6 +71,10 @@ class SourceLink:
         if self._bucket is not None and size:
             share = max(0.01, self._share())
             await self._clock.sleep(self._bucket.take(size / share, self._clock.monotonic()))
+
+    def fetch_bytes_max(self) -> int:
+        """What the fetch of one partition may ask for."""
+        return max(_FETCH_BYTES_LEAST, FETCHES_BYTES_MAX // max(1, self._partitions()))
 
     async def close(self) -> None:
         await self._cluster.close()

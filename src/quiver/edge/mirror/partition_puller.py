@@ -1,7 +1,10 @@
 """Copies one partition that this node leads from whoever leads it at the source.
 
-One fetch is under way while the entries of the one before are stored. Whatever fails is tried again, for as
-long as it takes: from the end of the local log on, which is all there is to remember.
+Answers pass through stages: one is fetched while those before it are checked, submitted to the log, and
+written and synced. Each stage holds two at most, so a partition that is behind has six in memory.
+
+Whatever fails is tried again, for as long as it takes: from the end of the local log on, which is all there
+is to remember.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from functools import partial
 
 import structlog
 
-from quiver.aio import cancel_and_wait
+from quiver.aio import cancel_and_wait, first_of
 from quiver.broker.mirror.log_copy import LogCopy
-from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, checked_entries
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored, checked_entries
 from quiver.broker.mirror.progress import PartitionProgress
 from quiver.broker.mirror.source import unpacked
 from quiver.broker.topics.catalog import TopicRecord
@@ -38,6 +41,10 @@ _BROKEN_S = 30.0
 _DOES_NOT_PASS = (MirrorDiverged, TopicNotFound, InvalidBatch)
 
 logger = structlog.get_logger()
+
+_Answer = tuple[LogFetched, list[Checked]]
+_Submitted = tuple[LogFetched, Offset, Stored]
+"""An answer, where the copy ends with it, and its entries on their way into the log."""
 
 
 class PartitionPuller:
@@ -94,26 +101,63 @@ class PartitionPuller:
     async def _copy(self) -> None:
         """Copy until something fails."""
         target = await self._mirrors.partition_copy(self._record, self._index)
+        self.progress.opened(target.gaps)
         await target.settle()
+        self.progress.settled(target.end)
         copy = LogCopy(target.end, await target.last())
+        answers: asyncio.Queue[_Answer] = asyncio.Queue(1)
+        submitted: asyncio.Queue[_Submitted] = asyncio.Queue(1)
+        ended = await first_of(
+            self._receive(copy, answers),
+            self._submit(copy, target, answers, submitted),
+            self._acknowledge(copy, submitted),
+        )
+        ended.result()
+
+    async def _receive(self, copy: LogCopy, answers: asyncio.Queue[_Answer]) -> None:
+        """Fetch and check. The next fetch is under way while an answer is checked."""
         fetching = asyncio.create_task(self._fetch(copy))
         try:
             while True:
                 reply, body = await fetching
-                start, read_to = Offset(reply.start_offset), Offset(reply.read_to)
-                end = Offset(reply.next_offset)
-                copy.on_answer(start, end, read_to, reply.epoch, reply.left_bytes)
+                start, end = Offset(reply.start_offset), Offset(reply.next_offset)
+                copy.on_answer(start, end, Offset(reply.read_to), reply.epoch, reply.left_bytes)
                 self._failures = 0
                 await self._link.pace(len(body))
                 fetching = asyncio.create_task(self._fetch(copy))
-                entries = await self._run_checks(partial(_opened, reply, body))
-                received = copy.on_entries(start, read_to, [entry for entry, _, _ in entries])
-                await self._store(target, received.gap, entries)
-                self.progress.copied(copy, reply, target.end)
+                await answers.put((reply, await self._run_checks(partial(_opened, reply, body))))
+                del body  # or it would be kept until the next one has come
         finally:
             await cancel_and_wait(fetching)
 
+    async def _submit(
+        self,
+        copy: LogCopy,
+        target: PartitionCopy,
+        answers: asyncio.Queue[_Answer],
+        submitted: asyncio.Queue[_Submitted],
+    ) -> None:
+        """Give entries to the log, while those before them are written and synced."""
+        while True:
+            reply, entries = await answers.get()
+            received = copy.on_entries(
+                Offset(reply.start_offset),
+                Offset(reply.read_to),
+                [entry for entry, _, _ in entries],
+            )
+            stored = await self._store(target, received.gap, entries)
+            await submitted.put((reply, copy.end, stored))
+            del entries, received
+
+    async def _acknowledge(self, copy: LogCopy, submitted: asyncio.Queue[_Submitted]) -> None:
+        while True:
+            reply, end, stored = await submitted.get()
+            await stored.wait()
+            self.progress.copied(copy, reply, end)
+
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
+        """The first fetch waits for nothing: it says where the source is."""
+        wait_s = 0.0 if copy.source_end is None else WAIT_S
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -122,22 +166,21 @@ class PartitionPuller:
             cluster=self._origin.cluster,
             epoch=copy.epoch,
             last=copy.last,
-            bytes_max=copy.bytes_max,
-            wait_ms=round(WAIT_S * 1000),
+            bytes_max=min(copy.bytes_max, self._link.fetch_bytes_max()),
+            wait_ms=round(wait_s * 1000),
             compression=self._compression,
         )
         return await self._link.call_leader(
-            LogFetched, request, self._origin.topic, self._index, WAIT_S
+            LogFetched, request, self._origin.topic, self._index, wait_s
         )
 
     async def _store(
         self, target: PartitionCopy, gap: tuple[Offset, Offset] | None, entries: list[Checked]
-    ) -> None:
+    ) -> Stored:
         if self._mirrors.current(self._record) is None:
             raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
-            self.progress.gap(begin, end)
             logger.error(
                 "retention at the source removed messages before they were copied",
                 mirror=self._origin.mirror,
@@ -148,8 +191,7 @@ class PartitionPuller:
                 messages=end - begin,
             )
             await target.skip(begin, end)
-        if entries:
-            await target.append(entries)
+        return await target.append(entries)
 
 
 def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:

@@ -47,11 +47,11 @@ class MirrorRunner:
             await self.environment.clock.sleep(LOOK_S)
 
     async def _adjust(self) -> None:
-        wanted = {one.name: one for one in self._catalog.all() if not one.settings.paused}
+        wanted = {one.name: one for one in self._catalog.all()}
         for name, running in list(self._running.items()):
             if wanted.get(name) != running.record:
-                del self._running[name]
                 await running.stop()
+                del self._running[name]
         for name, record in wanted.items():
             if name not in self._running:
                 self._running[name] = self._begun(record)
@@ -69,16 +69,22 @@ class MirrorRunner:
         return list(self._running.values())
 
     def get(self, name: str) -> RunningMirror | None:
-        """A mirror that runs here; ``None`` if it is paused, or not started yet."""
-        return self._running.get(name)
+        """A mirror that copies here; ``None`` if it is paused, or not started yet."""
+        running = self._running.get(name)
+        return None if running is None or running.record.settings.paused else running
 
     def describe(self, name: str) -> MirrorInfo:
-        """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name."""
-        record = self._catalog.get(name)
+        """A mirror as this node sees it; ``MirrorNotFound`` if there is none of this name.
+
+        It is not ``paused`` as long as something of it is still copied here.
+        """
+        defined = described(self._catalog.get(name))
         running = self._running.get(name)
-        if running is None or running.record != record:
-            return described(record)
-        return running.describe()
+        if running is None:
+            return defined
+        found = running.describe()
+        found.settings, found.has_token = defined.settings, defined.has_token
+        return found
 
     def describe_all(self) -> list[MirrorInfo]:
         return [self.describe(one.name) for one in sorted(self._catalog.all(), key=_name)]

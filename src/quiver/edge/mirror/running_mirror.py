@@ -1,4 +1,7 @@
-"""One mirror at work on this node: it follows the source's definitions and copies what this node leads."""
+"""One mirror at work on this node: it follows the source's definitions and copies what this node leads.
+
+One that is paused only looks how far behind its copies are.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,13 @@ from quiver.broker.mirror.catalog import MirrorRecord
 from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.mirrors import described
 from quiver.broker.mirror.progress import PartitionProgress
+from quiver.broker.mirror.source_contact import SourceContact
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.backoff import RetryBackoff
 from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
+from quiver.edge.mirror.source_watch import WATCH_S, SourceWatch
 from quiver.edge.mirror.state_puller import StatePuller
 from quiver.errors import QuiverError, TopicNotFound
 from quiver.protocol import (
@@ -50,18 +55,27 @@ class RunningMirror:
         settings = record.settings
         clock = environment.clock
         source = environment.reach(settings.source, record.token, clock)
-        self._link = SourceLink(source, settings.rate_bytes, clock, self._share)
+        self._link = SourceLink(
+            source,
+            settings.rate_bytes,
+            clock,
+            share=self._share,
+            partitions=lambda: len(self._pulling),
+        )
         self._definitions: DefinitionCopy = self._mirrors.definition_copy(
             record, environment.cluster
         )
-        self._cluster = ""
-        self._error = ""
+        self._contact = SourceContact(record.name, environment.clock)
         self._following: asyncio.Task[None] | None = None
         self._pulling: dict[_Place, list[asyncio.Task[None]]] = {}
         self._progress: dict[_Place, PartitionProgress] = {}
         self._version: object = None
 
     def start(self) -> None:
+        if self.record.settings.paused:
+            self._following = asyncio.create_task(self._watch())
+            return
+        self._mirrors.contacts[self.record.name] = self._contact
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
@@ -70,6 +84,8 @@ class RunningMirror:
         self._pulling.clear()
         for place in list(self._progress):
             self._forget(place)
+        if self._mirrors.contacts.get(self.record.name) is self._contact:
+            del self._mirrors.contacts[self.record.name]
         await self._link.close()
 
     def _forget(self, place: _Place) -> None:
@@ -85,18 +101,34 @@ class RunningMirror:
         while True:
             try:
                 source = await self._link.call(SourceDescribed, self._request(known))
-                self._cluster = source.cluster
+                self._contact.cluster = source.cluster
                 if not source.is_unchanged:
                     decides = self._environment.decides()
                     await self._definitions.follow(source, self._starts, decides=decides)
                     await self._follow_deletions(source)
                     is_settled = decides and not self._definitions.errors
                     known = source.version if is_settled else ""
-                failures, self._error = 0, ""
+                failures = 0
+                self._contact.answered(source.cluster)
             except (QuiverError, OSError) as error:
                 failures += 1
-                self._report(str(error))
+                self._report(error)
             await self._environment.clock.sleep(FOLLOW_S + _BACKOFF.pause_s(failures, chance))
+
+    async def _watch(self) -> None:
+        """Look how far behind the copies are, as long as the mirror is paused."""
+        failures, chance, known = 0, self._environment.chance(), ""
+        watch = SourceWatch(self._mirrors, self._progress, self.source_topic)
+        while True:
+            try:
+                source = await self._link.call(SourceDescribed, self._request(known))
+                failures, known = 0, source.version
+                self._contact.answered(source.cluster)
+                await watch.look(self.record.name, source.cluster)
+            except (QuiverError, OSError) as error:
+                failures += 1
+                self._report(error)
+            await self._environment.clock.sleep(WATCH_S + _BACKOFF.pause_s(failures, chance))
 
     def _request(self, known: str) -> DescribeSource:
         settings = self.record.settings
@@ -104,10 +136,15 @@ class RunningMirror:
             topics=settings.topics, with_subscriptions=settings.with_subscriptions, known=known
         )
 
-    def _report(self, error: str) -> None:
-        if error != self._error:
-            logger.warning("mirror cannot reach its source", mirror=self.record.name, error=error)
-        self._error = error
+    def _report(self, error: Exception) -> None:
+        before = self._contact.error
+        self._contact.failed(error)
+        if self._contact.error != before:
+            logger.warning(
+                "mirror cannot reach its source",
+                mirror=self.record.name,
+                error=self._contact.error,
+            )
 
     async def _starts(self, info: TopicInfo) -> list[int]:
         """Where the first entry of each partition begins; it may be before the first message."""
@@ -172,6 +209,9 @@ class RunningMirror:
             place, PartitionProgress(self.record.name, copy.name, index, environment.clock)
         )
         self._mirrors.progress[place] = progress
+        self._pulling[place] = []
+        if self.record.settings.paused:
+            return
         puller = PartitionPuller(
             copy,
             index,
@@ -196,7 +236,7 @@ class RunningMirror:
     def describe(self) -> MirrorInfo:
         """The mirror as this node sees it: with the partitions that it copies."""
         info = described(self.record)
-        info.cluster, info.error = self._cluster, self._error
+        info.cluster, info.error = self._contact.cluster, self._contact.error
         for copy in self._mirrors.copies(self.record.name):
             assert copy.origin is not None
             partitions = [
@@ -219,9 +259,12 @@ class RunningMirror:
         return info
 
     def _state(self, info: MirrorInfo) -> str:
-        if any(one.is_broken for topic in info.topics for one in topic.partitions):
+        if self.record.settings.paused:
+            return "paused"
+        partitions = (one for topic in info.topics for one in topic.partitions)
+        if self._contact.is_broken or any(one.is_broken for one in partitions):
             return "broken"
-        return "copying" if self._cluster and not self._error else "connecting"
+        return "copying" if info.cluster and not info.error else "connecting"
 
     async def fence(self, topic: str, moved_to: str) -> TopicInfo:
         """Ask the source to let a topic take nothing more; the topic then."""

@@ -93,7 +93,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float
     """By the clock of whoever gave it out."""
     pushed: float = -1.0
-    """When it was pushed to a consumer with a session."""
+    """When its node pushed it to a consumer with a session; it may arrive much later."""
     pushed_by: str = ""
 
 

@@ -23,6 +23,7 @@ from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.dedup import DedupWindow
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.partition.producers.sessions import ProducerSessions
 from quiver.broker.partition.producers.state import ProducerState
@@ -201,7 +202,7 @@ async def _no_snapshots(cls: Any, log: Any, run_blocking: Any) -> LoggedSnapshot
 async def _forget_producers(
     cls: type[ProducerState], _log: Any, _snapshot: Any, window: DedupWindow, _handover: Any
 ) -> ProducerState:
-    return cls(window, ProducerSessions(), OpenTransactions())
+    return cls(window, ProducerSessions(), OpenTransactions(), LogGaps())
 
 
 def _held_by_anyone(self: LeaseTable, lease_id: int, offsets: BitMap64) -> BitMap64:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import FIRING_MAX, AlertMachine
 from quiver.config.alert_rule import DEFAULT_RULES, AlertRule, Watch, rules_in_force
-from quiver.metrics.sample import MirrorSample, NodeSample, SubscriptionSample, TopicSample
+from quiver.metrics.sample import (
+    MirrorSample,
+    NodeSample,
+    SourceSample,
+    SubscriptionSample,
+    TopicSample,
+)
 
 
 def queue(name: str = "emails", **figures: float | bool | None) -> SubscriptionSample:
@@ -229,6 +235,13 @@ class TestWatches:
             assert machine.evaluate(sample(mirrors=well), 0) == []
             ill = [MirrorSample(mirror="eu", topic="orders", **value)]  # type: ignore[arg-type]
             assert told(machine.evaluate(sample(mirrors=ill), 1)) == [("orders", "firing")]
+
+    def test_a_mirror_whose_source_refuses_it(self) -> None:
+        machine = AlertMachine((rule("mirror_broken", 0),))
+        assert machine.evaluate(sample(sources=[SourceSample(mirror="eu")]), 0) == []
+        refusing = [SourceSample(mirror="eu", is_broken=True)]
+        assert told(machine.evaluate(sample(sources=refusing), 1)) == [("eu", "firing")]
+        assert told(machine.evaluate(sample(sources=[]), 2)) == [("eu", "cleared")]
 
 
 class TestRules:

@@ -37,7 +37,6 @@ def test_the_next_fetch_begins_where_an_answer_ends_before_its_entries_are_store
     assert (copy.next_fetch, copy.end, copy.epoch, copy.last) == (6, 4, 3, None)
     copy.on_entries(Offset(0), Offset(6), [entry(4), entry(5)])
     assert copy.end == 6
-    assert not copy.is_current
 
 
 def test_the_first_fetch_names_the_last_entry_and_no_epoch() -> None:
@@ -49,7 +48,7 @@ def test_the_first_fetch_names_the_last_entry_and_no_epoch() -> None:
 def test_what_the_source_has_no_more_is_a_gap_with_its_offsets() -> None:
     copy = LogCopy(Offset(4), None)
     assert answered(copy, 10, 12, [entry(10), entry(11)]) == (4, 10)
-    assert copy.is_current
+    assert copy.end == copy.source_end
 
 
 def test_a_source_that_is_empty_from_a_later_offset_on_is_a_gap_too() -> None:

@@ -12,10 +12,13 @@ import pytest
 from quiver.broker.broker import Broker
 from quiver.broker.subscription.subscription import Subscription
 from quiver.errors import NotLeader
+from quiver.model.ids import Offset
 from quiver.model.topic import TopicSettings
 from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test
 from tests.unit.broker.broker_doubles import batch_of, open_broker, publish
+from tests.unit.broker.partition.transactions import open_partition
+from tests.unit.broker.partition.transactions import publish as publish_in_transaction
 
 
 async def received(broker: Broker) -> int:
@@ -64,3 +67,23 @@ async def test_nobody_is_told_that_a_queue_is_empty_which_it_cannot_look_into(
         await publish(broker, "q", batch_of(b"one"))
         seen = await broker.subscriptions.describe("q")
         assert (seen.ready, seen.unseen) in ((0, 1), (1, 0))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@async_test
+async def test_a_reader_is_not_told_that_there_is_nothing_more(
+    offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether before, at or behind the first open transaction: the next leader may have more."""
+    partition = await open_partition(SimulatedDisk(1))
+    await publish_in_transaction(partition, b"in none")
+    await publish_in_transaction(partition, b"in one", producer=1, sequence=0)
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise NotLeader("this node may no longer be the leader")
+
+    monkeypatch.setattr(partition.log, "read", refuse)
+    with pytest.raises(NotLeader):
+        await partition.committed.read(Offset(offset))
+    monkeypatch.undo()
+    await partition.close()

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from quiver.log.disk import real_disk
 from quiver.log.disk.real_disk import RealDisk
+from quiver.log.disk.writeback import start_writeback
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 
@@ -66,6 +68,33 @@ def test_a_synced_append_syncs_what_was_appended_before_it_too(
     file.close()
     assert (tmp_path / "file").read_bytes() == b"ABd"
     assert synced == [0, 4, 5, 3]
+
+
+def test_the_disk_begins_with_a_large_synced_append_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        real_disk, "start_writeback", lambda fd, at, size: done.append(("begin", at, size))
+    )
+    monkeypatch.setattr(os, "fdatasync", lambda fd: done.append(("sync", os.fstat(fd).st_size, 0)))
+    file = RealDisk().open_append(f"{tmp_path}/file")
+    file.append([bytes(3 << 20)])
+    assert done == []
+    file.append_synced([bytes(2 << 20), bytes(1 << 20), bytes(2 << 20)])
+    file.close()
+    mb = 1 << 20
+    assert done == [("begin", 3 * mb, 2 * mb), ("begin", 5 * mb, 2 * mb), ("sync", 8 * mb, 0)]
+
+
+def test_writeback_begins_on_any_file_and_fails_on_none(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    descriptor = os.open(path, os.O_WRONLY)
+    start_writeback(descriptor, 0, 3)
+    os.close(descriptor)
+    start_writeback(descriptor, 0, 3)  # a sync tells what is wrong
+    assert path.read_bytes() == b"abc"
 
 
 def test_a_write_without_progress_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

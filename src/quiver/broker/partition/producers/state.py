@@ -1,5 +1,7 @@
 """What a partition knows of its producers: their sessions, the ids they used, and their transactions.
 
+Also of a copied log where it has gaps, in place of what its source had no more.
+
 It is a fold over the entries of the log. ``rebuild`` makes it from a snapshot and the entries since.
 """
 
@@ -13,6 +15,7 @@ from pyroaring import BitMap64
 
 from quiver import arrow_compute as pc
 from quiver.broker.partition.producers.dedup import DedupWindow, ids_of
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.partition.producers.open_transactions import OpenTransaction, OpenTransactions
 from quiver.broker.partition.producers.sessions import ProducerSession, ProducerSessions
 from quiver.broker.partition.producers.split_handover import SplitHandover
@@ -37,23 +40,31 @@ class ProducerSnapshot(msgspec.Struct, frozen=True):
     """Those that were open."""
     hidden: bytes = b""
     """The bitmap of offsets that no reader sees."""
+    gaps: list[tuple[Offset, Offset]] = []
+    gap_messages: int = 0
 
 
 class ProducerState:
     """Of one partition. ``record`` takes every entry, in order, as soon as it is staged."""
 
     def __init__(
-        self, window: DedupWindow, sessions: ProducerSessions, transactions: OpenTransactions
+        self,
+        window: DedupWindow,
+        sessions: ProducerSessions,
+        transactions: OpenTransactions,
+        gaps: LogGaps,
     ) -> None:
         self.window = window
         self.sessions = sessions
         self.transactions = transactions
+        self.gaps = gaps
 
     def record(self, entry: StoredBatch, rows: pa.RecordBatch | None) -> None:
         """Note an entry; the ids of its messages are noted apart."""
         self.sessions.record(entry, _last_user_sequence(entry, rows))
         if entry.flags:
             self.transactions.record(entry)
+            self.gaps.record(entry)
 
     def forget_before(self, start: Offset) -> None:
         """The log begins at ``start``: whether something before it is hidden matters no more.
@@ -75,6 +86,8 @@ class ProducerState:
                 self.window.first_offset,
                 self.transactions.opened,
                 hidden.serialize() if hidden else b"",
+                self.gaps.ranges,
+                self.gaps.messages,
             )
         )
 
@@ -97,6 +110,7 @@ class ProducerState:
             window,
             ProducerSessions(snapshot.sessions),
             OpenTransactions(snapshot.transactions, hidden),
+            LogGaps(snapshot.gaps, snapshot.gap_messages),
         )
         ids_from = snapshot.offset if snapshot.ids_from is None else snapshot.ids_from
         size = 0

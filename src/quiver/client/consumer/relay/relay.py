@@ -30,6 +30,7 @@ from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
+from quiver.model.subscription import Guarantee
 from quiver.protocol import Received, Settlement
 
 TAKEN_BYTES_MAX = 1 << 20
@@ -185,10 +186,13 @@ class Relay:
         """The next messages: some of a push, or several whole ones that are not large."""
         chosen: list[Pushed] = []
         size = 0
+        waits = self._streams.guarantee != Guarantee.AT_LEAST_ONCE
         while left and self._pushed:
             pushed = self._pushed[0]
             if chosen and (len(pushed) > left or size + pushed.size > TAKEN_BYTES_MAX):
                 break
+            if waits and chosen and pushed.stream is not chosen[0].stream:
+                break  # a node that cannot answer now keeps nothing of another's waiting
             part = pushed.take(left)
             left -= len(part)
             size += part.size

@@ -159,6 +159,7 @@ class ConsumerSession:
         """Start the next messages; whether there were any."""
         chosen: dict[NodeStream, list[ReceivedMessage]] = {}
         is_final = self.guarantee == Guarantee.AT_MOST_ONCE
+        waits = self.guarantee != Guarantee.AT_LEAST_ONCE
         left = 1 if is_final else self._pace.started  # what is final cannot be returned
         while left and self._pushed:
             pushed = self._pushed[0]
@@ -169,6 +170,8 @@ class ConsumerSession:
             message = pushed.messages[0]
             if message.deliveries > 1 and chosen:
                 break  # it may be what ended its last consumer: it gets no company
+            if waits and chosen and pushed.stream not in chosen:
+                break  # a node that cannot answer now keeps nothing of another's waiting
             chosen.setdefault(pushed.stream, []).append(pushed.messages.popleft())
             left = 0 if message.deliveries > 1 else left - 1
         if not chosen:

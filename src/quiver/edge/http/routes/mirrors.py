@@ -33,7 +33,6 @@ from quiver.errors import (
 )
 from quiver.model.message import datetime_of
 from quiver.model.mirror.settings import MirrorSettings
-from quiver.model.topic import checked_name
 from quiver.protocol import CopiedPartition, MirrorInfo
 
 _promotions = msgspec.json.Decoder(Promotion)
@@ -49,7 +48,7 @@ async def create_mirror(call: Call) -> Reply:
     for field in ("source", "topics"):
         if field not in settings:
             raise InvalidRequest(f"{field}: a mirror needs it", field=field)
-    name = checked_name(call.path["mirror"], "mirror")
+    name = call.path["mirror"]
     try:
         made = await call.client.create_mirror(name, **settings)
     except MirrorExists:

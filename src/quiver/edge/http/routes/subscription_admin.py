@@ -26,6 +26,8 @@ from quiver.errors import (
     MessageNotFound,
     OffsetOutOfRange,
     PartitionNotFound,
+    ReadOnlySubscription,
+    ReadOnlyTopic,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -124,7 +126,14 @@ async def cancel_message(call: Call) -> Reply:
 
 _PATH = "/subscriptions/{name}"
 _COUNTED = {200: ("The number of messages.", {JSON: Count})}
-_ERRORS = (*BODY_ERRORS, InvalidRequest, InvalidSetting, InvalidFilter, SubscriptionNotFound)
+_ERRORS = (
+    *BODY_ERRORS,
+    InvalidRequest,
+    InvalidSetting,
+    InvalidFilter,
+    SubscriptionNotFound,
+    ReadOnlySubscription,
+)
 OPERATIONS = (
     Operation(
         method="POST",
@@ -170,7 +179,7 @@ OPERATIONS = (
         body={JSON: RedriveOptions},
         needs_body=False,
         replies=_COUNTED,
-        errors=(*_ERRORS, TopicNotFound),
+        errors=(*_ERRORS, TopicNotFound, ReadOnlyTopic),
     ),
     Operation(
         method="GET",
@@ -190,6 +199,6 @@ OPERATIONS = (
         summary="Cancel a delayed message. The count is 0 if it is already due.",
         tag="topics",
         replies=_COUNTED,
-        errors=(MalformedBody, InvalidRequest, TopicNotFound, MessageNotFound),
+        errors=(MalformedBody, InvalidRequest, TopicNotFound, MessageNotFound, ReadOnlyTopic),
     ),
 )

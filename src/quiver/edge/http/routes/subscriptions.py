@@ -25,6 +25,7 @@ from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
     MalformedBody,
+    ReadOnlySubscription,
     StaleReceipt,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -259,6 +260,7 @@ OPERATIONS = (
             InvalidFilter,
             SubscriptionNotFound,
             TopicNotFound,
+            ReadOnlySubscription,
         ),
     ),
     Operation(

@@ -68,15 +68,19 @@ class SessionAudit:
             for kind, consumer, offsets in _holders(machine):
                 seen = self._seen.setdefault((node.name, consumer), now)
                 life = gone.get(consumer)
-                if life is not None and now > self._until(life, kind, max(since, seen, known[1])):
+                known_since = max(since, seen, known[1])
+                if life is not None and now > self._until(life, kind, known_since, led=since):
                     self._report(node, queue, partition, life, offsets)
 
-    def _until(self, life: Life, kind: str, since: float) -> float:
-        """How long a node may keep messages for a consumer that is gone."""
+    def _until(self, life: Life, kind: str, since: float, *, led: float) -> float:
+        """How long a node that has led since then may keep messages for a consumer that is gone."""
         begin = max(life.ended, since)
         is_kept = self._queues[life.queue].trusts_silence and kind == "leased"
         if life.how != "lost" and not is_kept and since < life.ended:
-            return begin + _KNOWN_SECONDS
+            heard = begin + _KNOWN_SECONDS
+            # What another node pushed stays until its consumer is heard of, or is not.
+            taken_over = led + _TAKEN_OVER_SECONDS + _SLACK_SECONDS
+            return max(heard, taken_over) if kind == "leased" else heard
         least = [node.clock.extremes_us[0] for node in self._nodes]
         most = [node.clock.extremes_us[1] for node in self._nodes]
         clocks_s = (max(most) - min(least)) / 1e6

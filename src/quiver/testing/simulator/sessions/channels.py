@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,7 +27,13 @@ from quiver.testing.simulator.sessions.wires import Side, Wire
 
 _CONNECT_SECONDS = 2.0
 
-Frame = tuple[AnyReply | AnyRequest, bytes]
+
+class Frame(NamedTuple):
+    """What is on a wire, and when it was sent."""
+
+    message: AnyReply | AnyRequest
+    body: bytes
+    sent: float
 
 
 class Observer(Protocol):
@@ -37,7 +43,7 @@ class Observer(Protocol):
 
     def answered(self, node: str, request: AnyRequest, reply: AnyReply) -> None: ...
 
-    def pushed(self, node: str, reply: AnyReply) -> None: ...
+    def pushed(self, node: str, reply: AnyReply, sent: float) -> None: ...
 
 
 class Dial:
@@ -67,12 +73,10 @@ class NodeEnd:
         self.session = Session(services, self._send, caller)
 
     def _send(self, reply: AnyReply, body: Sequence[Bytes] = ()) -> None:
-        frame = (msgspec.structs.replace(reply), b"".join(map(bytes, body)))
-        self._wire.send(self._wire.node, frame)
+        self._wire.send(self._wire.node, _frame(reply, body))
 
     def received(self, what: Frame) -> None:
-        request, body = what
-        self.session.receive(request, memoryview(body))  # type: ignore[arg-type]
+        self.session.receive(what.message, memoryview(what.body))  # type: ignore[arg-type]
 
     def broken(self) -> None:
         self.session.close()
@@ -146,8 +150,7 @@ class WireChannel:
         request.id = next(self._ids)
         if self.is_open:
             self._observer.sent(self._wire.node.name, request)
-            frame = (msgspec.structs.replace(request), b"")
-            self._wire.send(self._wire.client, frame)
+            self._wire.send(self._wire.client, _frame(request))
 
     def open_stream(
         self, request: AnyRequest, listener: StreamListener, timeout_s: float = CALL_TIMEOUT_S
@@ -188,8 +191,7 @@ class WireChannel:
         timer = loop.call_later(timeout_s, self._settle, request.id, RequestTimeout())
         answer.add_done_callback(lambda _: timer.cancel())
         self._observer.sent(self._wire.node.name, request)
-        frame = (msgspec.structs.replace(request), b"".join(map(bytes, body)))
-        self._wire.send(self._wire.client, frame)
+        self._wire.send(self._wire.client, _frame(request, body))
         return answer
 
     def _settle(self, request_id: int, error: QuiverError) -> None:
@@ -201,10 +203,10 @@ class WireChannel:
     # ------------------------------------------------------------------ from the node
 
     def received(self, what: Frame) -> None:
-        reply, body = what
+        reply, body = what.message, what.body
         request, answer = self._waiting.pop(reply.id, (None, None))
         if request is None or answer is None:
-            self._pass_on(reply, body)  # type: ignore[arg-type]
+            self._pass_on(reply, body, what.sent)  # type: ignore[arg-type]
             return
         self._observer.answered(self._wire.node.name, request, reply)  # type: ignore[arg-type]
         if answer.done():
@@ -216,7 +218,7 @@ class WireChannel:
         else:
             answer.set_result((reply, memoryview(body)))  # type: ignore[arg-type]
 
-    def _pass_on(self, reply: AnyReply, body: bytes) -> None:
+    def _pass_on(self, reply: AnyReply, body: bytes, sent: float) -> None:
         listener = self._streams.get(reply.id)
         if listener is None:
             return
@@ -224,7 +226,7 @@ class WireChannel:
             del self._streams[reply.id]
             listener.ended(error_from(reply.code, reply.message, reply.details))
             return
-        self._observer.pushed(self._wire.node.name, reply)
+        self._observer.pushed(self._wire.node.name, reply, sent)
         listener.received(reply, memoryview(body))
 
     def broken(self) -> None:
@@ -236,3 +238,8 @@ class WireChannel:
         streams, self._streams = self._streams, {}
         for listener in streams.values():
             listener.ended(ConnectionLost())
+
+
+def _frame(message: AnyReply | AnyRequest, body: Sequence[Bytes] = ()) -> Frame:
+    sent = asyncio.get_running_loop().time()
+    return Frame(msgspec.structs.replace(message), b"".join(map(bytes, body)), sent)

@@ -82,11 +82,11 @@ class SessionNotes:
         self._starts: dict[int, list[Start]] = {}
         self._sent: dict[int, float] = {}
 
-    def pushed(self, node: str, reply: AnyReply) -> None:
+    def pushed(self, node: str, reply: AnyReply, sent: float) -> None:
         if isinstance(reply, Received):
             for one in reply.portions:
                 self._places[one.lease] = PartitionId(f"{one.topic}/{one.partition}")
-                self.pushes[one.lease] = (self._loop.time(), node)
+                self.pushes[one.lease] = (sent, node)
 
     def sent(self, node: str, request: AnyRequest) -> None:
         if not isinstance(request, Progress):

@@ -1,7 +1,7 @@
 """Workers with the shipped client: its transactions, over the shipped connections.
 
 A worker lives again and again. Some of its lives are killed, and some are paused while the next one begins
-under their name.
+under their name. A life that is fenced ends: also the next one, if the paused one comes back and begins anew.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quiver.client.async_client import AsyncClient
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.transaction.transaction import AsyncTransaction
 from quiver.cluster.records import PartitionId
-from quiver.errors import QuiverError
+from quiver.errors import QuiverError, TransactionFenced
 from quiver.model.transaction import TransactionState
 from quiver.testing.simulator.history import Transaction
 from quiver.testing.simulator.loop import Process, VirtualClock
@@ -132,6 +132,9 @@ class WorkerLife:
         transaction = self._client.transaction(name, timeout=timeout)
         try:
             await transaction.begin()
+        except TransactionFenced:
+            self._is_last = self.is_dead = True  # as its error asks; a new life takes its place
+            return
         except QuiverError:
             return
         if self._before is not None:

@@ -43,6 +43,7 @@ _WORK, _LATER_WORK = "work", "later-work"
 _PARTITIONS = 2
 _WORKERS = 3
 _PRODUCERS = 2
+_SPLITS_MAX = 2
 _TIME_LIMIT_US = 8_000_000
 _DRAIN_SECONDS_MAX = 120.0
 _SETTLE_SECONDS_MAX = 30.0
@@ -214,7 +215,13 @@ class TransactionSimulation(BrokerSimulation):
             if one.view.pending_count:
                 return f"{known} has pending messages: {one.view.depth}"
             ends[known] = partition.log.next_offset
-        return None if len(ends) == _PARTITIONS else f"some partitions of {topic} are not led"
+        is_whole = len(ends) == len(await self._partitions_of(topic))
+        return None if is_whole else f"some partitions of {topic} are not led"
+
+    async def _partitions_of(self, topic: str) -> list[PartitionId]:
+        """All there are of a topic now, as clients know them."""
+        records = await self._records()
+        return sorted(_logical(known) for known in records if place_of(known)[0] == topic)
 
     async def _led(self, topic: str) -> list[tuple[PartitionId, Partition]]:
         """The partitions of a topic that are open where they are led, as clients know them."""
@@ -254,7 +261,7 @@ class TransactionSimulation(BrokerSimulation):
     async def _unread(self) -> str | None:
         """Read all results from the beginning; what keeps a reader from their end."""
         client = self._client("operator")
-        for partition in self._outputs:
+        for partition in await self._partitions_of(RESULTS):
             values: list[tuple[int, str]] = []
             position, before = 0, -1
             while position > before:
@@ -281,7 +288,10 @@ class TransactionSimulation(BrokerSimulation):
 
 
 class ClientTransactionSimulation(TransactionSimulation):
-    """The same with the shipped client, over the shipped connections."""
+    """The same with the shipped client, over the shipped connections.
+
+    In every other of these seeds partitions with results are split.
+    """
 
     _node_kind = EdgeNode
 
@@ -289,10 +299,33 @@ class ClientTransactionSimulation(TransactionSimulation):
         super().__init__(seed, settings, loop)
         self._network.step_s = STEP_S
         self._chances = Random(f"senders of {seed}")
+        self._splits = seed // 32 % 2 == 1
 
     async def run(self) -> None:
         with drawn_from(self._chances):
             await super().run()
+
+    def _start_clients(self) -> list[Producer]:
+        producers = super()._start_clients()
+        if self._splits:
+            self._loop.start(Process("divider"), self._divide())
+        return producers
+
+    async def _divide(self) -> None:
+        """An operator splits partitions with results, while transactions are open in them."""
+        rng, client = self._divider, self._divided_client("divider")
+        known = len(self._outputs)
+        for _ in range(_SPLITS_MAX):
+            await asyncio.sleep(rng.uniform(0.3, self._settings.fault_seconds / _SPLITS_MAX))
+            with contextlib.suppress(QuiverError):
+                info = await client.topic(RESULTS)
+                index = rng.randrange(len(info.partitions))
+                await self._split(client, PartitionId(f"{RESULTS}/{index}"), info.layout)
+                found = len((await client.topic(RESULTS)).partitions)
+                for number in range(known, found):
+                    place = PartitionId(f"{RESULTS}/{number}")
+                    self._loop.start(Process(f"reader-{number}"), self._follow(number, place))
+                known = max(known, found)
 
     def _start_workers(self) -> None:
         nodes = [node.name for node in self._nodes]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from quiver.broker.partition.producers import sessions
 from quiver.broker.partition.producers.dedup import DedupWindow
+from quiver.broker.partition.producers.gaps import LogGaps
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.partition.producers.sessions import (
     RECENT_BATCHES,
@@ -231,7 +232,7 @@ def test_what_is_stored_is_each_producer_s_messages_once_and_in_order(taken: lis
 
 
 def _encoded(sessions: ProducerSessions, offset: Offset) -> bytes:
-    return ProducerState(DedupWindow(0), sessions, OpenTransactions()).snapshot(offset)
+    return ProducerState(DedupWindow(0), sessions, OpenTransactions(), LogGaps()).snapshot(offset)
 
 
 @settings(max_examples=80)

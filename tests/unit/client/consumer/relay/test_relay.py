@@ -287,6 +287,22 @@ async def test_starts_that_fail_use_up_no_credit_and_are_repeated_after_a_pause(
     assert clock.now > 5, "twenty times in so many seconds"
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "expected"), [("exactly-once", [[1], [2]]), ("at-least-once", [[1, 2]])]
+)
+@async_test
+async def test_messages_of_two_nodes_are_taken_together_unless_a_start_has_to_be_stored(
+    guarantee: str, expected: list[list[int]]
+) -> None:
+    one = Fixture("a", "b")
+    one.relay._streams.consuming = Consuming(guarantee=guarantee)
+    one.relay.credit.set(4)
+    one.push(0, 1)
+    one.push(1, 2)
+    taken = [[message.offset for message in await one.relay.next_messages(4)] for _ in expected]
+    assert taken == expected
+
+
 @async_test
 async def test_messages_that_the_program_may_not_have_use_up_no_credit() -> None:
     one = Fixture("a")

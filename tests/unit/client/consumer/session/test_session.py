@@ -265,6 +265,33 @@ async def test_what_follows_a_nacked_message_in_its_partition_is_not_handed_over
     assert sorted(node.returned) == ([] if how == "ack" else [2, 3, 4, 5, 6])
 
 
+class StartingNode(PlainNode):
+    """One that answers a start when it is told to."""
+
+    def start(self, *_: object) -> asyncio.Future[Any]:
+        return Node.send(self, None)
+
+
+@async_test
+async def test_a_node_that_cannot_store_a_start_keeps_no_message_of_another_back() -> None:
+    well, stuck = StartingNode("n1"), StartingNode("n2")
+    streams: list[Any] = [well, stuck]
+    opened = session(well, stuck)
+    opened._streams.consuming = Consuming(guarantee="exactly-once")
+    for stream, offsets in zip(streams, ((1, 2), (7, 8)), strict=True):
+        lease = stream.address.encode()
+        made = [ReceivedMessage("emails", 0, at, 0, 1, b"", lease=lease) for at in offsets]
+        opened._pushed.append(PushedMessages(stream, made))
+    opened._pace.handled(1000, 0.1)
+    asking = asyncio.ensure_future(opened.next())
+    await turns()
+    well.answers[0].set_result((Settled(), memoryview(b"")))
+    await turns()
+    assert asking.done()
+    assert [(await asking).offset, *[one.offset for one in opened._started]] == [1, 2]
+    assert not stuck.answers, "nothing counts as delivered before the program can have it"
+
+
 class GroupCluster(Cluster):
     """Remembers calls."""
 
