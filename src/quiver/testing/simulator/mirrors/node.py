@@ -22,6 +22,7 @@ from quiver.cluster.replica.replica import Replica
 from quiver.edge.mirror.environment import MirrorEnvironment
 from quiver.edge.mirror.reach import CALL_TIMEOUT_S
 from quiver.edge.mirror.runner import MirrorRunner
+from quiver.edge.services import note_nothing
 from quiver.errors import CorruptLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
@@ -73,6 +74,7 @@ class MirrorNode(EdgeNode):
     def _offer_services(self, broker: Broker, cluster: ClusterNode, peers: Any) -> Any:
         services = super()._offer_services(broker, cluster, peers)
         services.mirrors, services.node_addresses = self.mirrors, [self.name]
+        services.note_formats = note_nothing
         self.mirrors.start()
         return services
 

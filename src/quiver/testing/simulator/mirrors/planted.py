@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quiver.broker.mirror.delivery_copy import DeliveryCopy
 from quiver.broker.mirror.log_copy import LogCopy
-from quiver.broker.mirror.partition_copy import Checked, PartitionCopy
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
 from quiver.broker.mirror.source import MirrorSource
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.in_flight import Placed
@@ -30,12 +30,12 @@ _begin = LogCopy.__init__
 _is_complete = Promotion._is_complete
 
 
-async def _append_without_the_first(self: PartitionCopy, entries: Sequence[Checked]) -> None:
+async def _append_without_the_first(self: PartitionCopy, entries: Sequence[Checked]) -> Stored:
     """Of several entries, have a gap in the place of the first."""
     if len(entries) > 1:
         entry, batch, _ = entries[0]
         entries = [(entry, replace(seal_gap(batch.count), hops=batch.hops), None), *entries[1:]]
-    await _append(self, entries)
+    return await _append(self, entries)
 
 
 def _begin_one_entry_early(self: LogCopy, end: Offset, last: EntryMark | None) -> None:

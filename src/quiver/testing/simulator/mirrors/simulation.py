@@ -17,11 +17,13 @@ from msgspec.structs import replace
 
 from quiver import protocol
 from quiver.broker.mirror.catalog import CLUSTER_ID
-from quiver.broker.mirror.progress import PartitionProgress
+from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
 from quiver.cluster.control.admin import place_of
 from quiver.cluster.metadata.secret import SECRET_BYTES
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.records import NodeId, PartitionId, PartitionRecord
+from quiver.edge.mirror.partition_puller import PartitionPuller
+from quiver.model.ids import Offset
 from quiver.model.topic import Durability, TopicSettings
 from quiver.testing.simulator.broker_clients import BrokerClient
 from quiver.testing.simulator.broker_node import BrokerNode
@@ -44,17 +46,23 @@ _LOOSE_FROM = 900_000
 @contextmanager
 def gaps_noted(gaps: list[Gap]) -> Iterator[None]:
     """Write down every gap that a node tells of."""
-    tell = PartitionProgress.gap
+    store = PartitionPuller._store
 
-    def noting(self: PartitionProgress, begin: int, end: int) -> None:
-        gaps.append(Gap(self.topic, self.index, begin, end))
-        tell(self, begin, end)
+    async def noting(
+        self: PartitionPuller,
+        target: PartitionCopy,
+        gap: tuple[Offset, Offset] | None,
+        entries: list[Checked],
+    ) -> Stored:
+        if gap is not None:
+            gaps.append(Gap(self.progress.topic, self.progress.index, *gap))
+        return await store(self, target, gap, entries)
 
-    PartitionProgress.gap = noting  # type: ignore[method-assign]
+    PartitionPuller._store = noting  # type: ignore[method-assign]
     try:
         yield
     finally:
-        PartitionProgress.gap = tell  # type: ignore[method-assign]
+        PartitionPuller._store = store  # type: ignore[method-assign]
 
 
 class MirrorSimulation(BrokerSimulation):
