@@ -60,7 +60,7 @@ class Retainer:
                 await asyncio.sleep(0)
             led = self._partitions.led(record)
             indexes = [index for index in led if not self._partitions.is_unused(record, index)]
-            if record.is_restoring or not indexes:
+            if record.is_restoring or record.failback is not None or not indexes:
                 continue  # of a backup, its subscriptions come after its messages
             if record.origin is not None:
                 await self._follow_source(record)

@@ -324,7 +324,7 @@ class SegmentedLog(ReadableLog):
         Nothing may be staged. Reads may be under way in other threads.
         """
         self._require_open()
-        self._require_within(offset)
+        self._require_within(offset, stored=True)
         assert not self._staged, "commit or fail what is staged first"
         assert not self._committing, "a commit is under way"
         if offset == self.next_offset:

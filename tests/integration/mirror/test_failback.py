@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.config import Limits
 from quiver.model.message_id import parse_message_id
 from tests.integration.client_node import ProcessNode, ThreadNode
 from tests.integration.mirror.crashes import STEPS, crash
@@ -189,7 +190,7 @@ def test_a_failback_that_is_promoted_before_its_end_is_over(
         left.publish("orders", b"open")
         eu.create_mirror("us", target.url, "orders", failback=True)
         eventually(
-            lambda: any("compared" in one.error for one in eu.describe_mirror("us").topics),
+            lambda: any("is open" in one.error for one in eu.describe_mirror("us").topics),
             "it is under way",
         )
         with pytest.raises(quiver.ReadOnlyTopic, match="becomes a copy"):
@@ -204,6 +205,41 @@ def test_a_failback_that_is_promoted_before_its_end_is_over(
         us.alter_mirror("eu", failback=True)
         eventually(copied(us, "eu", "orders"), "the other one follows")
         wait_same(source.url, target.url, "orders")
+
+
+def test_a_topic_that_retention_has_emptied_says_that_it_has_to_be_copied_anew(
+    tmp_path: Path, target: ThreadNode
+) -> None:
+    source = ThreadNode(tmp_path / "quick", limits=Limits(retention_interval_s=0.1))
+    source.start()
+    try:
+        with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+            eu.create_queue("orders", retention={"acked": True})
+            eu.publish_many("orders", payloads("eu", 10))
+            us.create_mirror("eu", source.url, "orders", with_subscriptions=True)
+            wait_same(source.url, target.url, "orders")
+            us.promote_topics("orders", fence=False)
+            eu.publish_many("orders", payloads("lost", 10))
+            acked(eu, "orders", 20)
+            eventually(
+                lambda: eu.describe_topic("orders").partitions[0].start_offset == 20,
+                "retention excludes everything",
+            )
+            us.publish_many("orders", payloads("us", 30))
+            eu.create_mirror("us", target.url, "orders", with_subscriptions=True, failback=True)
+            eventually(
+                lambda: any(
+                    "delete the topic" in one.error for one in eu.describe_mirror("us").topics
+                ),
+                "it is reported",
+            )
+            eu.delete_subscription("orders")  # of a queue, the topic too
+            eventually(copied(eu, "us", "orders"), "orders is a copy")
+            wait_same(source.url, target.url, "orders")
+            assert eu.promote_topics("orders")[0].is_complete
+            assert drained(eu, "orders") == payloads("eu", 10) + payloads("us", 30)
+    finally:
+        source.close()
 
 
 def test_without_consent_the_topic_is_left_alone(source: ThreadNode, target: ThreadNode) -> None:

@@ -105,7 +105,7 @@ class FailbackPartitions:
     ) -> None:
         at = Offset(part.cut)
         while at < part.end:
-            entries = await partition.committed.read(at, _READ_BYTES)
+            entries = await partition.committed.read(at, _READ_BYTES, stored=True)
             if not entries:
                 raise PartitionUnavailable(f"offset {at:,} cannot be read now")
             data = b"".join(buffer for entry in entries for buffer in _shown(entry).buffers())
@@ -181,7 +181,7 @@ async def _cut(log: Log, common: Offset) -> Offset:
 async def _has_marker(log: Log, at: Offset) -> bool:
     """Whether a transaction ends in what follows."""
     while at < log.next_offset:
-        entries: Sequence[StoredBatch] = await log.read(at, _READ_BYTES)
+        entries: Sequence[StoredBatch] = await log.read(at, _READ_BYTES, stored=True)
         if any(entry.flags & MARKER for entry in entries):
             return True
         at = entries[-1].next_offset

@@ -72,14 +72,14 @@ class SubscriptionLeaders:
         if not held or (not record.mirror and len(held) < len(covered)):
             return
         topic = held[0]
-        if topic.origin is not None:
+        if topic.source is not None:
             raise ReadOnlySubscription(
-                f"{name!r} is a copy, as its topic {topic.name!r} is one of {topic.origin}: "
+                f"{name!r} is a copy, as its topic {topic.name!r} is one of {topic.source}: "
                 "change it there, or promote the topic",
                 subscription=name,
                 topic=topic.name,
-                mirror=topic.origin.mirror,
-                source=topic.origin.topic,
+                mirror=topic.source.mirror,
+                source=topic.source.topic,
             )
         raise ReadOnlySubscription(
             f"{name!r} delivers nothing here, as its topic {topic.name!r} was moved to "

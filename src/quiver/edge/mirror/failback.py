@@ -12,8 +12,9 @@ from quiver.broker.mirror.common_end import CommonEnd, Comparison
 from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.edge.mirror.link import SourceLink
-from quiver.errors import MirrorDiverged, QuiverError
+from quiver.errors import InvalidRequest, MirrorDiverged, QuiverError
 from quiver.model.clock import Clock
+from quiver.model.envelope import entries_in
 from quiver.model.ids import Offset
 from quiver.model.mirror.entry_mark import EntryMark, mark_of
 from quiver.model.mirror.origin import Origin
@@ -51,7 +52,8 @@ class FailbackDriver:
                     self._errors.pop(record.name, None)
                 except (QuiverError, OSError) as error:
                     failed = True
-                    self._report(record, str(error))
+                    text = error.message if isinstance(error, QuiverError) else str(error)
+                    self._report(record, text)
             await self._clock.sleep(_AGAIN_S if failed else _LOOK_S)
 
     def _report(self, record: TopicRecord, error: str) -> None:
@@ -59,9 +61,12 @@ class FailbackDriver:
             logger.warning("failback waits", topic=record.name, error=error)
         self._errors[record.name] = error
 
-    def error_of(self, record: TopicRecord) -> str:
-        """Why a topic does not get on; empty if it does."""
-        return self._errors.get(record.name, "")
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why topics do not get on, by their name at the source."""
+        under_way = {one.name: one.source for one in self._partitions.under_way(self._mirror)}
+        found = [(under_way.get(name), error) for name, error in self._errors.items()]
+        return {source.topic: error for source, error in found if source is not None}
 
     async def _advance(self, record: TopicRecord) -> None:
         """The next step of each partition that this node leads."""
@@ -78,12 +83,39 @@ class FailbackDriver:
 
     async def _compare(self, record: TopicRecord, origin: Origin, index: int) -> None:
         log = await self._partitions.settled_log(record, index)
+        if log.stored_from == log.next_offset > 0:
+            await self._require_continued(record, origin, index, log.next_offset)
         search = CommonEnd(log.stored_from, log.next_offset)
         while search.probe is not None:
             (entry, *_) = await log.read(search.probe, 1, stored=True)
             comparison = await self._compared(origin, index, mark_of(entry))
             search.on_compared(entry.base_offset, entry.next_offset, comparison)
         await self._partitions.compared(record, index, log, search.offset)
+
+    async def _require_continued(
+        self, record: TopicRecord, origin: Origin, index: int, end: Offset
+    ) -> None:
+        """A log that retention has emptied cannot be cut. The source's must have an entry at its end."""
+        request = FetchLog(
+            topic=origin.topic,
+            partition=index,
+            offset=end,
+            number=origin.number,
+            cluster=origin.cluster,
+            bytes_max=1,
+        )
+        try:
+            _, body = await self._link.call_leader(LogFetched, request, origin.topic, index)
+            entries = entries_in(body)
+            if not entries or entries[0].base_offset >= end:
+                return
+        except MirrorDiverged as error:
+            if "next_offset" not in error.details:
+                raise
+        raise InvalidRequest(
+            f"retention has removed all messages of partition {index} of {record.name!r} here, and the "
+            f"source does not go on at its end, offset {end:,}: delete the topic, and it is copied anew"
+        )
 
     async def _compared(self, origin: Origin, index: int, mark: EntryMark) -> Comparison:
         """Whether the source has the same entry in its log."""

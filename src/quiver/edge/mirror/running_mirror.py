@@ -259,7 +259,7 @@ class RunningMirror:
                 )
             )
         known = {one.source: one for one in info.topics}
-        for source, error in self._definitions.errors.items():
+        for source, error in (self._definitions.errors | self._failback.errors).items():
             if source in known:
                 known[source].error = error
             else:
