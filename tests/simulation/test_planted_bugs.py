@@ -44,6 +44,8 @@ FIRST_SEEDS = {
     "answer a decision before it is durable": 13,
     "let a zombie commit": 1,
     "tell partitions of a decision before it is durable": 6,
+    "compare no mark when the source has another leader": 5,
+    "promote before the last snapshot counts": 12,
 }
 """Where to begin, so that the test is quick today."""
 

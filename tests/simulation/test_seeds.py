@@ -191,11 +191,23 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
     ],
 )
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
+    require_same_in_every_process(seed, DEFAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_a_seed_with_a_mirror_is_the_same_byte_for_byte_in_every_process() -> None:
+    require_same_in_every_process(SEED, MIRRORS)
+
+
+def require_same_in_every_process(seed: int, settings: SimulationSettings) -> None:
     program = (
-        "import hashlib; from quiver.testing.simulator.simulation import simulate\n"
-        f"print(hashlib.sha256(simulate({seed}).history.encode()).hexdigest())"
+        "import hashlib\n"
+        "from quiver.testing.simulator.simulation import SimulationSettings, simulate\n"
+        f"history = simulate({seed}, SimulationSettings(mirrors={settings.mirrors})).history\n"
+        "print(hashlib.sha256(history.encode()).hexdigest())"
     )
-    here = hashlib.sha256(simulate(seed).history.encode()).hexdigest()
+    here = hashlib.sha256(simulate(seed, settings).history.encode()).hexdigest()
     for hash_seed in ("1", "2"):
         there = subprocess.run(
             [sys.executable, "-c", program],

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quiver.broker.mirror.delivery_copy import DeliveryCopy
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
 from quiver.broker.mirror.source import MirrorSource
@@ -70,10 +69,6 @@ def _writable_always(self: TopicRecord) -> None:
     pass
 
 
-async def _wait_for_nothing(self: DeliveryCopy, offset: Offset, timeout_s: float) -> bool:
-    return True
-
-
 MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "skip an entry of the source": [(PartitionCopy, "append", _append_without_the_first)],
     "resume a copy one entry early": [
@@ -88,8 +83,5 @@ MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "deliver from a copy": [(SubscriptionRecord, "delivers", _delivers_copies)],
     "publish to a copy": [(TopicRecord, "require_writable", _writable_always)],
-    "count a snapshot before its messages are here": [
-        (DeliveryCopy, "wait_for_data", _wait_for_nothing)
-    ],
 }
 """Those that only seeds with mirrors find."""
