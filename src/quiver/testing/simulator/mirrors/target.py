@@ -202,6 +202,7 @@ class TargetCluster(BrokerSimulation):
 
     async def settle_copy(self) -> None:
         """Wait until everything is copied, and what was promoted is finished by its consumers."""
+        await self._wait_until_none(self._starting, _SETTLE_SECONDS_MAX)
         promoted = self._promoted()
         for topic in set(self.story.promotions) - set(promoted):
             del self.story.promotions[topic]
@@ -233,6 +234,10 @@ class TargetCluster(BrokerSimulation):
         for consumer in self._consumers:
             consumer.is_hasty = True
         await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
+
+    async def _starting(self) -> str | None:
+        starting = [node.name for node in self._nodes if node.cluster is None]
+        return f"{starting} do not start" if starting else None
 
     async def _uncopied(self) -> str | None:
         """What of the source is not in the copy yet, nor known to have diverged."""
