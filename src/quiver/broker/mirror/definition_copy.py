@@ -57,10 +57,16 @@ class DefinitionCopy:
         self._now_us = now_us
         self.errors: dict[str, str] = {}
         """Why topics of the source are not copied, or not in step, by their name there."""
+        self._has_splits_left = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do of what the source had last."""
+        return not (self.errors or self._has_splits_left)
 
     async def follow(self, source: SourceDescribed, starts: Starts, *, decides: bool) -> None:
         """Take over what the source has. Only a node that ``decides`` creates and alters."""
-        self.errors = {}
+        self.errors, self._has_splits_left = {}, False
         for info in source.topics:
             if not self._mirror.settings.covers(info.name):
                 continue
@@ -137,9 +143,8 @@ class DefinitionCopy:
             await self._topics.follow_settings(known.name, settings)
         for split in restored_topic(info).splits[len(known.splits) :]:
             current = self._topic_catalog.get(known.name)
-            if len(current.first_hashes) != split.child:
-                return  # another node is at it
-            if not self._leads(current, split.parent):
+            if len(current.first_hashes) != split.child or not self._leads(current, split.parent):
+                self._has_splits_left = True  # for another node, or for this one if it leads again
                 return
             await self._topics.follow_split(current, split)
 

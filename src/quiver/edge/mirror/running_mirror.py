@@ -112,7 +112,7 @@ class RunningMirror:
                     decides = self._environment.decides()
                     await self._definitions.follow(source, self._starts, decides=decides)
                     await self._follow_deletions(source)
-                    is_settled = decides and not self._definitions.errors
+                    is_settled = decides and self._definitions.is_settled
                     known = source.version if is_settled else ""
                 failures = 0
                 self._contact.answered(source.cluster)

@@ -110,6 +110,7 @@ _MIRROR = {
             "name": "orders.eu",
             "source": "orders.eu",
             "error": "",
+            "diverged_to": "",
             "partitions": [
                 {
                     "index": 0,
