@@ -254,10 +254,8 @@ class TransactionMachine:
         self, transaction: TransactionId, outcome: Outcome, participants: Iterable[Participant]
     ) -> Decided:
         """Of more participants than one may have, the others ask by themselves."""
-        told = list(participants)
-        if len(told) > 1:
-            told.sort(key=lambda one: (one.topic, one.partition))
-        return Decided(transaction, outcome, told[:PARTICIPANTS_MAX], self._now)
+        told = _in_order(participants)[:PARTICIPANTS_MAX]
+        return Decided(transaction, outcome, told, self._now)
 
     def _applied(self, records: Records) -> Records:
         for record in records:
@@ -302,7 +300,7 @@ class TransactionMachine:
     def undelivered(self) -> list[Decided]:
         """What is decided, with those participants alone that do not know."""
         return [
-            Decided(transaction, one.outcome, list(one.left), one.time_us)
+            Decided(transaction, one.outcome, _in_order(one.left), one.time_us)
             for transaction, one in self.unfinished.items()
         ]
 
@@ -336,6 +334,14 @@ class TransactionMachine:
 
 def _state_of(outcome: Outcome) -> TransactionState:
     return TransactionState.COMMITTED if outcome.is_committed else TransactionState.ABORTED
+
+
+def _in_order(participants: Iterable[Participant]) -> list[Participant]:
+    """The order of a set is another one in each process, and this order decides who is told first."""
+    found = list(participants)
+    if len(found) > 1:
+        found.sort(key=lambda one: (one.topic, one.partition))
+    return found
 
 
 def require_few(transaction: TransactionId, participants: set[Participant]) -> None:
