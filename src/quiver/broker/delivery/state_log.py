@@ -11,14 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-import msgspec
 import structlog
 from pyroaring import BitMap64
 
 from quiver.aio import retrieve_exception
 from quiver.broker.delivery.history import History
 from quiver.broker.delivery.look_ahead import LookAhead
-from quiver.broker.delivery.machine.arrival import arrival_of
 from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.machine.offset_sets import offset_range
 from quiver.broker.delivery.machine.outcome import ACKNOWLEDGED, Outcome
@@ -28,18 +26,13 @@ from quiver.broker.delivery.machine.records import (
     AnyRecord,
     Finished,
     Held,
-    Sought,
     StateEntry,
-    decode_entries,
     encode_entries,
 )
-from quiver.broker.delivery.machine.snapshot import (
-    DeliverySnapshot,
-    decode_snapshot,
-    encode_snapshot,
-)
+from quiver.broker.delivery.saved_state import decode_saved, encode_saved
 from quiver.broker.delivery.slice_cache import SliceCache
-from quiver.broker.delivery.snapshots import SNAPSHOT_ENTRY, Snapshots
+from quiver.broker.delivery.snapshots import Snapshots
+from quiver.broker.delivery.state_recovery import StateRecovery, learn_keys
 from quiver.errors import LogClosed, LogFailed, QuiverError
 from quiver.log.log import Log, LogReader
 from quiver.log.retention import RetentionLimits
@@ -66,15 +59,6 @@ _LEISURE_S = 0.02
 """How long records that nobody waits for may wait for others, to share their sync."""
 
 logger = structlog.get_logger()
-
-
-class _Saved(msgspec.Struct, frozen=True):
-    """Every subscription's state when the records below ``offset`` had been applied."""
-
-    offset: Offset
-    machines: dict[int, bytes]
-    sought: dict[int, Offset] | None = None
-    """By subscription: no seek is in the records from here on; ``None`` if a snapshot does not say."""
 
 
 class _Batch:
@@ -260,7 +244,7 @@ class DeliveryStateLog:
         if self._snapshotting is not None:
             await self._snapshotting
         for machine in machines.values():
-            await self._learn_keys(machine)
+            await learn_keys(machine, self.data)
         if not is_wanted():
             return
         self.machines.update(machines)
@@ -352,76 +336,15 @@ class DeliveryStateLog:
 
     async def _recover(self) -> None:
         """From the snapshot, then from the records since."""
-        snapshot = _decode_snapshot(await self._snapshots.load(_SNAPSHOT))
-        if (
-            snapshot is None
-            or not self._log.start_offset <= snapshot.offset <= self._log.next_offset
-        ):
-            snapshot = _Saved(self._log.start_offset, {})
-        unknown = dict.fromkeys(self.machines, snapshot.offset)
-        self._history.sought = unknown if snapshot.sought is None else snapshot.sought
-        lost = False
-        for number, machine in self.machines.items():
-            saved = decode_snapshot(snapshot.machines.get(number, b""))
-            if saved is not None:
-                machine.state.restore(saved)
-            if machine.state.observed_to > self.data.next_offset:
-                machine.state.forget_from(self.data.next_offset)
-                lost = True
-            await self._learn_keys(machine)
+        saved = decode_saved(await self._snapshots.load(_SNAPSHOT))
+        recovery = StateRecovery(self.data, self._log, self._history, self._look_ahead)
+        is_short = await recovery.restore(self.machines, saved)
         self._observed_from = self._observed_by(min)
-        lost |= await self._replay(snapshot.offset)
-        if lost:
+        is_short |= await recovery.replay(self.machines)
+        self._unsnapshotted_bytes = recovery.replayed_bytes
+        if is_short:
             # Messages that a crash lost: their offsets go to others, which no old record may touch.
             await self._snapshot(keep_history=False)
-
-    async def _learn_keys(self, machine: DeliveryMachine) -> None:
-        """Keys are not in a snapshot; they are read from the messages that are still pending."""
-        while machine.state.keys_from is not None:
-            if machine.state.keys_from < self.data.start_offset:
-                machine.skip_to(self.data.start_offset)
-                continue
-            for entry in await self.data.read(machine.state.keys_from, _READ_BYTES):
-                if machine.state.keys_from is not None:
-                    machine.state.learn(arrival_of(entry, with_keys=True))
-
-    async def _replay(self, offset: Offset) -> bool:
-        """Apply the records from ``offset`` on; whether some spoke of messages that are lost."""
-        lost = False
-        end = self.data.next_offset
-        while offset < self._log.next_offset:
-            for entry in await self._log.read(offset, _READ_BYTES):
-                offset = entry.next_offset
-                if entry.columns == SNAPSHOT_ENTRY:
-                    continue
-                self._unsnapshotted_bytes += entry.size()
-                changes = decode_entries(bytes(entry.body))
-                self._history.note(changes, offset)
-                for change in changes:
-                    machine = self.machines.get(change.subscription)
-                    for record in change.records if machine is not None else ():
-                        assert machine is not None
-                        lost |= await self._apply(machine, record, end)
-        return lost
-
-    async def _apply(self, machine: DeliveryMachine, record: AnyRecord, end: Offset) -> bool:
-        if isinstance(record, Sought):
-            machine.state.apply(msgspec.structs.replace(record, start=min(record.start, end)))
-            return record.start > end
-        offsets = record.bitmap
-        lost = bool(offsets) and offsets.max() >= end
-        if lost:
-            offsets.remove_range(end, offsets.max() + 1)
-            record = msgspec.structs.replace(record, offsets=offsets.serialize())
-        if not offsets:
-            return lost
-        while machine.state.observed_to <= offsets.max():
-            if machine.state.observed_to < self.data.start_offset:
-                machine.skip_to(self.data.start_offset)
-                continue
-            await self._look_ahead.observe_more(machine)
-        machine.state.apply(record)
-        return lost
 
     async def _try_to_snapshot(self) -> None:
         try:
@@ -448,7 +371,7 @@ class DeliveryStateLog:
             if self._log.failure is not None:
                 return
             await self._log.wait_beyond(Offset(offset - 1), timeout_s=60)
-        await self._snapshots.save(_SNAPSHOT, partial(_encode_snapshot, offset, machines, sought))
+        await self._snapshots.save(_SNAPSHOT, partial(encode_saved, offset, machines, sought))
         needed_from = await self._snapshots.needed_from(offset)
         limits = RetentionLimits(before=needed_from)
         if keep_history:
@@ -500,20 +423,6 @@ class DeliveryStateLog:
         return choose(observed) if observed else self.data.next_offset
 
 
-def _encode_snapshot(
-    offset: Offset, machines: dict[int, DeliverySnapshot], sought: dict[int, Offset]
-) -> bytes:
-    saved = {number: encode_snapshot(machine) for number, machine in machines.items()}
-    return _encode(_Saved(offset, saved, sought))
-
-
-def _decode_snapshot(data: bytes) -> _Saved | None:
-    try:
-        return _decoder.decode(data)
-    except msgspec.MsgspecError:
-        return None
-
-
 def _is_stored(stored: asyncio.Future[None]) -> bool:
     return stored.done() and stored.exception() is None
 
@@ -526,7 +435,3 @@ def _pass_on(done: asyncio.Future[StoredBatch], stored: asyncio.Future[None]) ->
         stored.set_exception(error)
     else:
         stored.set_result(None)
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[_Saved] = msgspec.msgpack.Decoder(_Saved)
