@@ -25,6 +25,7 @@ QUICK_SEEDS = 16
 CHUNK = 2
 SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED = 6, 7, 5, 13
 TRANSACTION_SEED, CLIENT_TRANSACTION_SEED = 9, 25
+FAILBACK_SEED = 3
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
@@ -145,6 +146,22 @@ def test_the_transactions_of_the_seeds_end_in_every_way() -> None:
 
 
 @pytest.mark.long
+def test_the_failbacks_of_the_seeds_cut_what_diverged() -> None:
+    histories = [simulate(seed, MIRRORS).history for seed in (3, 7, 8, 9, 13)]
+    mirrored = [history for history in histories if isinstance(history, MirrorHistory)]
+    failbacks = [one for each in mirrored for one in each.failbacks.values()]
+    assert sum(one.finished < 1e9 for one in failbacks) > 8
+    parts = [part for one in failbacks for part in one.parts.values()]
+    assert sum(part.cut < part.end for part in parts) > 8, "something was kept aside"
+    assert sum(0 < part.cut < part.end for part in parts) > 2, "and something was in common"
+    assert any(part.cut == part.end > 0 for part in parts), "some had nothing of their own"
+    ways_back = [each.back for each in mirrored if each.back is not None]
+    assert any(back.promotions for back in ways_back), "some are promoted again"
+    assert any(not back.promotions for back in ways_back)
+    assert sum(len(back.target.deliveries) for back in ways_back) > 20
+
+
+@pytest.mark.long
 def test_the_mirrors_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
     histories = [simulate(seed, MIRRORS).history for seed in range(1, 9)]
     assert all(isinstance(history, MirrorHistory) for history in histories)
@@ -196,8 +213,9 @@ def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_a_seed_with_a_mirror_is_the_same_byte_for_byte_in_every_process() -> None:
-    require_same_in_every_process(SEED, MIRRORS)
+@pytest.mark.parametrize("seed", [SEED, FAILBACK_SEED])
+def test_a_seed_with_a_mirror_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
+    require_same_in_every_process(seed, MIRRORS)
 
 
 def require_same_in_every_process(seed: int, settings: SimulationSettings) -> None:

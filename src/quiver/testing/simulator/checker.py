@@ -13,6 +13,7 @@ from itertools import pairwise
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
@@ -35,6 +36,8 @@ def check(history: History) -> list[str]:
     ]
     if isinstance(history, MirrorHistory):
         found += [f"in the copy, {finding}" for finding in check(history.target)]
+        if history.back is not None:
+            found += [f"on the way back, {finding}" for finding in check(history.back)]
     return found
 
 
@@ -345,4 +348,5 @@ RULES: tuple[Rule, ...] = (
     *RECEIVE_RULES,
     *TRANSACTION_RULES,
     *MIRROR_RULES,
+    *FAILBACK_RULES,
 )
