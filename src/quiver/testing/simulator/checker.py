@@ -20,6 +20,7 @@ from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
 from quiver.testing.simulator.transactions.rules import TRANSACTION_RULES
+from quiver.testing.simulator.transactions.sink_rules import SINK_RULES
 
 STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""
@@ -347,6 +348,7 @@ RULES: tuple[Rule, ...] = (
     *SESSION_RULES,
     *RECEIVE_RULES,
     *TRANSACTION_RULES,
+    *SINK_RULES,
     *MIRROR_RULES,
     *FAILBACK_RULES,
 )
