@@ -44,6 +44,13 @@ FIRST_SEEDS = {
     "answer a decision before it is durable": 13,
     "let a zombie commit": 1,
     "tell partitions of a decision before it is durable": 6,
+    "commit a number again": 32,
+    "commit parts that nobody named": 32,
+    "give nothing of an aborted transaction back": 80,
+    "cut a log without keeping its end": 3,
+    "cut nothing of a log that diverged": 3,
+    "deliver from a topic that failed back": 3,
+    "finish a failback before all replicas are cut": 13,
     "compare no mark when the source has another leader": 5,
     "promote before the last snapshot counts": 12,
 }

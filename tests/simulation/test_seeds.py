@@ -24,7 +24,8 @@ QUICK_SEEDS = 16
 """Those that ``make check`` tries too."""
 CHUNK = 2
 SEED, BROKER_SEED, SESSION_SEED, RECEIVE_SEED = 6, 7, 5, 13
-TRANSACTION_SEED, CLIENT_TRANSACTION_SEED = 9, 25
+TRANSACTION_SEED, CLIENT_TRANSACTION_SEED, SINK_SEED, SESSION_TRANSACTION_SEED = 9, 25, 41, 89
+FAILBACK_SEED = 3
 LIGHT, BROKERS = SimulationSettings(brokers=False), SimulationSettings(brokers=True)
 SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
@@ -145,6 +146,42 @@ def test_the_transactions_of_the_seeds_end_in_every_way() -> None:
 
 
 @pytest.mark.long
+def test_the_sinks_of_the_seeds_run_batches_and_tasks_again() -> None:
+    histories = [simulate(seed, TRANSACTIONS).history for seed in (32, 33, 34, 35)]
+    commits = [one for each in histories for one in each.sink_commits]
+    assert sum(one.told_at < 1e9 for one in commits) > 20
+    assert len(commits) > sum(len({one.number for one in each.sink_commits}) for each in histories)
+    named = {part for one in commits for part in one.parts}
+    assert sum(one.transaction not in named for each in histories for one in each.sink_parts) > 20
+    assert sum(len(values) for each in histories for values in each.sink_results.values()) > 100
+    assert sum(len(each.sink_seen) for each in histories) > 50
+
+
+@pytest.mark.long
+def test_sessions_take_the_input_of_transactions() -> None:
+    histories = [simulate(seed, TRANSACTIONS).history for seed in (80, 81, 112, 113)]
+    ends = [one.outcome for each in histories for one in each.transactions]
+    assert ends.count("committed") > 50
+    assert ends.count("aborted") > 10
+
+
+@pytest.mark.long
+def test_the_failbacks_of_the_seeds_cut_what_diverged() -> None:
+    histories = [simulate(seed, MIRRORS).history for seed in (3, 7, 8, 9, 13)]
+    mirrored = [history for history in histories if isinstance(history, MirrorHistory)]
+    failbacks = [one for each in mirrored for one in each.failbacks.values()]
+    assert sum(one.finished < 1e9 for one in failbacks) > 8
+    parts = [part for one in failbacks for part in one.parts.values()]
+    assert sum(part.cut < part.end for part in parts) > 8, "something was kept aside"
+    assert sum(0 < part.cut < part.end for part in parts) > 2, "and something was in common"
+    assert any(part.cut == part.end > 0 for part in parts), "some had nothing of their own"
+    ways_back = [each.back for each in mirrored if each.back is not None]
+    assert any(back.promotions for back in ways_back), "some are promoted again"
+    assert any(not back.promotions for back in ways_back)
+    assert sum(len(back.target.deliveries) for back in ways_back) > 20
+
+
+@pytest.mark.long
 def test_the_mirrors_of_the_seeds_are_in_real_trouble_and_still_of_use() -> None:
     histories = [simulate(seed, MIRRORS).history for seed in range(1, 9)]
     assert all(isinstance(history, MirrorHistory) for history in histories)
@@ -188,6 +225,8 @@ def noted(submit: Callable[..., Awaitable[None]], names: list[str]) -> Callable[
         RECEIVE_SEED,
         TRANSACTION_SEED,
         CLIENT_TRANSACTION_SEED,
+        SINK_SEED,
+        SESSION_TRANSACTION_SEED,
     ],
 )
 def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
@@ -196,8 +235,9 @@ def test_a_seed_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_a_seed_with_a_mirror_is_the_same_byte_for_byte_in_every_process() -> None:
-    require_same_in_every_process(SEED, MIRRORS)
+@pytest.mark.parametrize("seed", [SEED, FAILBACK_SEED])
+def test_a_seed_with_a_mirror_is_the_same_byte_for_byte_in_every_process(seed: int) -> None:
+    require_same_in_every_process(seed, MIRRORS)
 
 
 def require_same_in_every_process(seed: int, settings: SimulationSettings) -> None:

@@ -59,9 +59,14 @@ class LookAhead:
         """From where to where no message has a priority."""
 
     def follow(self, machine: DeliveryMachine) -> None:
-        """Tell a subscription that follows the tail of what was published; touches no disk."""
+        """Tell a subscription that follows the tail of what was published; touches no disk.
+
+        One that has not learnt of messages that are deleted by now passes over them when it catches up.
+        """
         data = self._data
-        while machine.state.observed_to < data.next_offset and _has_room(machine):
+        while data.start_offset <= machine.state.observed_to < data.next_offset and _has_room(
+            machine
+        ):
             entries = data.read_tail(machine.state.observed_to, _READ_BYTES)
             if not entries or not _observe(machine, entries):
                 break

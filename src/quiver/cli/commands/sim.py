@@ -35,6 +35,10 @@ def sim(
         bool,
         typer.Option("--mirrors", help="Simulate two clusters, of which one copies the other."),
     ] = False,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Simulate transactions in every seed."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for each seed.")
     ] = False,
@@ -46,12 +50,15 @@ def sim(
     from quiver.testing.simulator.search import (  # noqa: PLC0415
         DEFAULTS,
         MIRRORS,
+        TRANSACTIONS,
         outcomes,
         shortest,
         story_lines,
     )
 
-    settings = MIRRORS if mirrors else DEFAULTS
+    if mirrors and transactions:
+        raise typer.BadParameter("give --mirrors or --transactions")
+    settings = MIRRORS if mirrors else TRANSACTIONS if transactions else DEFAULTS
     first = seed if seed is not None else random.SystemRandom().randrange(_SEEDS)
     seeds, failed, virtual_seconds = 0, 0, 0.0
     wanted = None if seconds is not None else count

@@ -36,6 +36,7 @@ from quiver.cluster.records import (
     PartitionRecord,
     decode,
 )
+from quiver.cluster.replica.replica import Replica
 from quiver.errors import QuiverError
 from quiver.formats import stored_versions
 from quiver.log.partition_log import PartitionLog
@@ -375,17 +376,30 @@ class BrokerSimulation(_Simulation):
         for partition, record in (await self._records()).items():
             if set(record.in_sync) != set(record.replicas) or record.target:
                 return f"{partition} has {record.in_sync} in sync and moves to {record.target}"
-            replicas = [
-                replica
-                for node in self._nodes
-                if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
-            ]
+            replicas = self._replicas(partition)
             for log in (DATA, STATE):
                 ends = {one.logs[log].log.next_offset for one in replicas}
                 ends |= {one.logs[log].watermark for one in replicas}
                 if len(replicas) != len(record.replicas) or len(ends) != 1:
                     return f"{partition} has {len(replicas)} replicas with ends at {sorted(ends)}"
         return None
+
+    def _replicas(self, partition: PartitionId) -> list[Replica]:
+        """Those on nodes that run."""
+        return [
+            replica
+            for node in self._nodes
+            if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
+        ]
+
+    async def starts(self) -> dict[PartitionId, int]:
+        """Where each partition begins on the replica that has the least of it."""
+        return {
+            _logical(partition): max(
+                (one.logs[DATA].log.start_offset for one in self._replicas(partition)), default=0
+            )
+            for partition in await self._records()
+        }
 
     async def _collect(self) -> None:
         for partition in await self._records():
@@ -402,22 +416,18 @@ class BrokerSimulation(_Simulation):
             self.history.states[logical] = state
 
     def _read_letters(self, partition: PartitionId) -> None:
-        replicas = [
-            replica
-            for node in self._nodes
-            if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
-        ]
-        for entry in entries_of(replicas[0].logs[DATA].log):
+        self.history.letters += [letter for _, letter in self._letters_in(partition)]
+
+    def _letters_in(self, partition: PartitionId) -> Iterator[tuple[int, Letter]]:
+        """Dead letters, with their own offsets."""
+        for entry in entries_of(self._replicas(partition)[0].logs[DATA].log):
             rows = entry.record_batch().select(_ORIGIN).to_pylist()
-            for row in rows:
+            for offset, row in enumerate(rows, entry.base_offset):
                 place = PartitionId(f"{row['origin_topic']}/{row['origin_partition']}")
-                self.history.letters.append(
-                    Letter(
-                        queue=row["origin_subscription"],
-                        partition=place,
-                        offset=row["origin_offset"],
-                    )
+                letter = Letter(
+                    queue=row["origin_subscription"], partition=place, offset=row["origin_offset"]
                 )
+                yield offset, letter
 
     def _values_of(self, log: PartitionLog, which: int) -> Iterator[tuple[int, int, str]]:
         for entry in entries_of(log):

@@ -13,12 +13,14 @@ from itertools import pairwise
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
 from quiver.testing.simulator.transactions.rules import TRANSACTION_RULES
+from quiver.testing.simulator.transactions.sink_rules import SINK_RULES
 
 STALE_SECONDS_MAX = 5.0
 """More than the simulator's lease, and more than its patience with followers."""
@@ -35,6 +37,8 @@ def check(history: History) -> list[str]:
     ]
     if isinstance(history, MirrorHistory):
         found += [f"in the copy, {finding}" for finding in check(history.target)]
+        if history.back is not None:
+            found += [f"on the way back, {finding}" for finding in check(history.back)]
     return found
 
 
@@ -344,5 +348,7 @@ RULES: tuple[Rule, ...] = (
     *SESSION_RULES,
     *RECEIVE_RULES,
     *TRANSACTION_RULES,
+    *SINK_RULES,
     *MIRROR_RULES,
+    *FAILBACK_RULES,
 )

@@ -97,6 +97,8 @@ class Producer:
     ) -> None:
         """``by_id``: each message has an id of its own by which a repeat is known."""
         self.stopping = False
+        self.is_gone = False
+        """Whether its process has ended: what it is about is tried no more."""
         self._prefix = BY_ID if by_id else ""
         self._client = client
         self._partition = partition
@@ -140,7 +142,7 @@ class Producer:
         values = tuple(send.value for send in sends)
         deadline = self._client.loop.time() + self._patience_s
         refused = 0
-        while self._client.loop.time() < deadline:
+        while self._client.loop.time() < deadline and not self.is_gone:
             try:
                 stored = await self._client.publish(self._partition, producer, sequence, values)
             except ProducerError as error:

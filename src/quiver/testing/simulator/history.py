@@ -203,6 +203,25 @@ class Transaction(msgspec.Struct, kw_only=True):
     """What the coordinator says in the end."""
 
 
+class SinkPart(msgspec.Struct, kw_only=True):
+    """One attempt of a task of a sink: its part of the batch's transaction, and what it has sent."""
+
+    number: int
+    """Of the batch."""
+    transaction: int
+    values: list[str] = []
+
+
+class SinkCommit(msgspec.Struct, kw_only=True):
+    """A driver asked for the commit of a batch with these parts."""
+
+    number: int
+    parts: list[int]
+    asked_at: float
+    told_at: float = 1e9
+    """When it was told that the batch is committed."""
+
+
 class LogBegins(msgspec.Struct, frozen=True, kw_only=True):
     """A leader's readers saw where the second log of a partition begins."""
 
@@ -248,6 +267,14 @@ class History(msgspec.Struct):
     """Subscription, partition and offset of what consumers got from the cluster that this one copies."""
     delivered: list[tuple[PartitionId, int]] = []
     """Results that consumers were given."""
+    sink_rows: dict[int, list[str]] = {}
+    """The rows of each batch of a sink."""
+    sink_parts: list[SinkPart] = []
+    sink_commits: list[SinkCommit] = []
+    sink_seen: list[Read] = []
+    """What readers of the sink's topic saw, at any time."""
+    sink_results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}
+    """What a reader sees of it when all is over."""
     results: dict[PartitionId, tuple[tuple[int, str], ...]] = {}
     """What a reader sees of each partition with results when all is over: offsets and values."""
     trimmed: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class RoutedProducer(Producer):
         """Partition by partition; what may be stored in one is never sent to another."""
         left, refused = list(sends), 0
         deadline = self._client.loop.time() + self._patience_s
-        while left and self._client.loop.time() < deadline:
+        while left and self._client.loop.time() < deadline and not self.is_gone:
             try:
                 layout = self._layout or await self._client.topic(self._topic)
                 self._layout = layout

@@ -14,9 +14,10 @@ from quiver.testing.simulator.simulation import (
     simulate,
 )
 
-__all__ = ["DEFAULTS", "MIRRORS", "outcomes", "shortest", "story_lines"]
+__all__ = ["DEFAULTS", "MIRRORS", "TRANSACTIONS", "outcomes", "shortest", "story_lines"]
 
 MIRRORS = SimulationSettings(mirrors=True)
+TRANSACTIONS = SimulationSettings(transactions=True)
 _SHORTER_SECONDS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 
 

@@ -148,12 +148,7 @@ def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
 
         return MirrorSimulation
     if settings.transactions or (is_open and seed % 16 == _TRANSACTION_SEED):
-        from quiver.testing.simulator.transactions.simulation import (  # noqa: PLC0415
-            ClientTransactionSimulation,
-            TransactionSimulation,
-        )
-
-        return ClientTransactionSimulation if seed // 16 % 2 else TransactionSimulation
+        return _transactions_of(seed)
     if settings.sessions or (is_open and seed % 16 == _SESSION_SEED):
         from quiver.testing.simulator.sessions.simulation import SessionSimulation  # noqa: PLC0415
 
@@ -168,6 +163,21 @@ def _kind(seed: int, settings: SimulationSettings) -> type[_Simulation]:
     from quiver.testing.simulator.broker_simulation import BrokerSimulation  # noqa: PLC0415
 
     return BrokerSimulation
+
+
+def _transactions_of(seed: int) -> type[_Simulation]:
+    """Of 64 seeds: 16 speak the protocol's requests, 16 have a sink too, 32 have the shipped client."""
+    from quiver.testing.simulator.transactions.client_simulation import (  # noqa: PLC0415
+        ClientTransactionSimulation,
+    )
+    from quiver.testing.simulator.transactions.simulation import (  # noqa: PLC0415
+        TransactionSimulation,
+    )
+    from quiver.testing.simulator.transactions.sink_simulation import SinkSimulation  # noqa: PLC0415
+
+    if seed // 16 % 2:
+        return ClientTransactionSimulation
+    return SinkSimulation if seed // 32 % 2 else TransactionSimulation
 
 
 class _Simulation:

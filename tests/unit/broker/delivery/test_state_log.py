@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -211,6 +212,26 @@ async def test_records_stay_for_as_long_as_the_messages_that_they_tell_of() -> N
     await world.publish(partition, 1)
     await state._snapshot()
     assert state._log.start_offset == state._log.next_offset
+    await partition.close()
+
+
+@async_test
+async def test_a_subscription_that_begins_before_the_log_keeps_no_other_from_its_messages() -> None:
+    """As one whose pattern matches a topic that was restored: its log does not begin at 0."""
+    world = World(1)
+    partition, state = await world.open()
+    await world.publish(partition, 5)
+    await partition.log.retain(RetentionLimits(messages=0))
+    assert partition.log.start_offset == 5
+    state.add({3: DeliveryMachine(world.settings, Offset(0))})
+    told: list[int] = []
+    state.on_messages = {number: partial(told.append, number) for number in (*NUMBERS, 3)}
+    await world.publish(partition, 2)
+    await turns(5)
+    assert set(told) == {*NUMBERS, 3}
+    world.tried[3], world.acked[3] = set(), set()
+    await world.work(state, 3, 2)
+    assert world.acked[3] == {5}
     await partition.close()
 
 

@@ -11,6 +11,9 @@ from quiver.testing.simulator.history import History
 LOOSE = "loose"
 """A topic of the source whose confirmed messages may be taken back, by a power cut or an election."""
 
+ASIDE = ".diverged-"
+"""What is in the names of topics that have what was kept aside."""
+
 Mark = tuple[int, int, int, int]
 """Offset, count, time and checksum of an entry."""
 
@@ -24,12 +27,20 @@ class LedLog(msgspec.Struct, kw_only=True):
     found: int
     """Where it ended when this leader began."""
     marks: list[Mark]
-    own_from: int | None = None
-    """In the copy: the offset of the first entry that was published there."""
+    own: list[int] = []
+    """The offsets of the entries that were published in this cluster."""
 
     @property
     def end(self) -> int:
         return self.marks[-1][0] + self.marks[-1][1] if self.marks else self.found
+
+    @property
+    def own_from(self) -> int | None:
+        """In a copy: the offset of the first entry that was published there."""
+        return self.own[0] if self.own else None
+
+    def between(self, begin: int, end: int) -> list[Mark]:
+        return [mark for mark in self.marks if begin <= mark[0] < end]
 
 
 class Promotion(msgspec.Struct, kw_only=True):
@@ -51,6 +62,34 @@ class Gap(msgspec.Struct, frozen=True):
     end: int
 
 
+class FailbackPart(msgspec.Struct, kw_only=True):
+    """What a partition went through on its way to be a copy again."""
+
+    cut: int
+    """Where its log was cut."""
+    end: int
+    tail: list[Mark] = []
+    """What its log had from there on, when it was said to be kept aside."""
+    older: list[Mark] = []
+    """What earlier leaders had before that: retention may be further on one replica than on another."""
+    epoch: int = 0
+    """Of the leader under which it became a copy."""
+
+
+class Failback(msgspec.Struct, kw_only=True):
+    """A topic on its way to be a copy of its former copy, by its records in the metadata store."""
+
+    number: int
+    aside: str
+    began: float
+    finished: float = 1e9
+    parts: dict[PartitionId, FailbackPart] = {}
+    letters: dict[PartitionId, int] = {}
+    """Where the dead letters ended when the topic became a copy."""
+    left: list[str] = []
+    """Replicas in sync that still had something of the tail when the topic became a copy."""
+
+
 class MirrorHistory(History):
     """The history of the source, and with it what its copy is."""
 
@@ -70,6 +109,15 @@ class MirrorHistory(History):
     """The subscriptions that the copy has in the end."""
     diverged: dict[PartitionId, str] = field(default_factory=dict)
     """Partitions whose copying is said to be broken in the end, and why."""
+    failbacks: dict[str, Failback] = field(default_factory=dict)
+    """The topics of the source that became copies of their copies, by name."""
+    kept: dict[PartitionId, LedLog] = field(default_factory=dict)
+    """What each topic that was kept aside has in the end, by its partition."""
+    kept_values: dict[PartitionId, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    back: MirrorHistory | None = None
+    """From then on: the cluster that copied is the source, and the source copies."""
+    finished_before: list[tuple[str, PartitionId, int]] = field(default_factory=list)
+    """Subscription, partition and offset of what was acknowledged before the source was a copy."""
 
 
 def last_of(logs: list[LedLog]) -> LedLog:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quiver.broker.broker import Broker
+from quiver.broker.metadata_listener import MetadataListener
 from quiver.broker.mirror.catalog import cluster_id
 from quiver.broker.partition.leadership import DATA
 from quiver.client.transport.addresses import addresses_in
@@ -24,13 +25,14 @@ from quiver.edge.mirror.reach import CALL_TIMEOUT_S
 from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.services import note_nothing
 from quiver.errors import CorruptLog
+from quiver.log.partition_log import PartitionLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import MARKER
 from quiver.model.mirror.entry_mark import mark_of
 from quiver.model.topic import Durability
 from quiver.testing.simulator.loop import Process
-from quiver.testing.simulator.mirrors.history import LOOSE, LedLog
+from quiver.testing.simulator.mirrors.history import LOOSE, LedLog, Mark
 from quiver.testing.simulator.receives.dialer import ConnectionDialer
 from quiver.testing.simulator.receives.edge_node import EdgeNode
 from quiver.testing.simulator.simulation import TOPIC, entries_of
@@ -42,13 +44,15 @@ class MirrorNode(EdgeNode):
     is_source = False
     mirrors: MirrorRunner
     """As long as ``cluster`` is there."""
+    _listener: MetadataListener
 
     def _logs_of(self, partition: PartitionId) -> tuple[LogDefinition, ...]:
-        if not self.is_source or place_of(partition)[0] != LOOSE:
-            return self._logs
         data, *rest = self._logs
-        settings = replace(data.settings, durability=Durability.OS)
-        return LogDefinition(data.name, settings), *rest
+        defined = self._listener.logs_of(partition)[DATA]
+        settings = data.settings
+        if self.is_source and place_of(partition)[0] == LOOSE:
+            settings = replace(settings, durability=Durability.OS)
+        return LogDefinition(data.name, settings, defined.first_offset, defined.cut), *rest
 
     async def _prepare(self, process: Process, broker: Broker, cluster: ClusterNode) -> None:
         def reach(url: str, _token: str, clock: Clock) -> Cluster:
@@ -58,6 +62,7 @@ class MirrorNode(EdgeNode):
             chance = Random(self._rng.random())
             return Cluster(pool, clock=clock, timeout_s=CALL_TIMEOUT_S, chance=chance)
 
+        self._listener = broker.listener
         await broker.mirrors.catalog.load()
         self.mirrors = MirrorRunner(
             MirrorEnvironment(
@@ -114,8 +119,17 @@ class MirrorNode(EdgeNode):
         leading.publish = recorded  # type: ignore[method-assign]
 
 
-def _note(log: LedLog, entry: StoredBatch) -> None:
+def marks_of(log: PartitionLog) -> list[Mark]:
+    """Of every entry of a log, as it is on the disk."""
+    return [_mark(entry) for entry in entries_of(log)]
+
+
+def _mark(entry: StoredBatch) -> Mark:
     mark = mark_of(entry)
-    log.marks.append((mark.base_offset, mark.count, mark.append_time, mark.checksum))
-    if log.own_from is None and not entry.hops and not entry.flags & MARKER:
-        log.own_from = entry.base_offset
+    return mark.base_offset, mark.count, mark.append_time, mark.checksum
+
+
+def _note(log: LedLog, entry: StoredBatch) -> None:
+    log.marks.append(_mark(entry))
+    if not entry.hops and not entry.flags & MARKER:
+        log.own.append(entry.base_offset)

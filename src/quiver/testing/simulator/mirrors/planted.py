@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quiver.broker.definitions.subscriptions import Subscriptions
+from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
 from quiver.broker.mirror.source import MirrorSource
@@ -15,8 +17,10 @@ from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.broker.topics.catalog import TopicRecord
+from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.edge.mirror.promotion import Promotion
 from quiver.edge.mirror.running_mirror import RunningMirror
+from quiver.log.log import Log
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.envelope import seal_gap
 from quiver.model.ids import Offset
@@ -69,6 +73,35 @@ def _writable_always(self: TopicRecord) -> None:
     pass
 
 
+async def _keep_nothing(self: FailbackPartitions, *_: Any) -> None:
+    pass
+
+
+def _agreed_at_once(self: LeaderDriver, end: Offset, log: int) -> bool:
+    return True
+
+
+async def _adopt_nothing(self: Subscriptions, name: str, mirror: str) -> None:
+    pass
+
+
+async def _end_in_common(
+    self: FailbackPartitions, record: TopicRecord, index: int, log: Log, common: Offset
+) -> None:
+    """Take the whole log for the source's."""
+    await _compared(self, record, index, log, log.next_offset)
+
+
+_compared = FailbackPartitions.compared
+
+FAILBACK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "cut a log without keeping its end": [(FailbackPartitions, "_copy", _keep_nothing)],
+    "finish a failback before all replicas are cut": [(LeaderDriver, "is_agreed", _agreed_at_once)],
+    "deliver from a topic that failed back": [(Subscriptions, "adopt", _adopt_nothing)],
+    "cut nothing of a log that diverged": [(FailbackPartitions, "compared", _end_in_common)],
+}
+"""Those that only seeds with a failback find."""
+
 MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "skip an entry of the source": [(PartitionCopy, "append", _append_without_the_first)],
     "resume a copy one entry early": [
@@ -83,5 +116,6 @@ MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "deliver from a copy": [(SubscriptionRecord, "delivers", _delivers_copies)],
     "publish to a copy": [(TopicRecord, "require_writable", _writable_always)],
+    **FAILBACK_BUGS,
 }
 """Those that only seeds with mirrors find."""

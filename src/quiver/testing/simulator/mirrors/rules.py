@@ -149,6 +149,7 @@ def unacknowledged_and_passed_over(history: History) -> Iterator[str]:
         (letter.queue, letter.partition, letter.offset)
         for letter in (*history.letters, *history.target.letters)
     }
+    done |= set(history.finished_before)
     for name in history.queues_copied:
         queue = history.target.queues[name]
         for partition, copies in history.target.copies.items():

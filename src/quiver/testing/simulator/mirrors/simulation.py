@@ -7,11 +7,10 @@ One topic of the source may lose what it has confirmed: its copy must notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from random import Random
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,11 +26,12 @@ from quiver.model.ids import Offset
 from quiver.model.topic import Durability, TopicSettings
 from quiver.testing.simulator.broker_clients import BrokerClient
 from quiver.testing.simulator.broker_node import BrokerNode
-from quiver.testing.simulator.broker_simulation import BrokerSimulation, _logical
+from quiver.testing.simulator.broker_simulation import BrokerSimulation
 from quiver.testing.simulator.clients import Producer
 from quiver.testing.simulator.history import History
 from quiver.testing.simulator.loop import Process, VirtualLoop
-from quiver.testing.simulator.mirrors.history import LOOSE, Gap, MirrorHistory
+from quiver.testing.simulator.mirrors.former_source import FormerSource
+from quiver.testing.simulator.mirrors.history import ASIDE, LOOSE, Gap, MirrorHistory
 from quiver.testing.simulator.mirrors.node import MirrorNode
 from quiver.testing.simulator.mirrors.target import TargetCluster, queues_of
 from quiver.testing.simulator.simulation import SimulationSettings
@@ -40,7 +40,12 @@ _TIME_SHARE = 0.7
 """Two clusters take time to run."""
 _PROMOTED_SECONDS_MAX = 120.0
 _SETTLE_SECONDS_MAX = 30.0
+_RETURNED_SECONDS_MAX = 180.0
 _LOOSE_FROM = 900_000
+_FENCED_SHARE, _UNFENCED_SHARE = 0.3, 0.9
+"""Of the seeds in which the copy is promoted: those in which the old source follows it then."""
+_FAILOVER_SHARE, _AWAY_SECONDS = 0.5, 4.0
+"""Of these: those in which each node is away in the end, for longer than a lease."""
 
 
 @contextmanager
@@ -86,6 +91,12 @@ class MirrorSimulation(BrokerSimulation):
             ((False, False), (True, True), (True, True), (True, False))
         )
         self._promoting: asyncio.Task[None] | None = None
+        self._returner = Random(f"failback of {seed}")
+        self._fails_back = self._promotes and self._returner.random() < (
+            _FENCED_SHARE if self._fences else _UNFENCED_SHARE
+        )
+        self._former: FormerSource | None = None
+        self._returning: asyncio.Task[None] | None = None
 
     def _node(self, name: NodeId, zone: str) -> BrokerNode:
         node = super()._node(name, zone)
@@ -137,13 +148,79 @@ class MirrorSimulation(BrokerSimulation):
         trouble = self._loop.create_task(self._target.faults.run(until))
         await super()._make_trouble(until)
         await trouble
+        if self._fails_back:
+            await self._return()
         self._target.faults.heal()
 
     async def _promote(self, seconds: float, wait_s: float) -> None:
         await asyncio.sleep(seconds)
         self._say("a promote is asked for")
+        if self._fails_back and not self._fences and self._returner.random() < 0.5:
+            self._cut_clusters()
         await self._target.promote(fence=self._fences, wait_s=wait_s)
         self._say(f"promoted: {self.history.promotions}")
+
+    def _cut_clusters(self) -> None:
+        """Nothing gets from one cluster to the other for a while."""
+        seconds = self._returner.uniform(1.0, 6.0)
+        self._say(f"the clusters are cut off from each other for {seconds:.1f} s")
+        for one in self._nodes:
+            for other in self._target._nodes:
+                for way in ((one.name, other.name), (other.name, one.name)):
+                    self._network.cut(*way)
+                    self._loop.call_later(seconds, self._network.mend, *way)
+
+    # ------------------------------------------------------------------ failback
+
+    async def _return(self) -> None:
+        """Faults go on while the source becomes a copy, and perhaps is promoted again."""
+        rng = self._returner
+        until = self._loop.time() + rng.uniform(3.0, 9.0)
+        chance = Random(rng.random())
+        self._former = FormerSource(
+            self,
+            self._target,
+            Random(rng.random()),
+            lambda: self._strike_a_failback(chance, until),
+        )
+        self._returning = self._loop.create_task(self._fail_back(self._former))
+        trouble = self._loop.create_task(self._target.faults.run(until))
+        await self.faults.run(until)
+        await trouble
+
+    def _strike_a_failback(self, rng: Random, until: float) -> None:
+        """A failback is further: hurt a node of the source right then, now and then."""
+        if self._loop.time() >= until or rng.random() < 0.5:
+            return
+        node, other = rng.sample(self._nodes, 2)
+        strikes: list[Callable[[], None]] = [
+            lambda: self.faults._pause_one(node),
+            lambda: self.faults._crash_one(node),
+            lambda: self.faults._part(node.name, other.name),
+        ]
+        rng.choice(strikes)()
+
+    async def _fail_back(self, former: FormerSource) -> None:
+        rng, promoting = self._returner, self._promoting
+        promotes, fences = rng.random() < 0.5, rng.random() < 0.6
+        assert promoting is not None
+        await asyncio.wait([promoting])
+        await asyncio.sleep(rng.choice((0.0, 2.0)) * rng.random())
+        self._say("a failback is asked for")
+        await former.fail_back()
+        if not await self._wait_until_none(former.unfinished, _RETURNED_SECONDS_MAX):
+            return
+        self._say(f"the source is a copy: {self.history.failbacks}")
+        for producer in self._producers:
+            producer.stopping = producer.is_gone = True
+        for consumer in self._consumers:
+            consumer.stop()
+        former.start_users(self._queues)
+        await asyncio.sleep(rng.uniform(0.0, 4.0))
+        if promotes:
+            self._say("a promote back is asked for")
+            await former.promote(fence=fences, wait_s=rng.choice((1.0, 5.0, 20.0)))
+            self._say(f"promoted back: {former.story.promotions}")
 
     def _say(self, what: str) -> None:
         self.faults.story.append((self._loop.time(), what))
@@ -155,6 +232,9 @@ class MirrorSimulation(BrokerSimulation):
             done, _ = await asyncio.wait([self._promoting], timeout=_PROMOTED_SECONDS_MAX)
             if not done:
                 self.history.trouble.append("a promote does not end")
+        if self._former is not None:
+            await self._settle_both(self._former)
+            return
         if self._fences:
             # The source, which perhaps takes and delivers nothing more, has nothing to finish.
             for consumer in self._consumers:
@@ -168,6 +248,32 @@ class MirrorSimulation(BrokerSimulation):
         ]
         self._sweeping.cancel()
 
+    async def _settle_both(self, former: FormerSource) -> None:
+        assert self._returning is not None
+        limit = _RETURNED_SECONDS_MAX + _PROMOTED_SECONDS_MAX
+        done, _ = await asyncio.wait([self._returning], timeout=limit)
+        if not done:
+            self.history.trouble.append("a promote back does not end")
+        is_fenced = any(one.is_fenced for one in former.story.promotions.values())
+        await self._target.settle_copy(drains=not is_fenced)
+        self.history.target.elsewhere = [
+            (one.queue, one.partition, one.offset) for one in self.history.deliveries
+        ]
+        if self._returner.random() < _FAILOVER_SHARE:
+            await self._fail_over()
+        await former.settle_copy()
+        self._sweeping.cancel()
+
+    async def _fail_over(self) -> None:
+        """Every node of the old source is away for a while, so that others lead its partitions."""
+        for node in self._nodes:
+            self._say(f"{node.name} is killed, for others to lead")
+            node.kill()
+            await asyncio.sleep(_AWAY_SECONDS)
+            if node.process.is_dead:
+                node.start()
+            await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
+
     async def _records(self) -> dict[PartitionId, PartitionRecord]:
         """All but those of which nothing is promised."""
         records = await super()._records()
@@ -175,12 +281,10 @@ class MirrorSimulation(BrokerSimulation):
 
     async def _collect(self) -> None:
         await super()._collect()
-        for partition in await self._records():
-            replicas: list[Any] = [
-                replica
-                for node in self._nodes
-                if node.cluster and (replica := node.cluster.replica_manager.replica(partition))
-            ]
-            self.history.source_starts[_logical(partition)] = max(
-                (one.logs[0].log.start_offset for one in replicas), default=0
-            )
+        self.history.source_starts = await self.starts()
+        if self._former is not None:
+            self._former.end_eras()
+
+    def _read_letters(self, partition: PartitionId) -> None:
+        if ASIDE not in partition:
+            super()._read_letters(partition)

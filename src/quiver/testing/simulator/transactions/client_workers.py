@@ -7,9 +7,11 @@ under their name. A life that is fenced ends: also the next one, if the paused o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from random import Random
 
 from quiver.client.async_client import AsyncClient
+from quiver.client.consumer.consumer import AsyncConsumer
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.transaction.transaction import AsyncTransaction
 from quiver.cluster.records import PartitionId
@@ -28,14 +30,24 @@ class ClientWorker:
     """``is_hasty``: it only wants to finish."""
 
     def __init__(
-        self, name: str, queue: str, results: str, world: World, rng: Random, *, is_named: bool
+        self,
+        name: str,
+        queue: str,
+        results: str,
+        world: World,
+        rng: Random,
+        *,
+        is_named: bool,
+        has_session: bool = False,
     ) -> None:
+        """``has_session``: it takes its messages from a consumer."""
         self.is_hasty = False
         self.stopping = False
         self.queue = queue
         self.results = results
         self.world = world
         self.is_named = is_named
+        self.has_session = has_session
         self.name = name
         self._rng = rng
 
@@ -74,6 +86,8 @@ class WorkerLife:
         self._rng = rng
         self._before = before
         self._open: Transaction | None = None
+        self._acked: set[str] = set()
+        """The messages that the last transaction has acknowledged."""
         self._is_last = False
         loop, network = owner.world.loop, owner.world.network
         self._loop = loop
@@ -108,8 +122,14 @@ class WorkerLife:
         if self._open is not None and self._owner.is_named:
             self._open.fenced = min(self._open.fenced, self._loop.time())
 
+    @property
+    def _goes_on(self) -> bool:
+        return not self._is_last and not self._owner.stopping
+
     async def _run(self) -> None:
-        while not self._is_last and not self._owner.stopping:
+        if self._owner.has_session:
+            await self._consume()
+        while self._goes_on:
             try:
                 messages = await self._client.receive(
                     self._owner.queue,
@@ -123,6 +143,39 @@ class WorkerLife:
             if messages and not self._owner.stopping:
                 await self._transact(messages)
         await self._client.close()
+
+    async def _consume(self) -> None:
+        """Work on the messages of a session, and begin another whenever one is lost."""
+        owner, rng = self._owner, self._rng
+        while self._goes_on:
+            prefetch = rng.choice((None, 1, 5, 20))
+            try:
+                async with self._client.consumer(
+                    owner.queue, prefetch=prefetch, consumer=owner.name
+                ) as consumer:
+                    while self._goes_on:
+                        messages = await self._taken(consumer)
+                        if messages and not owner.stopping:
+                            await self._transact(messages)
+                            self._give_back(messages)
+            except QuiverError:
+                await asyncio.sleep(rng.uniform(0.05, 0.3))
+
+    async def _taken(self, consumer: AsyncConsumer) -> list[ReceivedMessage]:
+        """A few messages, as far as they are at hand."""
+        messages: list[ReceivedMessage] = []
+        with contextlib.suppress(TimeoutError):
+            for _ in range(self._rng.choice((1, 3, 8))):
+                async with asyncio.timeout(0.05 if messages else 0.3):
+                    messages.append(await anext(consumer))
+        return messages
+
+    def _give_back(self, messages: list[ReceivedMessage]) -> None:
+        """Return to the queue what no transaction has taken."""
+        for message in messages:
+            if message.id not in self._acked:
+                message.nack(delay=0)
+        self._acked.clear()
 
     async def _transact(self, messages: list[ReceivedMessage]) -> None:
         rng, owner = self._rng, self._owner
@@ -151,8 +204,10 @@ class WorkerLife:
             else:
                 one.asked, one.asked_at = "commit", self._loop.time()
                 await transaction.commit()
-        except QuiverError:
-            pass  # its state says what became of it
+        except QuiverError:  # its state says what became of it
+            if owner.has_session:  # the session keeps its messages until it has ended
+                with contextlib.suppress(QuiverError):
+                    await transaction.abort()
         self._open = None
         one.ended = self._loop.time()
         if transaction.state in (TransactionState.COMMITTED, TransactionState.ABORTED):
@@ -171,3 +226,4 @@ class WorkerLife:
             place = PartitionId(f"{message.topic}/{message.partition}")
             one.inputs.append((place, message.offset))
             await transaction.ack(message)
+            self._acked.add(message.id)

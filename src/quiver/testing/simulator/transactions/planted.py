@@ -19,7 +19,11 @@ from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.transactions.completions import Completions, Waiter
 from quiver.broker.transactions.coordinator import TransactionCoordinator
 from quiver.broker.transactions.machine import Ending, Open, Records, TransactionMachine
-from quiver.broker.transactions.records import Decided, Outcome
+from quiver.broker.transactions.records import Decided, Outcome, SharedEnded
+from quiver.broker.transactions.shared import Shared, SharedEnding, SharedTransactions
+from quiver.broker.transactions.shared_machine import SharedTransactionMachine
+from quiver.client.consumer.settlement_kind import Kind
+from quiver.client.transaction.holds import Holds
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import COMMITTED
 from quiver.model.ids import Microseconds, Offset
@@ -92,6 +96,45 @@ def _return_nothing(
 
 _close = DeliveryMachine.close
 
+
+def _end_with_all_parts(
+    self: SharedTransactionMachine, ending: SharedEnding, shared: Shared, outcome: Outcome
+) -> SharedEnded:
+    """Every part counts, named or not."""
+    if outcome.is_committed:
+        ending = replace(ending, parts=sorted(shared.parts))
+    return _end_shared(self, ending, shared, outcome)
+
+
+_end_shared = SharedTransactionMachine._ended
+
+
+def _end_without_a_note(self: SharedTransactions, record: SharedEnded) -> None:
+    """Nobody knows afterwards which number was committed."""
+    known = self.get(record.name).committed
+    _note_end(self, record)
+    self.get(record.name).committed = known
+
+
+_note_end = SharedTransactions.ended
+
+
+async def _give_nothing_back(self: Holds, kind: Kind) -> None:
+    """The session keeps what an aborted transaction had acknowledged."""
+    self._messages.take()
+
+
+SINK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "commit parts that nobody named": [(SharedTransactionMachine, "_ended", _end_with_all_parts)],
+    "commit a number again": [(SharedTransactions, "ended", _end_without_a_note)],
+}
+"""Those that only seeds with a sink find."""
+
+SESSION_TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "give nothing of an aborted transaction back": [(Holds, "give_back", _give_nothing_back)],
+}
+"""Those that only seeds find whose transactions have consumers with sessions."""
+
 TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "lose the marker of a transaction": [(Partition, "close_transactions", _close_nothing)],
     "let a zombie commit": [(TransactionMachine, "_verdict", _commit_for_anyone)],
@@ -109,5 +152,7 @@ TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "forget what is held in a snapshot": [
         (DeliveryState, "snapshot", _snapshot_without_pending_acks)
     ],
+    **SINK_BUGS,
+    **SESSION_TRANSACTION_BUGS,
 }
 """Those that only seeds with transactions find."""

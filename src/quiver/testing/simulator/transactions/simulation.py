@@ -10,15 +10,12 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from random import Random
-from types import SimpleNamespace
-from typing import Any
 
 from quiver import protocol
 from quiver.broker.partition.leadership import DATA, STATE
 from quiver.broker.partition.partition import Partition
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions import machine
-from quiver.client.producer import sender
 from quiver.cluster.control.admin import ClusterAdministration, place_of
 from quiver.cluster.records import PartitionId
 from quiver.errors import QuiverError
@@ -29,23 +26,19 @@ from quiver.testing.simulator.broker_simulation import BrokerSimulation, _logica
 from quiver.testing.simulator.clients import Producer
 from quiver.testing.simulator.history import Read, Transaction
 from quiver.testing.simulator.loop import Process, VirtualLoop
-from quiver.testing.simulator.receives.consumers import STEP_S
-from quiver.testing.simulator.receives.edge_node import EdgeNode
-from quiver.testing.simulator.sessions.consumers import World
 from quiver.testing.simulator.simulation import TOPIC, SimulationSettings
 from quiver.testing.simulator.transactions.client_workers import ClientWorker
 from quiver.testing.simulator.transactions.receiving import ResultConsumer
 from quiver.testing.simulator.transactions.workers import Worker
 
 RESULTS = "results"
-_WORK, _LATER_WORK = "work", "later-work"
+WORK, _LATER_WORK = "work", "later-work"
 """The queue of the inputs, and that of the results."""
-_PARTITIONS = 2
-_WORKERS = 3
+PARTITIONS = 2
+WORKERS = 3
 _PRODUCERS = 2
-_SPLITS_MAX = 2
 _TIME_LIMIT_US = 8_000_000
-_DRAIN_SECONDS_MAX = 120.0
+DRAIN_SECONDS_MAX = 120.0
 _SETTLE_SECONDS_MAX = 30.0
 _FORGOTTEN_SECONDS = 40.0
 """A client that was killed before it sent its commit has nothing anywhere, or partitions ask."""
@@ -62,30 +55,19 @@ def short_time_limit() -> Iterator[None]:
         machine.TIMEOUT_US = before
 
 
-@contextlib.contextmanager
-def drawn_from(rng: Random) -> Iterator[None]:
-    """Let the client's senders draw their pauses from the seed."""
-    module: Any = sender
-    before, module.random = module.random, SimpleNamespace(Random=lambda: Random(rng.random()))
-    try:
-        yield
-    finally:
-        module.random = before
-
-
 class TransactionSimulation(BrokerSimulation):
     def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
         super().__init__(seed, settings, loop)
         self._divides = self._trims = False
         self.history.trimmed = ()
         self.history.queues.clear()
-        self._outputs = [PartitionId(f"{RESULTS}/{index}") for index in range(_PARTITIONS)]
+        self._outputs = [PartitionId(f"{RESULTS}/{index}") for index in range(PARTITIONS)]
         self._workers: list[Worker | ClientWorker] = []
 
     def _choose_queues(self) -> dict[str, SubscriptionSettings]:
         rng = self._rng
         return {
-            _WORK: SubscriptionSettings(
+            WORK: SubscriptionSettings(
                 topics=[TOPIC],
                 ordering=rng.choice((Ordering.NONE, Ordering.KEY)),
                 guarantee=rng.choice((Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)),
@@ -102,7 +84,7 @@ class TransactionSimulation(BrokerSimulation):
     async def _create_partitions(self) -> None:
         await super()._create_partitions()
         client = self._client("operator")
-        await self._insist(client, _topic(RESULTS, _PARTITIONS))
+        await self._insist(client, _topic(RESULTS, PARTITIONS))
         settings = SubscriptionSettings(topics=[RESULTS], visibility=2.0, max_deliveries=0)
         request = protocol.CreateSubscription(
             name=_LATER_WORK, settings=settings, start="earliest", exist_ok=True
@@ -118,37 +100,47 @@ class TransactionSimulation(BrokerSimulation):
         for number, partition in enumerate(self._outputs):
             self._loop.start(Process(f"reader-{number}"), self._follow(number, partition))
         consumer = self._client("consumer")
-        results = ResultConsumer(_PARTITIONS, consumer, _LATER_WORK, self.history)
+        results = ResultConsumer(PARTITIONS, consumer, _LATER_WORK, self.history)
         self._loop.start(Process(consumer.name), results.run())
         self._loop.start(Process("operator"), self._move(Random(self._rng.random())))
         return self._producers
 
     def _start_workers(self) -> None:
-        for number in range(_WORKERS):
+        for number in range(WORKERS):
             client = self._client(f"worker-{number}")
             name = client.name if number else None
-            worker = Worker(client, _WORK, self._outputs, self.history, name)
+            worker = Worker(client, WORK, self._outputs, self.history, name)
             self._workers.append(worker)
             self._loop.start(Process(client.name), worker.run())
 
     async def _follow(self, number: int, partition: PartitionId) -> None:
         """Read a partition with results, as they become visible."""
-        client, position = self._client(f"reader-{number}"), 0
+        await self._read_on(self._client(f"reader-{number}"), number, partition, self.history.seen)
+
+    async def _read_on(
+        self, client: BrokerClient, number: int, partition: PartitionId, seen: list[Read]
+    ) -> None:
+        position = 0
         while True:
             try:
-                position = await self._read(client, number, partition, position)
+                position = await self._read(client, number, partition, position, seen)
             except QuiverError:
                 await client.rest()
             await asyncio.sleep(client.rng.uniform(0.02, 0.2))
 
     async def _read(
-        self, client: BrokerClient, number: int, partition: PartitionId, position: int
+        self,
+        client: BrokerClient,
+        number: int,
+        partition: PartitionId,
+        position: int,
+        seen: list[Read],
     ) -> int:
         """Where to go on."""
         invoked = self._loop.time()
         found = await client.read(partition, position)
         if found.values:
-            self.history.seen.append(
+            seen.append(
                 Read(
                     reader=number,
                     partition=partition,
@@ -183,12 +175,12 @@ class TransactionSimulation(BrokerSimulation):
         await self._publish_last()
         for worker in self._workers:
             worker.is_hasty = True
-        self.history.drained = await self._wait_until_none(self._pending, _DRAIN_SECONDS_MAX)
+        self.history.drained = await self._wait_until_none(self._pending, DRAIN_SECONDS_MAX)
         for worker in self._workers:
             worker.stop()
-        await self._wait_until_none(self._undecided, _DRAIN_SECONDS_MAX)
-        await self._wait_until_none(self._unread, _DRAIN_SECONDS_MAX)
-        self.history.drained &= await self._wait_until_none(self._undelivered, _DRAIN_SECONDS_MAX)
+        await self._wait_until_none(self._undecided, DRAIN_SECONDS_MAX)
+        await self._wait_until_none(self._unread, DRAIN_SECONDS_MAX)
+        self.history.drained &= await self._wait_until_none(self._undelivered, DRAIN_SECONDS_MAX)
         await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
 
     async def _pending(self) -> str | None:
@@ -260,8 +252,13 @@ class TransactionSimulation(BrokerSimulation):
 
     async def _unread(self) -> str | None:
         """Read all results from the beginning; what keeps a reader from their end."""
+        return await self._unread_of(RESULTS, self.history.results)
+
+    async def _unread_of(
+        self, topic: str, results: dict[PartitionId, tuple[tuple[int, str], ...]]
+    ) -> str | None:
         client = self._client("operator")
-        for partition in await self._partitions_of(RESULTS):
+        for partition in await self._partitions_of(topic):
             values: list[tuple[int, str]] = []
             position, before = 0, -1
             while position > before:
@@ -271,9 +268,9 @@ class TransactionSimulation(BrokerSimulation):
                     return f"{partition} cannot be read: {error.code}"
                 values += found.values
                 before, position = position, found.read_to
-            self.history.results[partition] = tuple(values)
+            results[partition] = tuple(values)
             ends = [
-                led.log.next_offset for known, led in await self._led(RESULTS) if known == partition
+                led.log.next_offset for known, led in await self._led(topic) if known == partition
             ]
             if ends != [position]:
                 return f"a reader sees {partition} up to {position} of {ends}"
@@ -285,59 +282,3 @@ class TransactionSimulation(BrokerSimulation):
             if place_of(partition)[0] == TOPIC:
                 self.history.copies[logical] = self._copies(partition, DATA)
             self.history.states[logical] = self._copies(partition, STATE)
-
-
-class ClientTransactionSimulation(TransactionSimulation):
-    """The same with the shipped client, over the shipped connections.
-
-    In every other of these seeds partitions with results are split.
-    """
-
-    _node_kind = EdgeNode
-
-    def __init__(self, seed: int, settings: SimulationSettings, loop: VirtualLoop) -> None:
-        super().__init__(seed, settings, loop)
-        self._network.step_s = STEP_S
-        self._chances = Random(f"senders of {seed}")
-        self._splits = seed // 32 % 2 == 1
-
-    async def run(self) -> None:
-        with drawn_from(self._chances):
-            await super().run()
-
-    def _start_clients(self) -> list[Producer]:
-        producers = super()._start_clients()
-        if self._splits:
-            self._loop.start(Process("divider"), self._divide())
-        return producers
-
-    async def _divide(self) -> None:
-        """An operator splits partitions with results, while transactions are open in them."""
-        rng, client = self._divider, self._divided_client("divider")
-        known = len(self._outputs)
-        for _ in range(_SPLITS_MAX):
-            await asyncio.sleep(rng.uniform(0.3, self._settings.fault_seconds / _SPLITS_MAX))
-            with contextlib.suppress(QuiverError):
-                info = await client.topic(RESULTS)
-                index = rng.randrange(len(info.partitions))
-                await self._split(client, PartitionId(f"{RESULTS}/{index}"), info.layout)
-                found = len((await client.topic(RESULTS)).partitions)
-                for number in range(known, found):
-                    place = PartitionId(f"{RESULTS}/{number}")
-                    self._loop.start(Process(f"reader-{number}"), self._follow(number, place))
-                known = max(known, found)
-
-    def _start_workers(self) -> None:
-        nodes = [node.name for node in self._nodes]
-        world = World(nodes, self._loop, self._network, self.history)
-        for number in range(_WORKERS):
-            worker = ClientWorker(
-                f"worker-{number}",
-                _WORK,
-                RESULTS,
-                world,
-                Random(self._rng.random()),
-                is_named=number > 0,
-            )
-            self._workers.append(worker)
-            self._loop.create_task(worker.run())
