@@ -177,8 +177,6 @@ class PartitionPuller:
     async def _store(
         self, target: PartitionCopy, gap: tuple[Offset, Offset] | None, entries: list[Checked]
     ) -> Stored:
-        if self._mirrors.current(self._record) is None:
-            raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
             logger.error(
@@ -190,8 +188,13 @@ class PartitionPuller:
                 next_offset=end,
                 messages=end - begin,
             )
-            await target.skip(begin, end)
-        return await target.append(entries)
+            await target.skip(begin, end, self._require_mirrored)
+        return await target.append(entries, self._require_mirrored)
+
+    def _require_mirrored(self) -> None:
+        """Nothing of the source is stored once the copy has been promoted."""
+        if self._mirrors.current(self._record) is None:
+            raise CorruptLog("the topic is mirrored no more")
 
 
 def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:

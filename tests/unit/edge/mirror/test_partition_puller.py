@@ -98,7 +98,7 @@ class Target:
     async def last(self) -> None:
         return None
 
-    async def append(self, entries: list[Checked]) -> Storing:
+    async def append(self, entries: list[Checked], _: object) -> Storing:
         self.stored.append(Storing())
         return self.stored[-1]
 

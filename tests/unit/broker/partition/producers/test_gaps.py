@@ -63,10 +63,10 @@ async def _open(disk: SimulatedDisk) -> Partition:
 async def _with_a_gap(disk: SimulatedDisk) -> Partition:
     partition = await _open(disk)
     copy = PartitionCopy(partition)
-    await copy.skip(Offset(0), Offset(5))
+    await copy.skip(Offset(0), Offset(5), lambda: None)
     batch = batch_of(b"after the gap")
     rows = check_batch(batch, 1 << 20).rows
-    await copy.append([(at(5, batch), batch, rows)])
+    await copy.append([(at(5, batch), batch, rows)], lambda: None)
     return partition
 
 
