@@ -54,9 +54,9 @@ class Mirrors:
         self.contacts: dict[str, SourceContact] = {}
         """Of each mirror that copies on this node, whether its source answers."""
 
-    def samples(self) -> list[MirrorSample]:
+    def samples(self, now_us: int) -> list[MirrorSample]:
         """What this node copies, as it is now."""
-        return mirror_samples(self.progress.values())
+        return mirror_samples(self.progress.values(), now_us)
 
     def source_samples(self) -> list[SourceSample]:
         """The sources of the mirrors that copy on this node, as they are now."""

@@ -106,13 +106,13 @@ class PartitionCopy:
         return stored
 
     async def skip(
-        self, begin: Offset, end: Offset, require_wanted: Callable[[], None]
+        self, begin: Offset, end: Offset, now: Microseconds, require_wanted: Callable[[], None]
     ) -> None:
-        """Store that the source has no messages at these offsets any more."""
+        """Store that the source has no messages at these offsets any more, as is known now."""
         gaps: list[Checked] = []
         at = begin
         while at < end:
-            batch = seal_gap(min(BATCH_COUNT_MAX, end - at))
+            batch = seal_gap(min(BATCH_COUNT_MAX, end - at), now)
             gaps.append((_placed(batch, at), batch, None))
             at = Offset(at + batch.count)
         await (await self.append(gaps, require_wanted)).wait()

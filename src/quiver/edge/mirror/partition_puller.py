@@ -30,7 +30,7 @@ from quiver.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quiver.model.ids import Offset
+from quiver.model.ids import Microseconds, Offset
 from quiver.protocol import FetchLog, LogFetched
 
 WAIT_S = 20.0
@@ -188,7 +188,8 @@ class PartitionPuller:
                 next_offset=end,
                 messages=end - begin,
             )
-            await target.skip(begin, end, self._require_mirrored)
+            now = Microseconds(self._clock.time_us())
+            await target.skip(begin, end, now, self._require_mirrored)
         return await target.append(entries, self._require_mirrored)
 
     def _require_mirrored(self) -> None:
