@@ -19,12 +19,11 @@ from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.errors import NotLeader
 from quiver.model.envelope import seal_batch, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
-from quiver.model.mirror.origin import Origin
 from quiver.model.schema import PAYLOAD, schema_of
-from quiver.model.topic import TopicSettings
 from quiver.protocol import FetchLog, LogFetched
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test, turns
+from tests.unit.broker.mirror.mirror_doubles import ORIGIN, topic_record
 
 
 def entry_bytes(offset: int) -> bytes:
@@ -108,18 +107,8 @@ class Stage:
         self.source, self.target = Source(end, fetch_bytes_max), Target()
         self.clock = ManualClock()
         self.progress = PartitionProgress("eu", "orders", 0, self.clock)
-        origin = Origin(mirror="eu", cluster="c1", topic="orders", number=7)
-        record = TopicRecord(
-            name="orders",
-            number=1,
-            layout=1,
-            settings=TopicSettings(),
-            created_us=0,
-            first_hashes=[0],
-            origin=origin,
-        )
         self.puller = PartitionPuller(
-            record,
+            topic_record(origin=ORIGIN),
             0,
             cast(SourceLink, self.source),
             self.progress,
