@@ -77,6 +77,32 @@ def test_what_is_acknowledged_later_is_copied_later(source: ThreadNode, target: 
         assert drained(here, "emails") == [b"%d" % i for i in range(15, 30)]
 
 
+def test_a_copied_queue_shows_what_a_promote_would_deliver(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_queue("emails", max_deliveries=1)
+        there.publish_many("emails", [b"%d" % i for i in range(20)])
+        there.publish("emails", b"later", delay="1h")
+        mirrored(source, here, "emails*")
+        got = there.receive("emails", max_messages=7, wait=5)
+        there.ack("emails", [one.receipt for one in got[:4]])
+        there.nack("emails", [got[4].receipt])
+        eventually(
+            lambda: there.describe_subscription("emails").dead == 1, "there is a dead letter"
+        )
+        eventually(copied(here, "eu", "emails"), "the queue is copied")
+        eventually(copied(here, "eu", "emails.dlq"), "its dead letters are copied")
+        wait_state(here, there, "emails")
+        wait_state(here, there, "emails.dlq")
+        ours, theirs = here.describe_subscription("emails"), there.describe_subscription("emails")
+        assert (ours.ready, ours.delayed, ours.leased, ours.dead, ours.unseen) == (13, 1, 2, 1, 0)
+        assert ours.partitions == theirs.partitions
+        lag = [one for one in here.metrics().splitlines() if "subscription_lag_messages{" in one]
+        assert [one.split()[-1] for one in lag if '"emails"' in one] == ["16"]
+        assert here.receive("emails", wait=0.1) == []
+
+
 def test_attempts_delays_and_dead_letters_travel(source: ThreadNode, target: ThreadNode) -> None:
     with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
         there.create_queue("jobs", max_deliveries=3)
