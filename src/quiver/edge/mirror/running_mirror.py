@@ -104,12 +104,16 @@ class RunningMirror:
     async def _follow(self) -> None:
         """Keep topics and subscriptions in step with the source, for as long as it takes."""
         failures, chance, known = 0, self._environment.chance(), ""
+        own: object = None
         while True:
             try:
+                if own != self._mirrors.definitions:
+                    known = ""  # something may be missing here that was there
                 source = await self._link.call(SourceDescribed, self._request(known))
                 self._contact.cluster = source.cluster
                 if not source.is_unchanged:
-                    decides = self._environment.decides()
+                    own, decides = self._mirrors.definitions, self._environment.decides()
+                    self._contact.showed(one.name for one in source.subscriptions)
                     await self._definitions.follow(source, self._starts, decides=decides)
                     await self._follow_deletions(source)
                     is_settled = decides and self._definitions.is_settled
