@@ -60,6 +60,7 @@ class RunningMirror:
             source,
             settings.rate_bytes,
             clock,
+            compression=settings.compression,
             share=self._share,
             partitions=lambda: len(self._pulling),
         )
@@ -222,14 +223,7 @@ class RunningMirror:
         self._pulling[place] = []
         if self.record.settings.paused:
             return
-        puller = PartitionPuller(
-            copy,
-            index,
-            self._link,
-            progress,
-            environment,
-            compression=self.record.settings.compression,
-        )
+        puller = PartitionPuller(copy, index, self._link, progress, environment)
         tasks = [asyncio.create_task(puller.run())]
         if self.record.settings.with_subscriptions:
             states = StatePuller(copy, index, self._link, progress, environment)

@@ -46,9 +46,9 @@ class Source:
         self.fetch_bytes_max = lambda: fetch_bytes_max
         self.asked: list[FetchLog] = []
 
-    async def call_leader(
-        self, kind: object, request: FetchLog, *_: object
-    ) -> tuple[LogFetched, memoryview]:
+    compression = "none"
+
+    async def fetch(self, request: FetchLog, *_: object) -> tuple[LogFetched, memoryview]:
         self.asked.append(request)
         if request.offset >= self.end:
             await asyncio.Event().wait()  # it has nothing more, and keeps the fetch waiting
@@ -60,7 +60,6 @@ class Source:
             epoch=1,
             time_us=0,
             size=len(body),
-            compression="none",
             left_bytes=0,
         )
         return reply, memoryview(body)
@@ -118,7 +117,6 @@ class Stage:
                 clock=self.clock,
                 run_checks=self._check,
             ),
-            compression="none",
         )
 
     async def _check(self, call: Callable[[], Any]) -> Any:
