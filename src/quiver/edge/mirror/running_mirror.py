@@ -226,7 +226,14 @@ class RunningMirror:
         puller = PartitionPuller(copy, index, self._link, progress, environment)
         tasks = [asyncio.create_task(puller.run())]
         if self.record.settings.with_subscriptions:
-            states = StatePuller(copy, index, self._link, progress, environment)
+            states = StatePuller(
+                copy,
+                index,
+                self._link,
+                progress,
+                environment,
+                is_fenced=lambda: self._definitions.is_fenced(copy),
+            )
             tasks.append(asyncio.create_task(states.run()))
         self._pulling[place] = tasks
 
