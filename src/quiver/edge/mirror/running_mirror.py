@@ -264,7 +264,8 @@ class RunningMirror:
                 )
             )
         known = {one.source: one for one in info.topics}
-        for source, error in (self._definitions.errors | self._failback.errors).items():
+        errors = self._definitions.lacking | self._definitions.errors | self._failback.errors
+        for source, error in errors.items():
             if source in known:
                 known[source].error = error
             else:
