@@ -84,12 +84,12 @@ class ThreeNodes:
 
 
 @contextmanager
-def three_nodes(folder: Path, *flags: str) -> Iterator[ThreeNodes]:
+def three_nodes(folder: Path, *flags: str, **variables: str) -> Iterator[ThreeNodes]:
     """A cluster in which all is well."""
     nodes = ThreeNodes(folder, *flags)
     try:
         nodes.etcd.start()
-        nodes.start(*NAMES)
+        nodes.start(*NAMES, **variables)
         yield nodes
     finally:
         nodes.close()

@@ -290,7 +290,7 @@ class Broker:
             transactions_committed=counts.committed,
             transactions_aborted=counts.aborted,
             transactions_unfinished=self.transactions.unfinished_count,
-            mirrors=self.mirrors.samples(),
+            mirrors=self.mirrors.samples(sample.time_us),
             sources=self.mirrors.source_samples(),
         )
 

@@ -79,6 +79,8 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     """Removed at the source before they were copied, since the node started to copy."""
     missing_messages: int = 0
     """The same, since the copy was begun."""
+    gaps: list[tuple[int, int]] = []
+    """The same within the last hour, whoever copied: when it was found out, and how many."""
     broken: int = 0
     """Partitions that are not copied, and will not be by themselves."""
 

@@ -126,9 +126,18 @@ def ended_by(marker: StoredBatch) -> list[TransactionId]:
     return [first, *(transaction_id(_producer_of(one, hops), epoch) for one, epoch in others)]
 
 
-def seal_gap(count: int) -> UnstoredBatch:
-    """Offsets without messages: a backup has them in the place of markers and aborted messages."""
-    return seal_batch(b"", count, 0, flags=TRANSACTIONAL | MARKER)
+def seal_gap(count: int, noted: int = 0) -> UnstoredBatch:
+    """Offsets without messages: a backup has them in the place of markers and aborted messages.
+
+    ``noted`` is when a mirror found out that its source has none. No producer counts it as a sequence.
+    """
+    stamp = ProducerStamp(sequence=Sequence(noted))
+    return seal_batch(b"", count, 0, stamp, flags=TRANSACTIONAL | MARKER)
+
+
+def noted_time(gap: StoredBatch) -> Microseconds:
+    """When a mirror found out about a gap; 0: it is not known."""
+    return Microseconds(gap.sequence)
 
 
 def is_hidden(entry: StoredBatch) -> bool:

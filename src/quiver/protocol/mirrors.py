@@ -40,6 +40,8 @@ class SourceDescribed(Reply, tag="source_described"):
     """Nothing has changed since the version that the caller knows. The lists are empty."""
     topics: list[TopicInfo] = []
     subscriptions: list[SubscriptionInfo] = []
+    hidden_subscriptions: dict[str, int] = {}
+    """By topic, how many subscriptions the caller may not consume from, if they were asked for."""
 
 
 class FetchLog(Request, tag="fetch_log"):

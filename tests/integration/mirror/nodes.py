@@ -118,3 +118,8 @@ def gaps(client: quiver.Client) -> list[tuple[int, int]]:
         for part in topic.partitions[:1]
         for begin, end in part.gaps
     ]
+
+
+def is_gap_alerted(client: quiver.Client) -> bool:
+    """Whether the node that is asked says that ``orders`` has a gap."""
+    return ("mirror-gap", "orders") in {(one.rule, one.subject) for one in client.alerts().firing}

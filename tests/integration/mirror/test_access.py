@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,34 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def source(tmp_path: Path, authority: Authority) -> Iterator[Served]:
-    """A node that wants TLS and a token."""
-    certificate, key = authority.issue("source", "127.0.0.1")
+    with closed_node(tmp_path / "source", authority) as node:
+        yield node
+
+
+@contextmanager
+def closed_node(folder: Path, authority: Authority) -> Iterator[Served]:
+    """A node that wants TLS and a token, and trusts the authority."""
+    certificate, key = authority.issue(folder.name, "127.0.0.1")
     with served(
-        tmp_path / "source",
+        folder,
         "--authentication",
         QUIVER_SECURITY_TLS_CERTIFICATE=certificate,
         QUIVER_SECURITY_TLS_KEY=key,
+        QUIVER_CA_FILE=authority.file,
     ) as node:
         yield node
 
 
 @pytest.fixture
 def there(source: Served, authority: Authority) -> Iterator[quiver.Client]:
-    token = (source.data / "admin.token").read_text().strip()
-    with quiver.Client(secure(source), token=token, tls=authority.trusting()) as client:
+    with administered(source, authority) as client:
         yield client
+
+
+def administered(node: Served, authority: Authority, token: str | None = None) -> quiver.Client:
+    """A client with this token, or with that of the node's administrator."""
+    token = token or (node.data / "admin.token").read_text().strip()
+    return quiver.Client(secure(node), token=token, tls=authority.trusting())
 
 
 @pytest.fixture
@@ -158,3 +171,74 @@ def test_a_promote_over_tls_fences_the_source(
     assert [one.payload for one in here.receive("orders", wait=10)] == [b"one"]
     with pytest.raises(quiver.ReadOnlyTopic, match="was moved"):
         there.publish("orders", b"two")
+
+
+def test_two_clusters_that_want_tokens_promote_and_fail_back(
+    tmp_path: Path, authority: Authority, source: Served, there: quiver.Client
+) -> None:
+    with closed_node(tmp_path / "us", authority) as target, administered(target, authority) as here:
+        there.create_queue("orders")
+        there.publish_many("orders", [b"1", b"2"])
+        token, _ = token_of(there, "consume:orders*", "admin:orders*")
+        here.create_mirror("eu", secure(source), "orders*", token=token, with_subscriptions=True)
+        eventually(copied(here, "eu", "orders"), "the queue is copied")
+        eventually(copied(here, "eu", "orders.dlq"), "the dead letters are copied")
+        assert all(one.is_complete for one in here.promote_topics("orders*"))
+        here.publish("orders", b"3")
+
+        reading, _ = token_of(here, "consume:orders*")
+        there.create_mirror(
+            "us",
+            secure(target),
+            "orders*",
+            token=reading,
+            with_subscriptions=True,
+            failback=True,
+        )
+        eventually(copied(there, "us", "orders"), "the old source is a copy")
+        eventually(copied(there, "us", "orders.dlq"), "its dead letters are one")
+        (refused,) = there.promote_topics("orders.dlq")
+        assert not refused.is_fenced
+        assert "admin" in refused.error
+        assert "orders.dlq" in refused.error
+        fencing, _ = token_of(here, "consume:orders*", "admin:orders*")
+        there.alter_mirror("us", token=fencing)
+        eventually(lambda: there.describe_mirror("us").state == "copying", "it has another token")
+        (done,) = there.promote_topics("orders")
+        assert (done.is_fenced, done.is_complete, done.error) == (True, True, "")
+        got = there.receive("orders", max_messages=10, wait=10)
+        assert [one.payload for one in got] == [b"1", b"2", b"3"]
+        with pytest.raises(quiver.ReadOnlyTopic, match="was moved"):
+            here.publish("orders", b"4")
+
+
+def test_who_may_not_administer_mirrors_or_promote_is_told_what_is_missing(
+    source: Served, there: quiver.Client, authority: Authority
+) -> None:
+    there.create_topic("orders")
+    token, _ = token_of(there, "admin:orders")
+    with administered(source, authority, token) as client:
+        with pytest.raises(quiver.PermissionDenied, match="no grant for admin on cluster"):
+            client.create_mirror("us", "quiver://127.0.0.1:1", "orders")
+        with pytest.raises(quiver.PermissionDenied, match="no grant for consume on cluster"):
+            client.list_mirrors()
+    token, _ = token_of(there, "consume:orders")
+    with (
+        administered(source, authority, token) as client,
+        pytest.raises(quiver.PermissionDenied, match="admin"),
+    ):
+        client.promote_topics("orders")
+
+
+def test_subscriptions_that_the_token_may_not_consume_from_are_counted(
+    source: Served, there: quiver.Client, here: quiver.Client
+) -> None:
+    there.create_topic("orders")
+    for name in ("report", "audit", "mail"):
+        there.create_subscription(name, topics=["orders"])
+    token, _ = token_of(there, "consume:orders", "consume:report")
+    here.create_mirror("eu", secure(source), "orders", token=token, with_subscriptions=True)
+    eventually(copied(here, "eu", "orders"), "what is allowed is copied")
+    (topic,) = described(here).topics
+    assert "may not consume from 2 of its subscriptions" in topic.error
+    eventually(lambda: [one.name for one in here.list_subscriptions()] == ["report"], "copied")

@@ -11,7 +11,15 @@ import pytest
 import quiver
 from quiver.config import Limits
 from tests.integration.client_node import ThreadNode
-from tests.integration.mirror.nodes import copied, entries, gaps, messages, node, wait_same
+from tests.integration.mirror.nodes import (
+    copied,
+    entries,
+    gaps,
+    is_gap_alerted,
+    messages,
+    node,
+    wait_same,
+)
 from tests.integration.three_nodes import NAMES, ThreeNodes, three_nodes
 from tests.serving import eventually
 
@@ -118,7 +126,7 @@ def test_a_gap_is_known_to_the_next_leader_of_a_partition(tmp_path: Path) -> Non
     quick.start()
     try:
         with (
-            three_nodes(tmp_path / "us") as us,
+            three_nodes(tmp_path / "us", QUIVER_ALERTS_DEFAULTS="true") as us,
             quiver.Client(quick.url) as there,
             quiver.Client(us.url) as here,
         ):
@@ -140,6 +148,7 @@ def test_a_gap_is_known_to_the_next_leader_of_a_partition(tmp_path: Path) -> Non
             before = us.leader("orders")
             us.kill(before)
             eventually(lambda: gaps(here) == known, "the next leader shows it")
+            eventually(lambda: is_gap_alerted(here), "the next leader's alert fires")
             assert us.leader("orders") != before
     finally:
         quick.close()

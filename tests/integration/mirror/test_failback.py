@@ -83,7 +83,7 @@ def test_after_a_fenced_promote_the_old_source_goes_on_as_a_copy_and_back_again(
         eventually(copied(us, "eu", "orders"), "orders is a copy again")
         wait_same(source.url, target.url, "orders", 2)
         assert us.promote_topics("orders")[0].is_complete
-        done += drained(us, "orders")
+        done += drained(us, "orders", 30)
         read += grouped(us, 25)
         every = sorted(payloads("eu", 40) + payloads("us", 20) + payloads("eu again", 10))
         assert sorted(done) == every
@@ -137,7 +137,7 @@ def test_what_was_never_copied_is_kept_aside(source: ThreadNode, target: ThreadN
         eu.publish(aside, b"it is a topic like any other")
 
         assert eu.promote_topics("orders")[0].is_complete
-        done += drained(eu, "orders")
+        done += drained(eu, "orders", 60)
         read += grouped(eu, 45)
         every = sorted(payloads("eu", 40) + payloads("us", 50))
         assert sorted(done) == every
@@ -237,7 +237,7 @@ def test_a_topic_that_retention_has_emptied_says_that_it_has_to_be_copied_anew(
             eventually(copied(eu, "us", "orders"), "orders is a copy")
             wait_same(source.url, target.url, "orders")
             assert eu.promote_topics("orders")[0].is_complete
-            assert drained(eu, "orders") == payloads("eu", 10) + payloads("us", 30)
+            assert drained(eu, "orders", 40) == payloads("eu", 10) + payloads("us", 30)
     finally:
         source.close()
 
@@ -303,7 +303,7 @@ def test_a_node_that_is_killed_at_any_step_goes_on_where_it_was(
             aside = eu.describe_topic("orders").diverged_to
             assert [one for _, one in messages(eu, aside)] == payloads("lost", 30)
             assert eu.promote_topics("orders")[0].is_complete
-            done += drained(eu, "orders")
+            done += drained(eu, "orders", 80)
             assert sorted(done) == sorted(payloads("eu", 40) + payloads("us", 50))
     finally:
         source.close()

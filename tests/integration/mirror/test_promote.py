@@ -32,12 +32,15 @@ def wait_state(here: quiver.Client, there: quiver.Client, topic: str) -> None:
     eventually(is_new, "the delivery state is copied")
 
 
-def drained(client: quiver.Client, name: str, wait: float = 1.0) -> list[bytes]:
-    """Everything that a subscription delivers now, acknowledged."""
+def drained(client: quiver.Client, name: str, count: int) -> list[bytes]:
+    """Everything that a subscription delivers, acknowledged: so many messages, and no more."""
     found: list[bytes] = []
-    while got := client.receive(name, max_messages=100, wait=wait):
+    while len(found) < count:
+        got = client.receive(name, max_messages=100, wait=10)
+        assert got, f"{len(found)} of {count}"
         found += [one.payload for one in got]
         client.ack(name, [one.receipt for one in got])
+    assert client.receive(name, wait=0.2) == []
     return found
 
 
@@ -53,9 +56,9 @@ def test_after_a_promote_a_queue_goes_on_where_it_stopped(
         eventually(copied(here, "eu", "emails"), "the queue is copied")
         (done,) = here.promote_topics("emails")
         assert (done.is_fenced, done.is_complete, done.error) == (True, True, "")
-        assert drained(here, "emails") == [b"%d" % i for i in range(5, 20)]
+        assert drained(here, "emails", 15) == [b"%d" % i for i in range(5, 20)]
         here.publish("emails", b"new")
-        assert drained(here, "emails") == [b"new"]
+        assert drained(here, "emails", 1) == [b"new"]
         with pytest.raises(quiver.ReadOnlyTopic, match="was moved to cluster") as refused:
             there.publish("emails", b"lost")
         assert "moved_to" in refused.value.details
@@ -74,7 +77,33 @@ def test_what_is_acknowledged_later_is_copied_later(source: ThreadNode, target: 
             wait_state(here, there, "emails")
         source.stop()
         here.promote_topics("emails", timeout="1s")
-        assert drained(here, "emails") == [b"%d" % i for i in range(15, 30)]
+        assert drained(here, "emails", 15) == [b"%d" % i for i in range(15, 30)]
+
+
+def test_a_copied_queue_shows_what_a_promote_would_deliver(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_queue("emails", max_deliveries=1)
+        there.publish_many("emails", [b"%d" % i for i in range(20)])
+        there.publish("emails", b"later", delay="1h")
+        mirrored(source, here, "emails*")
+        got = there.receive("emails", max_messages=7, wait=5)
+        there.ack("emails", [one.receipt for one in got[:4]])
+        there.nack("emails", [got[4].receipt])
+        eventually(
+            lambda: there.describe_subscription("emails").dead == 1, "there is a dead letter"
+        )
+        eventually(copied(here, "eu", "emails"), "the queue is copied")
+        eventually(copied(here, "eu", "emails.dlq"), "its dead letters are copied")
+        wait_state(here, there, "emails")
+        wait_state(here, there, "emails.dlq")
+        ours, theirs = here.describe_subscription("emails"), there.describe_subscription("emails")
+        assert (ours.ready, ours.delayed, ours.leased, ours.dead, ours.unseen) == (13, 1, 2, 1, 0)
+        assert ours.partitions == theirs.partitions
+        lag = [one for one in here.metrics().splitlines() if "subscription_lag_messages{" in one]
+        assert [one.split()[-1] for one in lag if '"emails"' in one] == ["16"]
+        assert here.receive("emails", wait=0.1) == []
 
 
 def test_attempts_delays_and_dead_letters_travel(source: ThreadNode, target: ThreadNode) -> None:
@@ -151,7 +180,7 @@ def test_a_promote_without_the_source_goes_on_with_what_was_copied(
         (done,) = here.promote_topics("emails", timeout="1s")
         assert not done.is_fenced
         assert done.error
-        assert drained(here, "emails") == [b"%d" % i for i in range(3, 10)]
+        assert drained(here, "emails", 7) == [b"%d" % i for i in range(3, 10)]
         here.publish("emails", b"new")
         assert messages(here, "emails")[-1][1] == b"new"
 

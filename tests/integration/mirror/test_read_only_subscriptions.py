@@ -8,7 +8,7 @@ import pytest
 
 import quiver
 from tests.integration.client_node import ThreadNode
-from tests.integration.mirror.nodes import copied
+from tests.integration.mirror.nodes import copied, messages, wait_same
 from tests.serving import eventually
 
 Change = Callable[[quiver.Client], object]
@@ -93,3 +93,50 @@ def test_a_pattern_that_also_covers_a_moved_topic_is_still_changed(
         there.publish("other", b"4")
         here.promote_topics("emails*")
         assert there.purge("all") == 1
+
+
+def test_a_copied_queue_is_not_deleted_while_a_mirror_would_copy_it_again(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        mirrored(source, there, here)
+        with pytest.raises(quiver.ReadOnlySubscription, match="mirror 'eu'") as refused:
+            here.delete_subscription("emails")
+        assert refused.value.details == {"subscription": "emails", "mirror": "eu"}
+        assert "emails" in {one.name for one in here.list_topics()}
+        here.delete_mirror("eu")
+        here.delete_subscription("emails")
+        assert "emails" not in {one.name for one in here.list_topics()}
+
+
+def test_a_copied_subscription_that_was_deleted_at_the_source_is_deleted_here(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        mirrored(source, there, here)
+        there.create_subscription("audit", topics=["emails"])
+        eventually(lambda: "audit" in {one.name for one in here.list_subscriptions()}, "copied")
+        there.delete_subscription("audit")
+
+        def is_deleted() -> bool:
+            try:
+                here.delete_subscription("audit")
+            except quiver.ReadOnlySubscription:
+                return False
+            return True
+
+        eventually(is_deleted, "the mirror knows that the source has it no more")
+        assert "audit" not in {one.name for one in here.list_subscriptions()}
+
+
+def test_a_copied_topic_that_is_deleted_here_is_copied_anew(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        there.publish("orders", b"one")
+        here.create_mirror("eu", source.url, "orders")
+        wait_same(source.url, target.url, "orders")
+        here.delete_topic("orders")
+        wait_same(source.url, target.url, "orders")
+        assert [payload for _, payload in messages(here, "orders")] == [b"one"]

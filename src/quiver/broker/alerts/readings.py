@@ -16,6 +16,8 @@ DEAD_LETTERS_WINDOW_S = 300.0
 UNREAD_LOST_WINDOW_S = 3600.0
 DEDUP_WINDOW_S = 300.0
 ERRORS_WINDOW_S = 60.0
+GAP_NEW_US = 60_000_000
+"""Whoever found a gap may have been killed before it told. So a gap is told again for so long."""
 REQUESTS_MIN = 20
 """Of fewer requests within the window a share says nothing."""
 
@@ -114,14 +116,17 @@ class Reader:
     def _mirror_lag(self, sample: NodeSample, _: float) -> Readings:
         return self._mirrored(sample, lambda one: one.lag_s)
 
-    def _mirror_gaps(self, sample: NodeSample, now: float) -> Readings:
-        """Counted since the node began to copy, so that the first one counts, too."""
-        gaps = self._mirrored(sample, lambda one: one.gap_messages)
-        self._added = {name: one for name, one in self._added.items() if name in gaps}
-        return {
-            name: self._lately(name, count, now, UNREAD_LOST_WINDOW_S, first=0)
-            for name, count in gaps.items()
+    def _mirror_gaps(self, sample: NodeSample, _: float) -> Readings:
+        """A gap that is not new when this node begins to copy was told by whoever found it."""
+        told_us = sample.time_us - GAP_NEW_US
+        gaps = {one.topic: one.gaps for one in sample.mirrors if one.gaps}
+        self.recovered = {
+            name: found[0][0]
+            for name, found in gaps.items()
+            if name not in self._known and found[-1][0] < told_us
         }
+        self._known = set(gaps)
+        return self._mirrored(sample, lambda one: sum(count for _, count in one.gaps))
 
     def _mirror_broken(self, sample: NodeSample, _: float) -> Readings:
         """Of a topic the partitions that are broken; of a mirror that its source is."""

@@ -285,16 +285,16 @@ class Subscriptions:
 
 def _progress(subscription: Subscription) -> list[PartitionProgress]:
     """How far it has come in each partition that this node leads."""
-    found = [(one, one.progress) for one in subscription.deliveries.values()]
+    found = [(one, one.progress) for one in subscription.partitions]
     return [
         PartitionProgress(
-            topic=delivery.topic,
-            partition=delivery.partition,
+            topic=one.topic,
+            partition=one.partition,
             committed=progress.committed,
             end=progress.end,
             lag=progress.lag,
         )
-        for delivery, progress in found
+        for one, progress in found
     ]
 
 

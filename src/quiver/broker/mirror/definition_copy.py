@@ -57,7 +57,14 @@ class DefinitionCopy:
         self._now_us = now_us
         self.errors: dict[str, str] = {}
         """Why topics of the source are not copied, or not in step, by their name there."""
+        self.lacking: dict[str, str] = {}
+        """What the source does not show of topics that are copied."""
+        self._fenced: frozenset[str] = frozenset()
         self._has_splits_left = False
+
+    def is_fenced(self, copy: TopicRecord) -> bool:
+        """Whether the source delivers nothing of a topic any more, as somebody promotes it."""
+        return copy.origin is not None and copy.origin.topic in self._fenced
 
     @property
     def is_settled(self) -> bool:
@@ -67,6 +74,11 @@ class DefinitionCopy:
     async def follow(self, source: SourceDescribed, starts: Starts, *, decides: bool) -> None:
         """Take over what the source has. Only a node that ``decides`` creates and alters."""
         self.errors, self._has_splits_left = {}, False
+        self._fenced = frozenset(one.name for one in source.topics if one.moved_to)
+        self.lacking = {
+            name: f"the token may not consume from {count} of its subscriptions: they are not copied"
+            for name, count in source.hidden_subscriptions.items()
+        }
         for info in source.topics:
             if not self._mirror.settings.covers(info.name):
                 continue

@@ -48,6 +48,11 @@ class LogCopy:
         self.source_end: Offset | None = None
         self.bytes_max = FETCH_BYTES_MIN
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the source has more, as far as is known."""
+        return self.source_end is None or self.next_fetch < self.source_end
+
     def on_answer(
         self, start: Offset, end: Offset, read_to: Offset, epoch: int, left_bytes: int
     ) -> None:

@@ -21,7 +21,7 @@ from quiver.broker.mirror.source_contact import SourceContact
 from quiver.broker.partition.partitions import Partitions, Place
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
-from quiver.errors import TopicNotFound
+from quiver.errors import ReadOnlySubscription, TopicNotFound
 from quiver.metrics.sample import MirrorSample, SourceSample
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.protocol import MirrorInfo
@@ -54,9 +54,9 @@ class Mirrors:
         self.contacts: dict[str, SourceContact] = {}
         """Of each mirror that copies on this node, whether its source answers."""
 
-    def samples(self) -> list[MirrorSample]:
+    def samples(self, now_us: int) -> list[MirrorSample]:
         """What this node copies, as it is now."""
-        return mirror_samples(self.progress.values())
+        return mirror_samples(self.progress.values(), now_us)
 
     def source_samples(self) -> list[SourceSample]:
         """The sources of the mirrors that copy on this node, as they are now."""
@@ -78,6 +78,28 @@ class Mirrors:
 
     # ------------------------------------------------------------------ copies
 
+    def require_deletable(self, subscription: str) -> None:
+        """``ReadOnlySubscription`` if a mirror would bring a subscription back: its source has it.
+
+        Of a queue, all messages would be copied again.
+        """
+        record = self._leaders.catalog.get(subscription)
+        if not record.mirror or not self.catalog.has(record.mirror):
+            return
+        covered = self._leaders.covered(record.name, record.settings)
+        if not any(record.copies(topic) for topic in covered):
+            return
+        contact = self.contacts.get(record.mirror)
+        is_gone = contact is not None and contact.lacks(subscription)
+        if is_gone or not self.catalog.get(record.mirror).settings.with_subscriptions:
+            return
+        raise ReadOnlySubscription(
+            f"{subscription!r} is a copy, and mirror {record.mirror!r} would copy it again: delete it at "
+            "the source, or promote its topics or remove the mirror first",
+            subscription=subscription,
+            mirror=record.mirror,
+        )
+
     def copies(self, mirror: str) -> list[TopicRecord]:
         """The mirrored topics of a mirror."""
         topics = self._topic_catalog.topics()
@@ -95,6 +117,11 @@ class Mirrors:
             self._topic_catalog.version,
             self._partitions.placement.version,
         )
+
+    @property
+    def definitions(self) -> tuple[int, int]:
+        """Changes with every topic and subscription of this cluster, and never back."""
+        return self._topic_catalog.registry.version, self._leaders.catalog.registry.version
 
     def current(self, record: TopicRecord) -> TopicRecord | None:
         """A mirrored topic as it is now; ``None`` if it is one no more."""

@@ -11,6 +11,9 @@ from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import CopiedPartition, LogFetched
 
+GAPS_WINDOW_US = 3600_000_000
+"""For how long a gap is told of by an alert."""
+
 
 class PartitionProgress:
     """Kept while this node copies the partition."""
@@ -108,15 +111,16 @@ class PartitionProgress:
         )
 
 
-def mirror_samples(progress: Iterable[PartitionProgress]) -> list[MirrorSample]:
+def mirror_samples(progress: Iterable[PartitionProgress], now_us: int) -> list[MirrorSample]:
     """All partitions of this node, added up by mirror and topic."""
+    since_us = now_us - GAPS_WINDOW_US
     found: dict[tuple[str, str], list[PartitionProgress]] = {}
     for one in progress:
         found.setdefault((one.mirror, one.topic), []).append(one)
-    return [_sample(*names, parts) for names, parts in sorted(found.items())]
+    return [_sample(*names, parts, since_us) for names, parts in sorted(found.items())]
 
 
-def _sample(mirror: str, topic: str, parts: list[PartitionProgress]) -> MirrorSample:
+def _sample(mirror: str, topic: str, parts: list[PartitionProgress], since_us: int) -> MirrorSample:
     shown = [one.described() for one in parts]
     states = [one.state_lag_s for one in shown if one.state_lag_s is not None]
     return MirrorSample(
@@ -129,5 +133,6 @@ def _sample(mirror: str, topic: str, parts: list[PartitionProgress]) -> MirrorSa
         copied_bytes=sum(one.copied_bytes for one in parts),
         gap_messages=sum(one.gap_messages for one in parts),
         missing_messages=sum(one.gaps.messages for one in parts),
+        gaps=sorted(gap for one in parts for gap in one.gaps.since(since_us)),
         broken=sum(one.is_broken for one in parts),
     )

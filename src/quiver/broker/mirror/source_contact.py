@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from quiver.errors import AccessRefused
 from quiver.metrics.sample import SourceSample
 from quiver.model.clock import Clock
@@ -22,9 +24,18 @@ class SourceContact:
         """The id of the source, once it has answered."""
         self.error = ""
         """Why it does not answer now."""
+        self._subscriptions: frozenset[str] | None = None
 
     def answered(self, cluster: str) -> None:
         self.cluster, self.error, self._is_refused = cluster, "", False
+
+    def showed(self, subscriptions: Iterable[str]) -> None:
+        """It has these subscriptions, as far as it shows them."""
+        self._subscriptions = frozenset(subscriptions)
+
+    def lacks(self, subscription: str) -> bool:
+        """Whether it is known not to have a subscription."""
+        return self._subscriptions is not None and subscription not in self._subscriptions
 
     def failed(self, error: Exception) -> None:
         self.error = str(error)

@@ -55,7 +55,11 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may deliver from a topic here: not what another cluster still delivers."""
         if topic.moved_to or topic.failback is not None:
             return False
-        return topic.origin is None or not self.mirror
+        return not self.copies(topic)
+
+    def copies(self, topic: TopicRecord) -> bool:
+        """Whether a mirror keeps it where it is at the source of a topic."""
+        return bool(topic.origin is not None and self.mirror)
 
     def start(self, topic: TopicRecord, partition: int) -> Offset:
         return Offset(self.starts.get(f"{topic.number}/{partition}", 0))

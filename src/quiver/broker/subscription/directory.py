@@ -28,6 +28,7 @@ from quiver.broker.subscription.catalog import (
     SubscriptionRecord,
     dead_letter_topic,
 )
+from quiver.broker.subscription.copied_partition import CopiedPartition
 from quiver.broker.subscription.dead_letters import DeadLetters
 from quiver.broker.subscription.leaders import SubscriptionLeaders
 from quiver.broker.subscription.status import status_of
@@ -189,15 +190,31 @@ class SubscriptionDirectory:
                     )
                 except NotLeader:
                     version = None  # perhaps it can only not prove it now: it is tried again
+        try:
+            copied = await self._copied(record, covered)
+        except NotLeader:
+            copied, version = [], None
         for delivery in deliveries.values():
             self._hold_back(subscription, delivery, topics[delivery.topic_number])
         subscription.is_resting = False
-        subscription.replace(deliveries, version, self._leaders.places(record))
+        subscription.replace(deliveries, version, self._leaders.places(record), copied)
         for delivery in deliveries.values():
             delivery.state.on_messages[record.number] = subscription.notify
             delivery.bury()
         self._at_work[record.name] = subscription
         return subscription
+
+    async def _copied(
+        self, record: SubscriptionRecord, covered: list[TopicRecord]
+    ) -> list[CopiedPartition]:
+        """What this node leads of the partitions that another cluster delivers from."""
+        found = []
+        for topic in filter(record.copies, covered):
+            for index in self._partitions.led(topic):
+                partition = await self._partitions.get(topic, index)
+                state = await self.state(topic, index, partition)
+                found.append(CopiedPartition(topic.name, index, state, record.number))
+        return found
 
     async def _delivery(
         self,

@@ -19,6 +19,7 @@ from quiver.broker.delivery.machine.view import Depth
 from quiver.broker.delivery.partition_delivery import PartitionDelivery, PeekedBatch, Portion
 from quiver.broker.group.coordinator import GroupCoordinator
 from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.subscription.copied_partition import CopiedPartition
 from quiver.broker.subscription.ready_watchers import ReadyWatchers
 from quiver.broker.subscription.sessions import ConsumerSessions
 from quiver.broker.subscription.settlement import visibility_us_of
@@ -55,6 +56,8 @@ class Subscription:
         """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
         self.record = record
         self.deliveries: dict[tuple[int, int], PartitionDelivery] = {}
+        self.copied: list[CopiedPartition] = []
+        """Those here that it delivers nothing from, as another cluster does."""
         self.version: tuple[int, int] | None = None
         """For which topics and partitions of this node it was put to work."""
         self.is_resting = False
@@ -84,12 +87,13 @@ class Subscription:
         deliveries: dict[tuple[int, int], PartitionDelivery],
         version: tuple[int, int] | None,
         places: Collection[tuple[str, int]],
+        copied: list[CopiedPartition],
     ) -> None:
         """From now on these are its partitions here; ``places`` are all it has, wherever.
 
         Without a ``version`` some of those here are missing: whoever uses it next tries again.
         """
-        self.version = version
+        self.version, self.copied = version, copied
         if self.membership is not None:
             self.membership.read(deliveries.values(), places)
         if deliveries != self.deliveries:
@@ -101,17 +105,22 @@ class Subscription:
     @property
     def is_open(self) -> bool:
         """Whether its partitions are still those that it was put to work on."""
-        return all(delivery.is_open for delivery in self._order)
+        return all(one.is_open for one in self.partitions)
+
+    @property
+    def partitions(self) -> list[PartitionDelivery | CopiedPartition]:
+        """All that this node leads."""
+        return [*self.deliveries.values(), *self.copied]
 
     @property
     def depth(self) -> Depth:
-        depths = [msgspec.structs.astuple(box.view.depth) for box in self.deliveries.values()]
+        depths = [msgspec.structs.astuple(one.view.depth) for one in self.partitions]
         return Depth(*map(sum, zip(*depths, strict=True))) if depths else Depth(0, 0, 0, 0, 0)
 
     @property
     def unseen(self) -> int:
         """Messages that are stored and have not been looked at."""
-        return sum(delivery.progress.unseen for delivery in self.deliveries.values())
+        return sum(one.progress.unseen for one in self.partitions)
 
     @property
     def consumers(self) -> list[str]:

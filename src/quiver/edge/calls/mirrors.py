@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fnmatch import fnmatchcase
 from operator import attrgetter
 
@@ -55,19 +56,25 @@ async def describe_source(
         and not one.name.startswith("__")
         and caller.reads_topic(one.name)
     ]
-    names = {one.name for one in topics}
-    subscriptions = [
-        one
-        for one in (broker.subscriptions.infos() if request.with_subscriptions else ())
-        if any(fnmatchcase(name, wanted) for wanted in one.settings.topics for name in names)
-        and caller.consumes(one.name)
-    ]
-    return (
-        protocol.SourceDescribed(
-            cluster=cluster, version=version, topics=topics, subscriptions=subscriptions
-        ),
-        (),
+    subscriptions, hidden = [], Counter[str]()
+    for one in broker.subscriptions.infos() if request.with_subscriptions else ():
+        reads = [
+            topic.name
+            for topic in topics
+            if any(fnmatchcase(topic.name, wanted) for wanted in one.settings.topics)
+        ]
+        if reads and caller.consumes(one.name):
+            subscriptions.append(one)
+        elif reads:
+            hidden.update(reads)
+    reply = protocol.SourceDescribed(
+        cluster=cluster,
+        version=version,
+        topics=topics,
+        subscriptions=subscriptions,
+        hidden_subscriptions=dict(hidden),
     )
+    return reply, ()
 
 
 async def fetch_log(context: Context, request: protocol.FetchLog, _: memoryview) -> Answer:

@@ -69,7 +69,9 @@ async def alter(context: Context, request: protocol.AlterSubscription, _: memory
 
 
 async def delete(context: Context, request: protocol.DeleteSubscription, _: memoryview) -> Answer:
-    await context.services.broker.subscriptions.delete(request.name)
+    broker = context.services.broker
+    broker.mirrors.require_deletable(request.name)
+    await broker.subscriptions.delete(request.name)
     return protocol.Done(), ()
 
 

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.edge.limits.token_bucket import TokenBucket
+from quiver.edge.mirror.link_gauge import LinkGauge
 from quiver.edge.mirror.reach import CALL_TIMEOUT_S
 from quiver.errors import QuiverError
 from quiver.model.clock import Clock
-from quiver.protocol import AnyRequest, Reply
+from quiver.model.mirror.settings import MirrorCompression
+from quiver.protocol import AnyRequest, FetchLog, LogFetched, Reply
 
 FETCHES_BYTES_MAX = 32 << 20
 """What the fetches of all partitions ask for together: enough to fill a far link."""
@@ -20,7 +22,10 @@ R = TypeVar("R", bound=Reply)
 
 
 class SourceLink:
-    """``share``: the part of the mirror's rate that this node may use; ``partitions``: how many it copies."""
+    """``share``: the part of the mirror's rate that this node may use; ``partitions``: how many it copies.
+
+    With ``AUTO``, answers are compressed as long as the link is far or slow, or limited.
+    """
 
     def __init__(
         self,
@@ -28,15 +33,27 @@ class SourceLink:
         rate: int | None,
         clock: Clock,
         *,
+        compression: MirrorCompression = MirrorCompression.NONE,
         share: Callable[[], float] = lambda: 1.0,
         partitions: Callable[[], int] = lambda: 1,
     ) -> None:
         self._cluster = source
         self._clock = clock
         self._bucket = None if rate is None else TokenBucket(rate, clock.monotonic(), room=rate / 4)
+        self._compression = compression
+        self._gauge = LinkGauge()
         self._share = share
         self._partitions = partitions
         self.fetched_bytes = 0
+        self._unpacked_bytes = 0
+
+    @property
+    def compression(self) -> MirrorCompression:
+        """How the source is asked to compress the next answer."""
+        if self._compression is not MirrorCompression.AUTO:
+            return self._compression
+        is_worth = self._bucket is not None or self._gauge.is_far
+        return MirrorCompression.ZSTD if is_worth else MirrorCompression.NONE
 
     async def call(self, kind: type[R], request: AnyRequest) -> R:
         """Ask any node of the source."""
@@ -65,6 +82,18 @@ class SourceLink:
             raise
         self.fetched_bytes += len(body)
         return expect(kind, reply), body
+
+    async def fetch(
+        self, request: FetchLog, topic: str, partition: int, wait_s: float
+    ) -> tuple[LogFetched, memoryview]:
+        """Fetch entries. One that need not wait for them tells how far the source is."""
+        began, fetched, unpacked = self._clock.monotonic(), self.fetched_bytes, self._unpacked_bytes
+        reply, body = await self.call_leader(LogFetched, request, topic, partition, wait_s)
+        self._unpacked_bytes += reply.size
+        if not wait_s:
+            took_s = self._clock.monotonic() - began
+            self._gauge.note(took_s, self.fetched_bytes - fetched, self._unpacked_bytes - unpacked)
+        return reply, body
 
     async def pace(self, size: int) -> None:
         """Wait until so many bytes are within the mirror's rate."""

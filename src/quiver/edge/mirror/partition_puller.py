@@ -30,7 +30,7 @@ from quiver.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quiver.model.ids import Offset
+from quiver.model.ids import Microseconds, Offset
 from quiver.protocol import FetchLog, LogFetched
 
 WAIT_S = 20.0
@@ -57,8 +57,6 @@ class PartitionPuller:
         link: SourceLink,
         progress: PartitionProgress,
         environment: MirrorEnvironment,
-        *,
-        compression: str,
     ) -> None:
         assert record.origin is not None
         self._record = record
@@ -68,7 +66,6 @@ class PartitionPuller:
         self._mirrors = environment.mirrors
         self.progress = progress
         self._clock = environment.clock
-        self._compression = compression
         self._run_checks = environment.run_checks
         self._failures = 0
         self._chance = environment.chance()
@@ -157,7 +154,7 @@ class PartitionPuller:
 
     async def _fetch(self, copy: LogCopy) -> tuple[LogFetched, memoryview]:
         """The first fetch waits for nothing: it says where the source is."""
-        wait_s = 0.0 if copy.source_end is None else WAIT_S
+        wait_s = 0.0 if copy.is_behind else WAIT_S
         request = FetchLog(
             topic=self._origin.topic,
             partition=self._index,
@@ -168,17 +165,13 @@ class PartitionPuller:
             last=copy.last,
             bytes_max=min(copy.bytes_max, self._link.fetch_bytes_max()),
             wait_ms=round(wait_s * 1000),
-            compression=self._compression,
+            compression=self._link.compression,
         )
-        return await self._link.call_leader(
-            LogFetched, request, self._origin.topic, self._index, wait_s
-        )
+        return await self._link.fetch(request, self._origin.topic, self._index, wait_s)
 
     async def _store(
         self, target: PartitionCopy, gap: tuple[Offset, Offset] | None, entries: list[Checked]
     ) -> Stored:
-        if self._mirrors.current(self._record) is None:
-            raise CorruptLog("the topic is mirrored no more")
         if gap is not None:
             begin, end = gap
             logger.error(
@@ -190,8 +183,14 @@ class PartitionPuller:
                 next_offset=end,
                 messages=end - begin,
             )
-            await target.skip(begin, end)
-        return await target.append(entries)
+            now = Microseconds(self._clock.time_us())
+            await target.skip(begin, end, now, self._require_mirrored)
+        return await target.append(entries, self._require_mirrored)
+
+    def _require_mirrored(self) -> None:
+        """Nothing of the source is stored once the copy has been promoted."""
+        if self._mirrors.current(self._record) is None:
+            raise CorruptLog("the topic is mirrored no more")
 
 
 def _opened(reply: LogFetched, body: memoryview) -> list[Checked]:

@@ -66,7 +66,7 @@ class Promotion:
 
     async def _fence(self, record: TopicRecord, origin: Origin, done: PromotedTopic) -> None:
         """Stop the source, and wait until everything that it has is here."""
-        running = self._runner.get(origin.mirror)
+        running = await self._runner.get(origin.mirror)
         if running is None:
             done.error = f"mirror {origin.mirror!r} does not run here: nothing was fenced"
             return

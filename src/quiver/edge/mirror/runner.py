@@ -27,6 +27,7 @@ class MirrorRunner:
         self.environment = environment
         self._catalog = environment.mirrors.catalog
         self._running: dict[str, RunningMirror] = {}
+        self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -47,15 +48,16 @@ class MirrorRunner:
             await self.environment.clock.sleep(LOOK_S)
 
     async def _adjust(self) -> None:
-        wanted = {one.name: one for one in self._catalog.all()}
-        for name, running in list(self._running.items()):
-            if wanted.get(name) != running.record:
-                await running.stop()
-                del self._running[name]
-        for name, record in wanted.items():
-            if name not in self._running:
-                self._running[name] = self._begun(record)
-            self._running[name].adjust()
+        async with self._turn:
+            wanted = {one.name: one for one in self._catalog.all()}
+            for name, running in list(self._running.items()):
+                if wanted.get(name) != running.record:
+                    await running.stop()
+                    del self._running[name]
+            for name, record in wanted.items():
+                if name not in self._running:
+                    self._running[name] = self._begun(record)
+                self._running[name].adjust()
 
     def _begun(self, record: MirrorRecord) -> RunningMirror:
         running = RunningMirror(record, self.environment)
@@ -68,8 +70,12 @@ class MirrorRunner:
     def running(self) -> list[RunningMirror]:
         return list(self._running.values())
 
-    def get(self, name: str) -> RunningMirror | None:
-        """A mirror that copies here; ``None`` if it is paused, or not started yet."""
+    async def get(self, name: str) -> RunningMirror | None:
+        """A mirror that copies here, with the settings and the token that it has now.
+
+        ``None`` if it is paused, or was removed.
+        """
+        await self._adjust()
         running = self._running.get(name)
         return None if running is None or running.record.settings.paused else running
 

@@ -60,6 +60,7 @@ class RunningMirror:
             source,
             settings.rate_bytes,
             clock,
+            compression=settings.compression,
             share=self._share,
             partitions=lambda: len(self._pulling),
         )
@@ -104,12 +105,16 @@ class RunningMirror:
     async def _follow(self) -> None:
         """Keep topics and subscriptions in step with the source, for as long as it takes."""
         failures, chance, known = 0, self._environment.chance(), ""
+        own: object = None
         while True:
             try:
+                if own != self._mirrors.definitions:
+                    known = ""  # something may be missing here that was there
                 source = await self._link.call(SourceDescribed, self._request(known))
                 self._contact.cluster = source.cluster
                 if not source.is_unchanged:
-                    decides = self._environment.decides()
+                    own, decides = self._mirrors.definitions, self._environment.decides()
+                    self._contact.showed(one.name for one in source.subscriptions)
                     await self._definitions.follow(source, self._starts, decides=decides)
                     await self._follow_deletions(source)
                     is_settled = decides and self._definitions.is_settled
@@ -218,17 +223,17 @@ class RunningMirror:
         self._pulling[place] = []
         if self.record.settings.paused:
             return
-        puller = PartitionPuller(
-            copy,
-            index,
-            self._link,
-            progress,
-            environment,
-            compression=self.record.settings.compression,
-        )
+        puller = PartitionPuller(copy, index, self._link, progress, environment)
         tasks = [asyncio.create_task(puller.run())]
         if self.record.settings.with_subscriptions:
-            states = StatePuller(copy, index, self._link, progress, environment)
+            states = StatePuller(
+                copy,
+                index,
+                self._link,
+                progress,
+                environment,
+                is_fenced=lambda: self._definitions.is_fenced(copy),
+            )
             tasks.append(asyncio.create_task(states.run()))
         self._pulling[place] = tasks
 
@@ -259,7 +264,8 @@ class RunningMirror:
                 )
             )
         known = {one.source: one for one in info.topics}
-        for source, error in (self._definitions.errors | self._failback.errors).items():
+        errors = self._definitions.lacking | self._definitions.errors | self._failback.errors
+        for source, error in errors.items():
             if source in known:
                 known[source].error = error
             else:

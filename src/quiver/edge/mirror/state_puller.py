@@ -6,6 +6,8 @@ that a copy that is behind still gets on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from quiver.broker.mirror.progress import PartitionProgress
@@ -30,7 +32,7 @@ logger = structlog.get_logger()
 
 
 class StatePuller:
-    """``run`` until it is cancelled."""
+    """``run`` until it is cancelled. ``is_fenced``: whether the source delivers no more."""
 
     def __init__(
         self,
@@ -39,6 +41,8 @@ class StatePuller:
         link: SourceLink,
         progress: PartitionProgress,
         environment: MirrorEnvironment,
+        *,
+        is_fenced: Callable[[], bool],
     ) -> None:
         assert record.origin is not None
         self._record = record
@@ -49,6 +53,7 @@ class StatePuller:
         self._progress = progress
         self._clock = environment.clock
         self._chance = environment.chance()
+        self._is_fenced = is_fenced
         self._known: dict[str, int] = {}
         self._error = ""
 
@@ -66,7 +71,15 @@ class StatePuller:
                 self._report(str(error))
             took_s = self._clock.monotonic() - began
             pause_s = max(INTERVAL_S, _EFFORT * min(took_s, 1.0))
-            await self._clock.sleep(pause_s + _BACKOFF.pause_s(failures, self._chance))
+            await self._pause(pause_s + _BACKOFF.pause_s(failures, self._chance))
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep; shortly once the source is fenced: then a promote waits for the state."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(left, INTERVAL_S))
+            if self._is_fenced():
+                return
 
     def _report(self, error: str) -> None:
         if error != self._error:

@@ -21,6 +21,7 @@ RATE_MAX = 1 << 40
 class MirrorCompression(StrEnum):
     """How entries are compressed on their way, whatever their producers did."""
 
+    AUTO = "auto"
     ZSTD = "zstd"
     NONE = "none"
 
@@ -79,8 +80,11 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     compression: Annotated[
         MirrorCompression,
-        setting("Compression on the way: zstd or none. Producers' own compression stays."),
-    ] = MirrorCompression.ZSTD
+        setting(
+            "Compression on the way: zstd, none, or auto: zstd while the source is far, the link slow, or "
+            "a rate given. Producers' own compression stays."
+        ),
+    ] = MirrorCompression.AUTO
     rate: Annotated[
         int | str | None,
         setting(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver.broker.alerts.alert import Alert
 from quiver.broker.alerts.machine import FIRING_MAX, AlertMachine
+from quiver.broker.alerts.readings import GAP_NEW_US
 from quiver.config.alert_rule import DEFAULT_RULES, AlertRule, Watch, rules_in_force
 from quiver.metrics.sample import (
     MirrorSample,
@@ -228,13 +230,45 @@ class TestWatches:
     def test_a_mirror_that_is_behind_broken_or_has_a_gap(self) -> None:
         rules = rule("mirror_lag", 60), rule("mirror_gaps", 0), rule("mirror_broken", 0)
         for one, value in zip(
-            rules, ({"lag_s": 61.0}, {"gap_messages": 5}, {"broken": 1}), strict=True
+            rules, ({"lag_s": 61.0}, {"gaps": [(1, 5)]}, {"broken": 1}), strict=True
         ):
             machine = AlertMachine((one,))
             well = [MirrorSample(mirror="eu", topic="orders")]
             assert machine.evaluate(sample(mirrors=well), 0) == []
             ill = [MirrorSample(mirror="eu", topic="orders", **value)]  # type: ignore[arg-type]
             assert told(machine.evaluate(sample(mirrors=ill), 1)) == [("orders", "firing")]
+
+    def test_a_gap_of_a_mirror_goes_on_where_it_was_not_found_and_is_told_by_whoever_found_it(
+        self,
+    ) -> None:
+        found_us = 1_000 * 1_000_000
+        copied = [MirrorSample(mirror="eu", topic="orders", gaps=[(found_us, 5)])]
+        sampled = msgspec.structs.replace(sample(mirrors=copied), time_us=found_us + GAP_NEW_US + 1)
+        machine = AlertMachine((rule("mirror_gaps", 0),))
+        assert machine.evaluate(sampled, 0) == []
+        assert [(one.subject, one.value, one.since_us) for one in machine.firing] == [
+            ("orders", 5, found_us)
+        ]
+        later = msgspec.structs.replace(sampled, mirrors=[])
+        assert told(machine.evaluate(later, 1)) == [("orders", "cleared")]
+
+    def test_a_gap_that_was_found_just_before_a_mirror_moved_is_told_again(self) -> None:
+        found_us = 1_000 * 1_000_000
+        copied = [MirrorSample(mirror="eu", topic="orders", gaps=[(1_000, 7), (found_us, 5)])]
+        sampled = msgspec.structs.replace(sample(mirrors=copied), time_us=found_us + 1_000_000)
+        machine = AlertMachine((rule("mirror_gaps", 0),))
+        assert told(machine.evaluate(sampled, 0)) == [("orders", "firing")]
+
+    def test_a_gap_that_waits_for_its_rule_is_told_however_long_that_takes(self) -> None:
+        found_us = 1_000 * 1_000_000
+        copied = [MirrorSample(mirror="eu", topic="orders", gaps=[(found_us, 5)])]
+        machine = AlertMachine((rule("mirror_gaps", 0, for_s=90),))
+        for now in (0, 89):
+            sampled = sample(mirrors=copied)
+            sampled = msgspec.structs.replace(sampled, time_us=found_us + now * 1_000_000)
+            assert machine.evaluate(sampled, now) == []
+        sampled = msgspec.structs.replace(sampled, time_us=found_us + 90_000_000)
+        assert told(machine.evaluate(sampled, 90)) == [("orders", "firing")]
 
     def test_a_mirror_whose_source_refuses_it(self) -> None:
         machine = AlertMachine((rule("mirror_broken", 0),))

@@ -12,21 +12,13 @@ from quiver.broker.topics.catalog import TopicRecord
 from quiver.model.ids import Offset
 from quiver.model.key_hash import HASHES
 from quiver.model.layout import Split
-from quiver.model.mirror.origin import Origin
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.model.topic import TopicSettings
 from quiver.protocol import PartitionInfo, SourceDescribed, TopicInfo
 from tests.aio import async_test
+from tests.unit.broker.mirror.mirror_doubles import ORIGIN, topic_record
 
-COPY = TopicRecord(
-    name="orders",
-    number=1,
-    layout=1,
-    settings=TopicSettings(),
-    created_us=0,
-    first_hashes=[0],
-    origin=Origin(mirror="eu", cluster="c1", topic="orders", number=7),
-)
+COPY = topic_record(origin=ORIGIN)
 SPLIT = TopicInfo(
     name="orders",
     number=7,

@@ -6,15 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from quiver.broker.mirror.lineage import aside_name, was_copied_from
-from quiver.broker.topics.catalog import TopicRecord
 from quiver.model.mirror.origin import Origin
 from quiver.model.topic import TopicSettings, topic_name
 from quiver.protocol import TopicInfo
+from tests.unit.broker.mirror.mirror_doubles import topic_record
 
 HERE, THERE = "here", "there"
-RECORD = TopicRecord(
-    name="orders", number=7, layout=1, settings=TopicSettings(), created_us=0, first_hashes=[0]
-)
+RECORD = topic_record(number=7)
 PROMOTED = TopicInfo(
     name="orders",
     number=3,

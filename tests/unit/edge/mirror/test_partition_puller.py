@@ -19,12 +19,11 @@ from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.errors import NotLeader
 from quiver.model.envelope import seal_batch, store_batch
 from quiver.model.ids import LeaderEpoch, Microseconds, Offset
-from quiver.model.mirror.origin import Origin
 from quiver.model.schema import PAYLOAD, schema_of
-from quiver.model.topic import TopicSettings
 from quiver.protocol import FetchLog, LogFetched
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test, turns
+from tests.unit.broker.mirror.mirror_doubles import ORIGIN, topic_record
 
 
 def entry_bytes(offset: int) -> bytes:
@@ -47,9 +46,9 @@ class Source:
         self.fetch_bytes_max = lambda: fetch_bytes_max
         self.asked: list[FetchLog] = []
 
-    async def call_leader(
-        self, kind: object, request: FetchLog, *_: object
-    ) -> tuple[LogFetched, memoryview]:
+    compression = "none"
+
+    async def fetch(self, request: FetchLog, *_: object) -> tuple[LogFetched, memoryview]:
         self.asked.append(request)
         if request.offset >= self.end:
             await asyncio.Event().wait()  # it has nothing more, and keeps the fetch waiting
@@ -61,7 +60,6 @@ class Source:
             epoch=1,
             time_us=0,
             size=len(body),
-            compression="none",
             left_bytes=0,
         )
         return reply, memoryview(body)
@@ -98,7 +96,7 @@ class Target:
     async def last(self) -> None:
         return None
 
-    async def append(self, entries: list[Checked]) -> Storing:
+    async def append(self, entries: list[Checked], _: object) -> Storing:
         self.stored.append(Storing())
         return self.stored[-1]
 
@@ -108,18 +106,8 @@ class Stage:
         self.source, self.target = Source(end, fetch_bytes_max), Target()
         self.clock = ManualClock()
         self.progress = PartitionProgress("eu", "orders", 0, self.clock)
-        origin = Origin(mirror="eu", cluster="c1", topic="orders", number=7)
-        record = TopicRecord(
-            name="orders",
-            number=1,
-            layout=1,
-            settings=TopicSettings(),
-            created_us=0,
-            first_hashes=[0],
-            origin=origin,
-        )
         self.puller = PartitionPuller(
-            record,
+            topic_record(origin=ORIGIN),
             0,
             cast(SourceLink, self.source),
             self.progress,
@@ -129,7 +117,6 @@ class Stage:
                 clock=self.clock,
                 run_checks=self._check,
             ),
-            compression="none",
         )
 
     async def _check(self, call: Callable[[], Any]) -> Any:

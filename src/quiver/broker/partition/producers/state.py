@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from quiver import arrow_compute as pc
 from quiver.broker.partition.producers.dedup import DedupWindow, ids_of
-from quiver.broker.partition.producers.gaps import LogGaps
+from quiver.broker.partition.producers.gaps import LogGaps, NotedGap
 from quiver.broker.partition.producers.open_transactions import OpenTransaction, OpenTransactions
 from quiver.broker.partition.producers.sessions import ProducerSession, ProducerSessions
 from quiver.broker.partition.producers.split_handover import SplitHandover
@@ -42,6 +42,7 @@ class ProducerSnapshot(msgspec.Struct, frozen=True):
     """The bitmap of offsets that no reader sees."""
     gaps: list[tuple[Offset, Offset]] = []
     gap_messages: int = 0
+    gaps_noted: list[NotedGap] = []
 
 
 class ProducerState:
@@ -88,6 +89,7 @@ class ProducerState:
                 hidden.serialize() if hidden else b"",
                 self.gaps.ranges,
                 self.gaps.messages,
+                self.gaps.noted,
             )
         )
 
@@ -110,7 +112,7 @@ class ProducerState:
             window,
             ProducerSessions(snapshot.sessions),
             OpenTransactions(snapshot.transactions, hidden),
-            LogGaps(snapshot.gaps, snapshot.gap_messages),
+            LogGaps(snapshot.gaps, snapshot.gap_messages, snapshot.gaps_noted),
         )
         ids_from = snapshot.offset if snapshot.ids_from is None else snapshot.ids_from
         size = 0

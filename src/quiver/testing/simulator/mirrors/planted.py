@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,12 +33,14 @@ _begin = LogCopy.__init__
 _is_complete = Promotion._is_complete
 
 
-async def _append_without_the_first(self: PartitionCopy, entries: Sequence[Checked]) -> Stored:
+async def _append_without_the_first(
+    self: PartitionCopy, entries: Sequence[Checked], require_wanted: Callable[[], None]
+) -> Stored:
     """Of several entries, have a gap in the place of the first."""
     if len(entries) > 1:
         entry, batch, _ = entries[0]
         entries = [(entry, replace(seal_gap(batch.count), hops=batch.hops), None), *entries[1:]]
-    return await _append(self, entries)
+    return await _append(self, entries, require_wanted)
 
 
 def _begin_one_entry_early(self: LogCopy, end: Offset, last: EntryMark | None) -> None:

@@ -18,6 +18,8 @@ from quiver.testing.disk import SimulatedDisk
 from tests.aio import async_test
 from tests.unit.broker.broker_doubles import Gate, batch_of
 
+NOTED = Microseconds(1_700_000_000_000_000)
+
 
 def at(offset: int, batch: UnstoredBatch) -> StoredBatch:
     return store_batch(
@@ -54,6 +56,14 @@ def test_of_many_gaps_the_newest_are_kept_and_all_are_counted() -> None:
     assert gaps.messages == 2 * (GAPS_MAX + 5)
 
 
+def test_gaps_are_told_by_when_they_were_found() -> None:
+    gaps = LogGaps()
+    for offset, noted in ((4, 100), (14, 100), (30, 300)):
+        gaps.record(at(offset, seal_gap(10, Microseconds(noted))))
+    assert gaps.since(0) == [(100, 20), (300, 10)]
+    assert gaps.since(100) == [(300, 10)]
+
+
 async def _open(disk: SimulatedDisk) -> Partition:
     return await Partition.open(
         "/data/topic@1/0", LogSettings(), disk=disk, clock=ManualClock(), run_blocking=Gate()
@@ -63,10 +73,10 @@ async def _open(disk: SimulatedDisk) -> Partition:
 async def _with_a_gap(disk: SimulatedDisk) -> Partition:
     partition = await _open(disk)
     copy = PartitionCopy(partition)
-    await copy.skip(Offset(0), Offset(5))
+    await copy.skip(Offset(0), Offset(5), NOTED, lambda: None)
     batch = batch_of(b"after the gap")
     rows = check_batch(batch, 1 << 20).rows
-    await copy.append([(at(5, batch), batch, rows)])
+    await copy.append([(at(5, batch), batch, rows)], lambda: None)
     return partition
 
 
@@ -77,6 +87,7 @@ async def test_a_gap_is_known_after_a_crash() -> None:
     disk.crash()
     partition = await _open(disk)
     assert (partition.gaps.ranges, partition.gaps.messages) == ([(0, 5)], 5)
+    assert partition.gaps.since(NOTED - 1) == [(NOTED, 5)]
     await partition.close()
 
 
@@ -88,4 +99,5 @@ async def test_a_gap_is_known_when_retention_has_removed_the_entries_that_fill_i
     await partition.close()
     partition = await _open(disk)
     assert (partition.gaps.ranges, partition.gaps.messages) == ([(0, 5)], 5)
+    assert partition.gaps.since(NOTED - 1) == [(NOTED, 5)]
     await partition.close()
