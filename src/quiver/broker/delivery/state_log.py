@@ -178,9 +178,7 @@ class DeliveryStateLog:
         try:
             entry, stored = self._log.submit(seal_batch(body, 1, 0, flags=flags))
         except QuiverError as error:
-            # What the machines say now is in no log: they are of no use any more.
-            self.is_open = False
-            self._is_ahead = self._is_sealed = True
+            self._discard()
             batch.stored.set_exception(error)
             return
         self._history.note(batch.entries, entry.next_offset)
@@ -188,6 +186,11 @@ class DeliveryStateLog:
         self._unsnapshotted_bytes += entry.size()
         if self._unsnapshotted_bytes >= _SNAPSHOT_BYTES and self._snapshotting is None:
             self._snapshotting = asyncio.create_task(self._try_to_snapshot())
+
+    def _discard(self) -> None:
+        """What the machines say now is in no log: they are of no use any more. Open the state again."""
+        self.is_open = False
+        self._is_ahead = self._is_sealed = True
 
     # ------------------------------------------------------------------ transactions
 
@@ -239,7 +242,8 @@ class DeliveryStateLog:
     ) -> None:
         """Go on with other states of some subscriptions, as a mirror has them. Durable on return.
 
-        Only if they are still wanted when they are complete: nobody may be delivered to by then.
+        Only if they are still wanted when they are complete: nobody may be delivered to by then. If
+        they cannot be stored, the log goes on with what it has: the state is to be opened again.
         """
         if self._snapshotting is not None:
             await self._snapshotting
@@ -248,9 +252,15 @@ class DeliveryStateLog:
         if not is_wanted():
             return
         self.machines.update(machines)
-        await self._snapshot(keep_history=False)
-        if self._log.failure is not None:
-            raise self._log.failure
+        try:
+            await self._snapshot(keep_history=False)
+            if self._log.failure is not None:
+                raise self._log.failure
+        except BaseException:
+            self._discard()
+            raise
+        if self._is_ahead:
+            raise LogClosed(f"the delivery state in {self._folder} is closed")
 
     # ------------------------------------------------------------------ learning of messages
 

@@ -163,19 +163,23 @@ async def _cut(log: Log, common: Offset) -> Offset:
     """Where to cut a log that is the source's up to ``common``.
 
     A transaction that is open there was ended by each cluster in its own way. Its messages come back from
-    the source, under the name that the source's marker ends.
+    the source, under the name that the source's marker ends. No other may be open where the log is cut: it
+    would have lost the marker that ends it. So that is the last place before it with none open.
     """
     if not await _has_marker(log, common):
         return common
     opened = OpenTransactions()
-    at = log.stored_from
+    at = cut = log.stored_from
     while at < common:
-        entries = await log.read(at, _READ_BYTES, stored=True)
-        for entry in entries:
-            if entry.flags and entry.next_offset <= common:
+        for entry in await log.read(at, _READ_BYTES, stored=True):
+            at = entry.next_offset
+            if at > common:
+                break
+            if entry.flags:
                 opened.record(entry)
-        at = entries[-1].next_offset
-    return opened.stable_offset(common)
+            if opened.stable_offset(at) == at:
+                cut = at
+    return cut
 
 
 async def _has_marker(log: Log, at: Offset) -> bool:

@@ -109,4 +109,4 @@ class BrokerClient(Client):
 def values_of(entry: StoredBatch) -> Iterator[tuple[int, str]]:
     """Offsets and values of an entry."""
     for place, payload in enumerate(entry.record_batch().column("payload").to_pylist()):
-        yield entry.base_offset + place, payload.decode()
+        yield entry.base_offset + place, payload.decode(errors="replace")

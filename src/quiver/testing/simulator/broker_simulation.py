@@ -40,6 +40,7 @@ from quiver.cluster.replica.replica import Replica
 from quiver.errors import QuiverError
 from quiver.formats import stored_versions
 from quiver.log.partition_log import PartitionLog
+from quiver.model.envelope import MARKER
 from quiver.model.subscription import Backoff, Guarantee, Ordering, SubscriptionSettings
 from quiver.model.topic import Retention, TopicSettings, Unread
 from quiver.testing.simulator import simulation
@@ -434,7 +435,7 @@ class BrokerSimulation(_Simulation):
             if which == STATE:
                 yield entry.base_offset, entry.epoch, f"{crc32(entry.body):08x}"
                 continue
-            for offset, value in values_of(entry):
+            for offset, value in () if entry.flags & MARKER else values_of(entry):
                 yield offset, entry.epoch, value
 
 

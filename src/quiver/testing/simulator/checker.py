@@ -13,6 +13,7 @@ from itertools import pairwise
 from quiver.cluster.records import PartitionId
 from quiver.testing.simulator.clients import BY_ID
 from quiver.testing.simulator.history import Copy, History
+from quiver.testing.simulator.mirrors.deal_rules import DEAL_RULES
 from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
@@ -351,4 +352,5 @@ RULES: tuple[Rule, ...] = (
     *SINK_RULES,
     *MIRROR_RULES,
     *FAILBACK_RULES,
+    *DEAL_RULES,
 )

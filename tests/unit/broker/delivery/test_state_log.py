@@ -236,6 +236,38 @@ async def test_a_subscription_that_begins_before_the_log_keeps_no_other_from_its
 
 
 @async_test
+async def test_states_of_a_mirror_that_cannot_be_stored_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the records that follow do not fit what the log has, and nobody could open it again."""
+    world = World(1)
+    partition, state = await world.open()
+    await world.publish(partition, 5)
+    await state.catch_up(state.machines[1], 3)
+    taken, records = state.machines[1].take(world.clock.time_us(), limit=3, lease_id=1)
+    assert taken is not None
+    await state.commit(1, records)
+
+    async def refuse(*_: object) -> None:
+        raise NotEnoughReplicas("1 of 2 replicas are in sync")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state._snapshots, "save", refuse)
+        with pytest.raises(NotEnoughReplicas):
+            await state.replace({1: DeliveryMachine(world.settings, Offset(0))}, lambda: True)
+
+    blank = {number: DeliveryMachine(world.settings, Offset(0)) for number in NUMBERS}
+    again = await partition.open_state(blank)
+    world.lease_id = 1
+    await world.work(again, 1, 5)
+    assert world.tried[1] == {3}, "the first three are leased, and the last is given back"
+    await partition.close()
+    partition, state = await world.open()
+    assert state.machines[1].view.state_of(Offset(0)) == again.machines[1].view.state_of(Offset(0))
+    await partition.close()
+
+
+@async_test
 async def test_a_damaged_snapshot_is_made_good_from_the_records_that_stayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from msgspec import msgpack
 from msgspec.structs import replace
@@ -14,10 +13,7 @@ from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.control.admin import place_of
 from quiver.cluster.records import PartitionId
 from quiver.errors import QuiverError, TopicNotFound
-from quiver.log.partition_log import PartitionLog
-from quiver.model.envelope import MARKER
 from quiver.model.subscription import SubscriptionSettings
-from quiver.testing.simulator.broker_clients import values_of
 from quiver.testing.simulator.broker_simulation import (
     _TOPICS,
     _TRIMMED,
@@ -27,9 +23,16 @@ from quiver.testing.simulator.broker_simulation import (
 from quiver.testing.simulator.clients import Producer
 from quiver.testing.simulator.consumers import Consumer
 from quiver.testing.simulator.loop import Process
-from quiver.testing.simulator.mirrors.history import ASIDE, LOOSE, MirrorHistory, Promotion, last_of
+from quiver.testing.simulator.mirrors.history import (
+    DEAD_LETTERS,
+    DEALS,
+    LOOSE,
+    MirrorHistory,
+    Promotion,
+    last_of,
+)
 from quiver.testing.simulator.mirrors.node import MirrorNode
-from quiver.testing.simulator.simulation import TOPIC, entries_of
+from quiver.testing.simulator.simulation import TOPIC
 
 _COPIED_SECONDS_MAX = 150.0
 """A broken copy asks again after half a minute, and calls to the source wait that long too."""
@@ -44,12 +47,14 @@ class CopyingCluster(BrokerSimulation):
 
     story: MirrorHistory
     _nodes: list[MirrorNode]  # type: ignore[assignment]
+    has_deals = False
+    """Whether there is a topic with transactions."""
     _where = "there"
     """What its clients are called by."""
 
     def _copied_topics(self) -> tuple[str, ...]:
         """Those that it is to copy, promoted or not."""
-        return (*_TOPICS, LOOSE)
+        return (*_TOPICS, LOOSE, DEALS) if self.has_deals else (*_TOPICS, LOOSE)
 
     def start_users(self, queues: dict[str, SubscriptionSettings]) -> None:
         for queue, settings in queues.items():
@@ -57,6 +62,11 @@ class CopyingCluster(BrokerSimulation):
             consumer = Consumer(client, queue, settings, self._leases, self.history)
             self._consumers.append(consumer)
             self._loop.start(Process(client.name), consumer.run())
+        if TOPIC in self._copied_topics():
+            self._start_publisher()
+
+    def _start_publisher(self) -> None:
+        """One that is refused as long as the topic is a copy."""
         producer = Producer(
             self._client(f"publisher-{self._where}"),
             PartitionId(f"{TOPIC}/0"),
@@ -90,7 +100,7 @@ class CopyingCluster(BrokerSimulation):
         """Promote all that is copied, until it is answered."""
         client, promotions = self._client("operator"), self.story.promotions
         request = protocol.PromoteTopics(
-            topics=[f"{TOPIC}*"], fence=fence, wait_ms=round(wait_s * 1000)
+            topics=[f"{TOPIC}*", DEALS], fence=fence, wait_ms=round(wait_s * 1000)
         )
         while True:
             for topic in self._copied_topics():
@@ -206,6 +216,11 @@ class CopyingCluster(BrokerSimulation):
     def _note_broken(self) -> None:
         self.story.diverged = self._broken()
 
+    async def collect_again(self) -> None:
+        """What was on its way when it was collected first may have come since."""
+        self.history.letters.clear()
+        await self._collect()
+
     async def _collect(self) -> None:
         for partition in await self._records():
             logical, topic = _logical(partition), place_of(partition)[0]
@@ -214,15 +229,6 @@ class CopyingCluster(BrokerSimulation):
                 self.history.copies[logical] = data
             else:
                 self.history.states[PartitionId(f"{logical}/{DATA}")] = data
-            if topic not in _TOPICS and topic != LOOSE and ASIDE not in topic:
+            if topic.endswith(DEAD_LETTERS):
                 self._read_letters(partition)
             self.history.states[logical] = state
-
-    def _values_of(self, log: PartitionLog, which: int) -> Iterator[tuple[int, int, str]]:
-        if which == STATE:
-            yield from super()._values_of(log, which)
-            return
-        for entry in entries_of(log):
-            if not entry.flags & MARKER:
-                for offset, value in values_of(entry):
-                    yield offset, entry.epoch, value

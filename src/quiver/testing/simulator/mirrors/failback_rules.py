@@ -36,6 +36,17 @@ def confirmed_and_nowhere(history: History) -> Iterator[str]:
     if not isinstance(history, MirrorHistory) or history.back is None:
         return
     parts = {place: known for place, known, _ in _parts(history)}
+    somewhere = {
+        (place.partition(".")[0].partition("/")[0], value)
+        for place, values in history.kept_values.items()
+        for _, value in values
+    }
+    somewhere |= {
+        (place.partition("/")[0], value)
+        for place, copies in history.back.target.copies.items()
+        for copy in copies
+        for _, _, value in copy.values
+    }
     for send in history.sends:
         known = parts.get(send.partition)
         if known is None or send.outcome != "done":
@@ -48,7 +59,7 @@ def confirmed_and_nowhere(history: History) -> Iterator[str]:
         }
         is_there = (send.offset, send.value) in places
         if send.offset < 0:  # it was stored before, and nobody knew where any more
-            is_there = send.value in {value for _, value in places}
+            is_there = (send.partition.partition("/")[0], send.value) in somewhere
         if copies and not is_there:
             yield (
                 f"{send.value} was confirmed at {send.partition}:{send.offset} at "

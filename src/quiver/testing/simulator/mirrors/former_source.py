@@ -18,8 +18,16 @@ from quiver.cluster.records import NodeId, PartitionId, PartitionRecord
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.testing.simulator.broker_simulation import _TOPICS, BrokerSimulation, _logical
 from quiver.testing.simulator.mirrors.copying import CopyingCluster
+from quiver.testing.simulator.mirrors.deals import visible
 from quiver.testing.simulator.mirrors.failback_watch import FailbackWatch
-from quiver.testing.simulator.mirrors.history import ASIDE, LOOSE, LedLog, MirrorHistory
+from quiver.testing.simulator.mirrors.history import (
+    ASIDE,
+    DEALS,
+    LOOSE,
+    LedLog,
+    MirrorHistory,
+    Visible,
+)
 from quiver.testing.simulator.mirrors.node import marks_of
 from quiver.testing.simulator.mirrors.target import TargetCluster, queues_of
 from quiver.testing.simulator.simulation import TOPIC
@@ -64,7 +72,7 @@ class FormerSource(CopyingCluster):
         addresses = ",".join(node.name for node in self._target._nodes)
         settings = MirrorSettings(
             source=f"quiver://{addresses}",
-            topics=[f"{TOPIC}*"],
+            topics=[f"{TOPIC}*", DEALS],
             with_subscriptions=True,
             failback=True,
         )
@@ -109,8 +117,33 @@ class FormerSource(CopyingCluster):
             for running in node.mirrors.running
         ]
 
+    async def visible_deals(self) -> list[Visible]:
+        """What readers see of transactions here, there, and of what is kept aside."""
+        known = self._whole.failbacks.get(DEALS)
+        found = [await self._visible_in(cluster, DEALS) for cluster in (self, self._target)]
+        if known is not None and any(one.cut < one.end for one in known.parts.values()):
+            starts = {
+                int(place.rpartition("/")[2]): part.cut for place, part in known.parts.items()
+            }
+            found.append(await self._visible_in(self, known.aside, starts))
+        return found
+
+    async def _visible_in(
+        self, cluster: CopyingCluster, topic: str, starts: dict[int, int] | None = None
+    ) -> Visible:
+        client = cluster._client("reader")
+        found: Visible = {}
+        for partition in await cluster._records():
+            name, _, index = place_of(partition)
+            if name == topic:
+                end = cluster._replicas(partition)[0].logs[DATA].log.next_offset
+                start = (starts or {}).get(index, 0)
+                place = PartitionId(f"{DEALS}/{index}")
+                found[place] = await visible(client, _logical(partition), end, start)
+        return found
+
     def _copied_topics(self) -> tuple[str, ...]:
-        return tuple(topic for topic in _TOPICS if self._is_copy(topic))
+        return tuple(topic for topic in (*_TOPICS, DEALS) if self._is_copy(topic))
 
     def _is_copy(self, topic: str) -> bool:
         known = self._whole.failbacks.get(topic)
@@ -191,8 +224,14 @@ class FormerSource(CopyingCluster):
     def _end_era(self, topic: str) -> None:
         whole, known = self._whole, self._whole.failbacks[topic]
         for place, part in known.parts.items():
+            # What retention removed before it was copied is here alone.
+            begin = min(log.marks[0][0] if log.marks else log.found for log in whole.copied[place])
             self.story.copied[place] = [
-                replace(log, own=[one for one in log.own if one >= part.cut])
+                replace(
+                    log,
+                    marks=[mark for mark in log.marks if mark[0] >= begin],
+                    own=[one for one in log.own if one >= part.cut],
+                )
                 for log in whole.logs[place]
                 if log.epoch >= part.epoch
             ]

@@ -11,6 +11,9 @@ from quiver.testing.simulator.history import History
 LOOSE = "loose"
 """A topic of the source whose confirmed messages may be taken back, by a power cut or an election."""
 
+DEALS = "deals"
+"""A topic of both clusters that transactions write to."""
+DEAD_LETTERS = ".dlq"
 ASIDE = ".diverged-"
 """What is in the names of topics that have what was kept aside."""
 
@@ -90,6 +93,21 @@ class Failback(msgspec.Struct, kw_only=True):
     """Replicas in sync that still had something of the tail when the topic became a copy."""
 
 
+class Deal(msgspec.Struct, kw_only=True):
+    """A transaction in a mirrored topic: what it has sent, and what its writer was told."""
+
+    writer: str
+    id: int
+    values: list[tuple[PartitionId, str]] = []
+    asked: str = ""
+    """commit or abort; nothing if it was forgotten."""
+    told: str = ""
+
+
+Visible = dict[PartitionId, tuple[tuple[int, str], ...]]
+"""What a reader sees in the end: offsets and values."""
+
+
 class MirrorHistory(History):
     """The history of the source, and with it what its copy is."""
 
@@ -114,6 +132,10 @@ class MirrorHistory(History):
     kept: dict[PartitionId, LedLog] = field(default_factory=dict)
     """What each topic that was kept aside has in the end, by its partition."""
     kept_values: dict[PartitionId, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    deals: list[Deal] = field(default_factory=list)
+    """Transactions of either cluster."""
+    deals_visible: list[Visible] = field(default_factory=list)
+    """Of the cluster that was copied first, of the other, and of what is kept aside."""
     back: MirrorHistory | None = None
     """From then on: the cluster that copied is the source, and the source copies."""
     finished_before: list[tuple[str, PartitionId, int]] = field(default_factory=list)

@@ -28,11 +28,10 @@ from quiver.errors import CorruptLog
 from quiver.log.partition_log import PartitionLog
 from quiver.model.batch import StoredBatch
 from quiver.model.clock import Clock
-from quiver.model.envelope import MARKER
 from quiver.model.mirror.entry_mark import mark_of
 from quiver.model.topic import Durability
 from quiver.testing.simulator.loop import Process
-from quiver.testing.simulator.mirrors.history import LOOSE, LedLog, Mark
+from quiver.testing.simulator.mirrors.history import DEALS, LOOSE, LedLog, Mark
 from quiver.testing.simulator.receives.dialer import ConnectionDialer
 from quiver.testing.simulator.receives.edge_node import EdgeNode
 from quiver.testing.simulator.simulation import TOPIC, entries_of
@@ -92,7 +91,7 @@ class MirrorNode(EdgeNode):
     def _record_lead(self, replica: Replica, leading: LeaderDriver) -> None:
         super()._record_lead(replica, leading)
         topic, _, index = place_of(replica.partition)
-        if topic != LOOSE and not topic.startswith(TOPIC):
+        if topic not in (LOOSE, DEALS) and not topic.startswith(TOPIC):
             return  # dead letters are not copied
         log = replica.logs[DATA].log
         known = LedLog(
@@ -131,5 +130,5 @@ def _mark(entry: StoredBatch) -> Mark:
 
 def _note(log: LedLog, entry: StoredBatch) -> None:
     log.marks.append(_mark(entry))
-    if not entry.hops and not entry.flags & MARKER:
+    if not entry.hops:
         log.own.append(entry.base_offset)

@@ -9,12 +9,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from quiver.broker.definitions.subscriptions import Subscriptions
+from quiver.broker.delivery.state_log import DeliveryStateLog
+from quiver.broker.mirror import failback
 from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
 from quiver.broker.mirror.source import MirrorSource
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.in_flight import Placed
+from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.cluster.replica.leader_driver import LeaderDriver
@@ -96,11 +99,29 @@ async def _end_in_common(
 
 _compared = FailbackPartitions.compared
 
+
+async def _cut_at_the_first_open(log: Log, common: Offset) -> Offset:
+    """Where the first transaction begins that is open at ``common``."""
+    opened = OpenTransactions()
+    at = log.stored_from
+    while at < common:
+        for entry in await log.read(at, 1 << 20, stored=True):
+            at = entry.next_offset
+            if entry.flags and at <= common:
+                opened.record(entry)
+    return opened.stable_offset(common)
+
+
+def _go_on(self: DeliveryStateLog) -> None:
+    """Believe what is in memory, whatever the log has."""
+
+
 FAILBACK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "cut a log without keeping its end": [(FailbackPartitions, "_copy", _keep_nothing)],
     "finish a failback before all replicas are cut": [(LeaderDriver, "is_agreed", _agreed_at_once)],
     "deliver from a topic that failed back": [(Subscriptions, "adopt", _adopt_nothing)],
     "cut nothing of a log that diverged": [(FailbackPartitions, "compared", _end_in_common)],
+    "cut a log where a transaction is open": [(failback, "_cut", _cut_at_the_first_open)],
 }
 """Those that only seeds with a failback find."""
 
@@ -118,6 +139,7 @@ MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "deliver from a copy": [(SubscriptionRecord, "delivers", _delivers_copies)],
     "publish to a copy": [(TopicRecord, "require_writable", _writable_always)],
+    "go on with delivery state that was not stored": [(DeliveryStateLog, "_discard", _go_on)],
     **FAILBACK_BUGS,
 }
 """Those that only seeds with mirrors find."""

@@ -23,8 +23,7 @@ def copied_what_is_not_there(history: History) -> Iterator[str]:
 def _strange(history: MirrorHistory, partition: PartitionId, copy: LedLog) -> Iterator[str]:
     """The first entry of a copy that its source never had for good."""
     logs, start = history.logs[partition], history.source_starts.get(partition, 0)
-    source = last_of(logs)
-    kept = {mark[0]: mark for mark in source.marks}
+    kept = {mark[0]: mark for mark in _before_its_cut(history, partition).marks}
     once = {mark for log in logs for mark in log.marks}
     is_promoted = partition.rpartition("/")[0] in history.promotions
     expected = copy.marks[0][0] if copy.marks else 0
@@ -45,6 +44,16 @@ def _strange(history: MirrorHistory, partition: PartitionId, copy: LedLog) -> It
             f"{kept.get(offset)}"
         )
         return
+
+
+def _before_its_cut(history: MirrorHistory, partition: PartitionId) -> LedLog:
+    """The log of the source at last, or before it was cut to be a copy itself."""
+    logs = history.logs[partition]
+    known = history.failbacks.get(partition.rpartition("/")[0])
+    part = known.parts.get(partition) if known is not None else None
+    if part is not None and part.cut < part.end:
+        logs = [log for log in logs if log.epoch < part.epoch] or logs
+    return last_of(logs)
 
 
 def _is_declared(history: MirrorHistory, partition: PartitionId, begin: int, end: int) -> bool:

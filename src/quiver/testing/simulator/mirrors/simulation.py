@@ -22,19 +22,28 @@ from quiver.cluster.metadata.secret import SECRET_BYTES
 from quiver.cluster.metadata.store import Put
 from quiver.cluster.records import NodeId, PartitionId, PartitionRecord
 from quiver.edge.mirror.partition_puller import PartitionPuller
+from quiver.errors import QuiverError
 from quiver.model.ids import Offset
 from quiver.model.topic import Durability, TopicSettings
 from quiver.testing.simulator.broker_clients import BrokerClient
 from quiver.testing.simulator.broker_node import BrokerNode
-from quiver.testing.simulator.broker_simulation import BrokerSimulation
+from quiver.testing.simulator.broker_simulation import BrokerSimulation, _topic
 from quiver.testing.simulator.clients import Producer
 from quiver.testing.simulator.history import History
 from quiver.testing.simulator.loop import Process, VirtualLoop
+from quiver.testing.simulator.mirrors.deals import PARTITIONS, DealWriter
 from quiver.testing.simulator.mirrors.former_source import FormerSource
-from quiver.testing.simulator.mirrors.history import ASIDE, LOOSE, Gap, MirrorHistory
+from quiver.testing.simulator.mirrors.history import (
+    DEAD_LETTERS,
+    DEALS,
+    LOOSE,
+    Gap,
+    MirrorHistory,
+)
 from quiver.testing.simulator.mirrors.node import MirrorNode
 from quiver.testing.simulator.mirrors.target import TargetCluster, queues_of
 from quiver.testing.simulator.simulation import SimulationSettings
+from quiver.testing.simulator.transactions.simulation import short_time_limit
 
 _TIME_SHARE = 0.7
 """Two clusters take time to run."""
@@ -44,6 +53,8 @@ _RETURNED_SECONDS_MAX = 180.0
 _LOOSE_FROM = 900_000
 _FENCED_SHARE, _UNFENCED_SHARE = 0.3, 0.9
 """Of the seeds in which the copy is promoted: those in which the old source follows it then."""
+_DEALS_SHARE = 0.5
+"""Of these: those in which there are transactions too."""
 _FAILOVER_SHARE, _AWAY_SECONDS = 0.5, 4.0
 """Of these: those in which each node is away in the end, for longer than a lease."""
 
@@ -95,6 +106,8 @@ class MirrorSimulation(BrokerSimulation):
         self._fails_back = self._promotes and self._returner.random() < (
             _FENCED_SHARE if self._fences else _UNFENCED_SHARE
         )
+        self._target.has_deals = self._fails_back and self._returner.random() < _DEALS_SHARE
+        self._deal_writers: list[DealWriter] = []
         self._former: FormerSource | None = None
         self._returning: asyncio.Task[None] | None = None
 
@@ -105,7 +118,7 @@ class MirrorSimulation(BrokerSimulation):
         return node
 
     async def run(self) -> None:
-        with gaps_noted(self.history.gaps):
+        with gaps_noted(self.history.gaps), short_time_limit():
             await super().run()
 
     async def _create_partitions(self) -> None:
@@ -119,14 +132,29 @@ class MirrorSimulation(BrokerSimulation):
         )
         request = protocol.CreateTopic(name=LOOSE, settings=settings, exist_ok=True)
         await self._insist(self._own_client("operator"), request)
+        if self._target.has_deals:
+            await self._insist(self._returning_client("operator"), _topic(DEALS, PARTITIONS))
         self._sweeping = await self._target.start()
 
     def _own_client(self, name: str) -> BrokerClient:
         nodes, rng = [node.name for node in self._nodes], Random(self._mirrorer.random())
         return BrokerClient(name, nodes, self._loop, self._network, rng)
 
+    def _returning_client(self, name: str) -> BrokerClient:
+        nodes, rng = [node.name for node in self._nodes], Random(self._returner.random())
+        return BrokerClient(name, nodes, self._loop, self._network, rng)
+
+    def _start_deals(self, client: BrokerClient) -> None:
+        writer = DealWriter(client, self.history.deals)
+        self._deal_writers.append(writer)
+        self._loop.start(Process(client.name), writer.run())
+
     def _start_clients(self) -> list[Producer]:
         producers = super()._start_clients()
+        if self._target.has_deals:
+            for number in range(2):
+                self._start_deals(self._returning_client(f"here-{number}"))
+            self._start_deals(self._target._client("there-0"))
         loose = Producer(
             self._own_client("loose-producer"),
             PartitionId(f"{LOOSE}/0"),
@@ -216,6 +244,8 @@ class MirrorSimulation(BrokerSimulation):
         for consumer in self._consumers:
             consumer.stop()
         former.start_users(self._queues)
+        if self._target.has_deals:
+            self._start_deals(self._returning_client("back-0"))
         await asyncio.sleep(rng.uniform(0.0, 4.0))
         if promotes:
             self._say("a promote back is asked for")
@@ -254,6 +284,8 @@ class MirrorSimulation(BrokerSimulation):
         done, _ = await asyncio.wait([self._returning], timeout=limit)
         if not done:
             self.history.trouble.append("a promote back does not end")
+        for writer in self._deal_writers:
+            writer.stopping = True
         is_fenced = any(one.is_fenced for one in former.story.promotions.values())
         await self._target.settle_copy(drains=not is_fenced)
         self.history.target.elsewhere = [
@@ -262,7 +294,19 @@ class MirrorSimulation(BrokerSimulation):
         if self._returner.random() < _FAILOVER_SHARE:
             await self._fail_over()
         await former.settle_copy()
+        if self._target.has_deals:
+            await self._wait_until_none(self._unread_deals, _SETTLE_SECONDS_MAX)
+        await self._target.collect_again()
         self._sweeping.cancel()
+
+    async def _unread_deals(self) -> str | None:
+        """Read what is visible of the transactions; what keeps a reader from it."""
+        assert self._former is not None
+        try:
+            self.history.deals_visible = await self._former.visible_deals()
+        except QuiverError as error:
+            return f"{DEALS} cannot be read: {error.message}"
+        return None
 
     async def _fail_over(self) -> None:
         """Every node of the old source is away for a while, so that others lead its partitions."""
@@ -286,5 +330,5 @@ class MirrorSimulation(BrokerSimulation):
             self._former.end_eras()
 
     def _read_letters(self, partition: PartitionId) -> None:
-        if ASIDE not in partition:
+        if place_of(partition)[0].endswith(DEAD_LETTERS):
             super()._read_letters(partition)

@@ -21,7 +21,7 @@ from quiver.testing.simulator.faults import Faults
 from quiver.testing.simulator.history import Queue
 from quiver.testing.simulator.loop import VirtualClock, VirtualLoop
 from quiver.testing.simulator.mirrors.copying import CopyingCluster
-from quiver.testing.simulator.mirrors.history import LOOSE, MirrorHistory
+from quiver.testing.simulator.mirrors.history import DEALS, LOOSE, MirrorHistory
 from quiver.testing.simulator.mirrors.node import MirrorNode
 from quiver.testing.simulator.network import SimulatedNetwork
 from quiver.testing.simulator.node import SimulatedNode
@@ -95,7 +95,7 @@ class TargetCluster(CopyingCluster):
             registered = (await self._store.list(NODES)).entries
         settings = MirrorSettings(
             source=f"quiver://{','.join(self._sources)}",
-            topics=[f"{TOPIC}*", LOOSE],
+            topics=[f"{TOPIC}*", LOOSE, *([DEALS] if self.has_deals else [])],
             with_subscriptions=True,
         )
         await self._insist(
