@@ -22,8 +22,10 @@ import structlog
 from hypothesis import settings
 
 from tests.interrupts import restore_interrupts
+from tests.memory import put_temporary_folders_in_memory
 
 restore_interrupts()
+put_temporary_folders_in_memory()
 settings.register_profile("quiver", deadline=None)
 settings.load_profile("quiver")
 
