@@ -7,8 +7,8 @@ READY := .venv/.ready
 # What is compiled is kept, whatever the shell says: a node starts in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run pages demo check test lint bench deploy bench-tools java sim chaos browser-tools database-tools \
-	chart-tools pictures clean
+.PHONY: setup run pages demo check quick-tests test most-tests console-tests spark-tests own-jvms-tests lint bench deploy \
+	bench-tools java sim chaos browser-tools database-tools chart-tools pictures clean
 
 setup: $(READY)
 
@@ -35,22 +35,36 @@ run: $(NODE)
 demo: setup java
 	@$(BIN)/python examples/demo/main.py
 
-# The inner loop: lint, types, and the tests that need no process, browser or Spark.
-check: lint
-	$(BIN)/pytest -n 2 --dist worksteal -m "not process and not long" \
+# The inner loop: lint, types, and the tests that need no process, browser or Spark. Whoever waits, for a disk or a
+# lease, leaves its core to another: hence twice as many at a time as two cores have.
+check: setup
+	@$(MAKE) --no-print-directory -j 2 lint quick-tests
+
+AT_A_TIME ?= 4
+WORKERS := -n $(AT_A_TIME) --dist worksteal
+quick-tests: setup
+	$(BIN)/pytest $(WORKERS) -m "not process and not long" \
 		--ignore=tests/spark --ignore=tests/browser --ignore=tests/chaos
 
-# Three at a time on two cores: whoever waits, for a disk or a lease, leaves its core to another.
-# Spark's tests share one session, but for those with JVMs of their own, which run beside them; the
-# console's share one browser. The few that fail run once more, alone.
+# Spark's tests share one session, but for those with JVMs of their own; the console's share one browser. They run
+# beside all others: in the end, what counts is the CPU that is used. The few that fail run once more, one by one.
 TEST := $(BIN)/python -m tests.second_run
 OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py driver_killed.py example.py stopping.py)
-test: setup lint java browser-tools database-tools
-	$(TEST) -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/browser
-	$(TEST) tests/browser
-	$(TEST) $(OWN_JVMS) -o cache_dir=.pytest_cache/own-jvms & own=$$!; \
-		$(TEST) tests/spark $(OWN_JVMS:%=--ignore=%); shared=$$?; \
-		wait $$own && exit $$shared
+test:
+	@$(MAKE) --no-print-directory java browser-tools database-tools & $(MAKE) --no-print-directory setup && wait
+	@$(MAKE) --no-print-directory -j 4 lint most-tests spark-tests own-jvms-tests console-tests
+
+most-tests: setup
+	$(TEST) $(WORKERS) --ignore=tests/spark --ignore=tests/browser
+
+console-tests: setup
+	$(TEST) tests/browser -o cache_dir=.pytest_cache/console
+
+spark-tests: setup
+	$(TEST) tests/spark $(OWN_JVMS:%=--ignore=%) -o cache_dir=.pytest_cache/spark
+
+own-jvms-tests: setup
+	$(TEST) $(OWN_JVMS) -o cache_dir=.pytest_cache/own-jvms
 
 lint: setup
 	$(BIN)/ruff check .

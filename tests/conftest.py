@@ -9,6 +9,7 @@ leaves them out, and there a test fails that starts one without being marked.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -22,8 +23,10 @@ import structlog
 from hypothesis import settings
 
 from tests.interrupts import restore_interrupts
+from tests.memory import put_temporary_folders_in_memory
 
 restore_interrupts()
+put_temporary_folders_in_memory()
 settings.register_profile("quiver", deadline=None)
 settings.load_profile("quiver")
 
@@ -71,6 +74,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items += first
         items += [item for _, item in zip(range(end - len(items)), rest, strict=False)]
     items += rest
+
+
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What stays until the end, ten thousand tests and what they import, is not looked through again."""
+    gc.enable()
+    gc.freeze()
+    gc.set_threshold(5_000)
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ STALL_S_MAX = 0.25
 """The longest that one request may keep another client waiting."""
 _TRIES = 3
 _TICK_S = 0.005
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 class Cost:
@@ -32,10 +33,10 @@ async def measured() -> AsyncIterator[Cost]:
     cost, done = Cost(), asyncio.Event()
 
     async def tick() -> None:
-        last = time.perf_counter()
+        last = _seconds()
         while not done.is_set():
             await asyncio.sleep(_TICK_S)
-            now = time.perf_counter()
+            now = _seconds()
             cost.stall_s = max(cost.stall_s, now - last - _TICK_S)
             last = now
 
@@ -64,6 +65,12 @@ async def least_cost(request: Callable[[], Awaitable[object]]) -> Cost:
             break
     assert best is not None
     return best
+
+
+def _seconds() -> float:
+    """Time that passes, but for what this thread waited for a core that other processes had."""
+    waited_ns = int(_SCHEDULED.read_text().split()[1]) if _SCHEDULED.exists() else 0
+    return time.perf_counter() - waited_ns / 1e9
 
 
 def _forget_peak() -> int:

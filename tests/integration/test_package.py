@@ -14,7 +14,7 @@ import pytest
 
 from tests.serving import environment
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 300.0
@@ -48,10 +48,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that has the wheel, and what it asks for, and no more."""
     folder = tmp_path_factory.mktemp("bare")
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     wheel = next(built.glob("*.whl"))
-    pip = [folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(*pip, "install", "--constraint", ROOT / "constraints.txt", wheel, cwd=folder)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--quiet"]
+    install = ["install", "--disable-pip-version-check", "--no-compile"]
+    run(*pip, *install, "--constraint", ROOT / "constraints.txt", wheel, cwd=folder)
     return folder / "bin"
 
 

@@ -33,7 +33,11 @@ def _run(folder: Path, text: str, where: str = "integration") -> subprocess.Comp
     return subprocess.run(
         [sys.executable, "-m", "tests.second_run", "-n", "2", f"--rootdir={folder}", str(file)],
         cwd=REPOSITORY,
-        env={"PYTHONPATH": str(REPOSITORY), "PYTEST_ADDOPTS": f"-c {folder / 'pytest.ini'}"},
+        env={
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTEST_ADDOPTS": f"-c {folder / 'pytest.ini'} -p xdist",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # each process would load them all
+        },
         capture_output=True,
         text=True,
         timeout=120,

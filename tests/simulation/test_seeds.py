@@ -17,7 +17,7 @@ from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.search import shortest, story_lines
 from quiver.testing.simulator.simulation import DEFAULTS, SimulationSettings, simulate
 
-SEEDS = 200
+SEEDS = 96
 """One in four of them with brokers, and one in sixteen each with consumer sessions, receives and
 transactions."""
 QUICK_SEEDS = 16
@@ -31,7 +31,7 @@ SESSIONS = SimulationSettings(brokers=True, sessions=True)
 RECEIVES = SimulationSettings(brokers=True, receives=True)
 TRANSACTIONS = SimulationSettings(brokers=True, transactions=True)
 MIRRORS = SimulationSettings(mirrors=True)
-MIRROR_SEEDS = 40
+MIRROR_SEEDS = 16
 QUICK_MIRROR_SEEDS = 2
 
 

@@ -30,6 +30,7 @@ from quiver.cluster.replica.progress import LogProgress
 from quiver.cluster.state import ClusterState
 from quiver.errors import PartitionUnavailable
 from quiver.model.ids import LeaderEpoch, Offset
+from tests.unit.log.small_logs import effort
 
 A, B, C, D = (NodeId(name) for name in "abcd")
 NODES = (A, B, C)
@@ -363,4 +364,6 @@ class EligibleReplicas(RuleBasedStateMachine):
 
 
 TestEligibleReplicas = EligibleReplicas.TestCase
-TestEligibleReplicas.settings = settings(max_examples=1000, stateful_step_count=20, deadline=None)
+TestEligibleReplicas.settings = settings(
+    max_examples=300 * effort(), stateful_step_count=20, deadline=None
+)
