@@ -253,7 +253,11 @@ def test_a_restore_can_end_at_a_time_or_at_an_offset(
     assert [payload for _, payload, _, _ in rows(target.url, "by-offset")] == [b"1", b"2"]
     refused = to_target("backup", "restore", "--from", place)
     assert refused.code == 1
-    assert "'by-offset', 'by-time' exist already" in refused.err
+    assert "already ('by-offset', 'by-time')" in refused.err
+    assert "hint" not in refused.err, "there is no --if-not-exists here"
+    other = to_target("backup", "restore", "--from", place, "--topics", "none*")
+    assert other.code == 1
+    assert "no topic that matches 'none*'; it has " in other.err
     with quiver.Client(target.url) as client:
         assert {one.name for one in client.list_topics()} == {"by-time", "by-offset"}
 

@@ -105,7 +105,13 @@ class Restorer:
         name = limit.name_of(manifest.id)
         chosen = chosen_topics(manifest, topics)
         if not chosen and (topics or manifest.topics):
-            raise BackupNotFound(f"backup {manifest.id} has no topic that matches")
+            held = ", ".join(repr(one.info.name) for one in manifest.topics[:5])
+            more = " and others" if len(manifest.topics) > 5 else ""
+            raise BackupNotFound(
+                f"backup {manifest.id} has no topic that matches {', '.join(map(repr, topics))}; "
+                f"it has {held or 'none'}{more}",
+                backup=manifest.id,
+            )
         done = Restored(backup=manifest.id)
         await self._require_absent(chosen, name)
         pending = [one for one in chosen if await self._create(one, name, limit, done)]
@@ -129,9 +135,10 @@ class Restorer:
         taken = sorted(others & {one.info.name for one in chosen})
         if taken:
             raise TopicExists(
-                f"{', '.join(map(repr, taken[:5]))} exist already: restore into an empty node, delete "
-                "them first, or choose others with --topics",
+                f"the node has topics of the same name already ({', '.join(map(repr, taken[:5]))}): "
+                "restore into an empty node, delete them first, or choose others with --topics",
                 topic=taken[0],
+                backup=backup,
             )
 
     # ------------------------------------------------------------------ topics

@@ -1,8 +1,9 @@
 """The checkpoint: the position up to which a log is known to be intact, where recovery starts.
 
 It promises that every byte of segment ``segment`` below ``position`` was synced and intact when it was
-written, that offsets below ``start_offset`` are deleted, and that all earlier segments are complete. It
-exists from the first opening on. Without it, recovery scans more and truncates nothing.
+written, that offsets below ``start_offset`` are deleted, and that all earlier segments are complete. A
+new log has none: it is written before the second segment, at the latest. Where one is missing that was
+there, recovery scans more and truncates nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     next_offset: Offset
     append_time: Microseconds
     epoch: LeaderEpoch
+
+
+def blank_checkpoint(base_offset: Offset) -> Checkpoint:
+    """Of a log that has left none yet: it begins at ``base_offset``, and nothing is known to be synced."""
+    return Checkpoint(
+        start_offset=base_offset,
+        segment=base_offset,
+        position=0,
+        next_offset=base_offset,
+        append_time=Microseconds(0),
+        epoch=LeaderEpoch(0),
+    )
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

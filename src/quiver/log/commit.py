@@ -29,19 +29,28 @@ _COPY_BYTES = 1 << 20
 class Appender:
     """The newest segment's file. Every other segment was synced before its successor was created."""
 
-    def __init__(self, disk: Disk, folder: str, file: AppendFile) -> None:
+    def __init__(self, disk: Disk, folder: str, file: AppendFile, *, is_listed: bool) -> None:
         self.disk = disk
         self.folder = folder
         self.file = file
+        self.is_listed = is_listed
+        """Whether the folder is known to list the file after a loss of power."""
 
-    def roll(self, base_offset: Offset, index_files: dict[str, bytes]) -> None:
-        """Close the segment for good, with its indexes, and begin the one at ``base_offset``."""
+    def list_durably(self) -> None:
+        """What is synced in a new file is found again only if its folder is synced too."""
+        if not self.is_listed:
+            self.disk.sync_folder(self.folder)
+            self.is_listed = True
+
+    def roll(self, base_offset: Offset, files: dict[str, bytes]) -> None:
+        """Close the segment for good, with these files, and begin the one at ``base_offset``."""
         self.file.sync()
-        write_files(self.disk, self.folder, index_files)
+        write_files(self.disk, self.folder, files)
         following = self.disk.open_append(segment_path(self.folder, base_offset))
         self.file.close()
         self.file = following
         self.disk.sync_folder(self.folder)
+        self.is_listed = True
 
     def cut(self, base_offset: Offset, position: int) -> None:
         """End the log inside the segment at ``base_offset``; later segments go, newest first.
@@ -67,13 +76,17 @@ class Appender:
         self.disk.rename(unfinished, path)
         self.disk.sync_folder(self.folder)
         self.file = self.disk.open_append(path)
+        self.is_listed = True
 
 
 class Roll(msgspec.Struct, frozen=True):
     """Begin a new segment before the entries that follow."""
 
     base_offset: Offset
-    index_files: dict[str, bytes]
+    files: dict[str, bytes]
+    """The indexes of the segment that ends, and the checkpoint."""
+    checkpoint: Checkpoint | None = None
+    """What the checkpoint among the files says: there is one if the log had none yet."""
 
 
 class Commit(msgspec.Struct, kw_only=True):
@@ -102,7 +115,7 @@ class Commit(msgspec.Struct, kw_only=True):
             if isinstance(step, Roll):
                 self._write(waiting)
                 waiting = []
-                self.appender.roll(step.base_offset, step.index_files)
+                self.appender.roll(step.base_offset, step.files)
             else:
                 waiting += step.buffers()
         if self.sync and waiting:
@@ -111,6 +124,8 @@ class Commit(msgspec.Struct, kw_only=True):
             self._write(waiting)
             if self.sync and self.has_unsynced:
                 self.appender.file.sync()
+        if self.sync:
+            self.appender.list_durably()
         if self.files:
             assert self.sync, "a checkpoint speaks of synced bytes only"
             write_files(self.appender.disk, self.appender.folder, self.files)

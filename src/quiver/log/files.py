@@ -28,8 +28,12 @@ _OURS = re.compile(r"\d{20}\.(log|index|timeindex|delivery)(\.new)?|checkpoint\.
 """Names that only a log gives, other than the checkpoint's: such a file may be removed."""
 
 
+def segment_name(base_offset: Offset, suffix: str = LOG) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
 def segment_path(folder: str, base_offset: Offset, suffix: str = LOG) -> str:
-    return f"{folder}/{base_offset:020d}{suffix}"
+    return f"{folder}/{segment_name(base_offset, suffix)}"
 
 
 def segment_offsets(names: list[str]) -> list[Offset]:

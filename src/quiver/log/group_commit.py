@@ -43,6 +43,10 @@ class Committed(msgspec.Struct, frozen=True):
 OnCommit = Callable[[Committed], None]
 
 
+def nobody_listens() -> None:
+    """What a commit tells nobody in particular."""
+
+
 class GroupCommit:
     """Used from one event loop. ``on_commit`` is called after each commit."""
 
@@ -69,6 +73,8 @@ class GroupCommit:
         self._room_turn = asyncio.Lock()
         self.is_held = False
         """Whether nothing may be queued now."""
+        self.on_end: Callable[[], None] = nobody_listens
+        """Called when a commit has ended, well or not: by the leader of a replicated log."""
         self._closing = False
 
     # ------------------------------------------------------------------ waiting for room
@@ -192,6 +198,7 @@ class GroupCommit:
                 future.set_result(entry)
         self._room.wake()
         self._on_commit(_committed(commit, seconds))
+        self.on_end()
         self.sync_later()
 
     def _timed(self, commit: Commit) -> float:
@@ -205,8 +212,10 @@ class GroupCommit:
             future, _ = self._waiting.popleft()
             if not future.done():
                 future.set_exception(type(failure)(failure.message, **failure.details))
+                retrieve_exception(future)  # of a replicated log, whoever waits has another future
         self._queued_bytes = 0
         self._room.wake()
+        self.on_end()
 
     # ------------------------------------------------------------------ syncing at intervals
 

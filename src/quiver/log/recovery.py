@@ -6,7 +6,8 @@ that is not intact is the heart of the promise that nothing acknowledged is lost
 
 - below the checkpoint, or below the durable offset that a later entry carries: those bytes were
   synced, so this is damage. ``CorruptLog``; nothing is cut.
-- without a checkpoint: no crash takes that away, so there is damage already, and this may be more.
+- without a checkpoint, unless the log never had one: no crash takes that away, so there is damage
+  already, and this may be more.
 - otherwise: a write that was under way and never acknowledged. It is cut.
 
 Entries that may never have been synced (those at or above the highest durable offset seen) are
@@ -22,10 +23,20 @@ from itertools import pairwise
 import msgspec
 
 from quiver.errors import CorruptLog, UnsupportedFormat
-from quiver.log.checkpoint import Checkpoint
+from quiver.log.checkpoint import Checkpoint, blank_checkpoint, read_checkpoint
 from quiver.log.clean_ends import CleanEnd
 from quiver.log.disk.disk import AppendFile, Disk
-from quiver.log.files import map_entries, remove_strays, segment_offsets, segment_path
+from quiver.log.files import (
+    CHECKPOINT,
+    DELIVERY,
+    INDEX,
+    TIME_INDEX,
+    map_entries,
+    remove_strays,
+    segment_name,
+    segment_offsets,
+    segment_path,
+)
 from quiver.log.scan import corrupt, scan, unsupported
 from quiver.log.segment import Segment, SegmentIndexes, load_delivery, load_indexes
 from quiver.log.settings import LogSettings
@@ -63,6 +74,20 @@ class _Scanned(msgspec.Struct):
     uncertain: list[tuple[Offset, int]] = msgspec.field(default_factory=list)
 
 
+def last_checkpoint(disk: Disk, folder: str, names: list[str]) -> Checkpoint | None:
+    """Where recovery starts; ``None`` if a checkpoint is missing that was there once.
+
+    A log that has left none yet has one segment. A checkpoint comes before the second one, and the
+    indexes of the bytes that it counts on before the checkpoint.
+    """
+    checkpoint, bases = read_checkpoint(disk, folder), segment_offsets(names)
+    if checkpoint is None and CHECKPOINT not in names and len(bases) == 1:
+        indexes = {segment_name(bases[0], suffix) for suffix in (INDEX, TIME_INDEX, DELIVERY)}
+        if indexes.isdisjoint(names):
+            return blank_checkpoint(bases[0])
+    return checkpoint
+
+
 def kept_segments(
     disk: Disk, folder: str, checkpoint: Checkpoint | None, first_offset: Offset = Offset(0)
 ) -> list[Offset]:
@@ -73,7 +98,6 @@ def kept_segments(
         raise corrupt(segment_path(folder, checkpoint.segment), 0, "the file is missing")
     if not bases:
         disk.open_append(segment_path(folder, first_offset)).close()
-        disk.sync_folder(folder)
         return [first_offset]
     if checkpoint is not None:
         gone = [base for base, end in pairwise(bases) if end <= checkpoint.start_offset]

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from quiver.errors import CorruptLog, LogClosed, LogError, LogFailed
 from quiver.log.cache.hot_tail import HotTail, base_offset_of, entries_from
-from quiver.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from quiver.log.checkpoint import Checkpoint, blank_checkpoint, encode_checkpoint
 from quiver.log.clean_ends import CleanEnd, named
 from quiver.log.commit import Appender, Commit, Roll
 from quiver.log.disk.disk import Disk
@@ -26,7 +26,7 @@ from quiver.log.files import CHECKPOINT, segment_offsets, segment_path, write_fi
 from quiver.log.log_context import LogContext
 from quiver.log.log_start import LogStart
 from quiver.log.readable_log import ReadableLog
-from quiver.log.recovery import kept_segments, recover
+from quiver.log.recovery import kept_segments, last_checkpoint, recover
 from quiver.log.retention import RetentionLimits
 from quiver.log.scan import corrupt
 from quiver.log.segment import Segment, segment_of
@@ -63,15 +63,14 @@ class SegmentedLog(ReadableLog):
         try:
             if end is None:  # else it is there, and known to be
                 disk.make_folder(folder)
-            checkpoint = read_checkpoint(disk, folder)
-            self.is_new = checkpoint is None and not segment_offsets(disk.list_folder(folder))
+            names = disk.list_folder(folder)
+            checkpoint = last_checkpoint(disk, folder, names)
+            is_new = checkpoint is None and not segment_offsets(names)
             bases = kept_segments(disk, folder, checkpoint, first_offset)
             closed = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
-            recovered = recover(
-                disk, folder, bases[-1], checkpoint, settings, end, is_new=self.is_new
-            )
+            recovered = recover(disk, folder, bases[-1], checkpoint, settings, end, is_new=is_new)
         except OSError as error:
             raise _unwritten(folder, error) from error
         super().__init__(
@@ -88,7 +87,9 @@ class SegmentedLog(ReadableLog):
         self.durable_offset = self.staged_offset = recovered.next_offset
         self.recovery_cut_bytes = recovered.cut_bytes
         self.epoch = self._staged_epoch = recovered.epoch
-        self._appender = Appender(disk, folder, recovered.file)
+        # One that was empty at a stop in good order may never have been listed durably.
+        is_listed = recovered.segment.size > 0 or not recovered.is_clean
+        self._appender = Appender(disk, folder, recovered.file, is_listed=is_listed)
         self._staged: list[StoredBatch | Roll] = []
         self._unpublished: list[StoredBatch] = []
         self._next_start: LogStart | None = None
@@ -97,12 +98,13 @@ class SegmentedLog(ReadableLog):
         self._segment_began = recovered.segment.first_time
         self._removals: list[str] = []
         self._checkpointed_bytes = recovered.segment.size - recovered.scanned_bytes
-        self._checkpoint = checkpoint
+        self._checkpoint = checkpoint or blank_checkpoint(bases[0])
+        self._has_checkpoint = CHECKPOINT in names
         self.checkpoint_due = False
         try:
             if recovered.segment.size == 0:
                 self._go_on_from_last_entry()
-            if self.is_new or not recovered.is_clean or self._rescan_is_long:
+            if not recovered.is_clean or self._rescan_is_long:
                 self.checkpoint()
         except BaseException:
             recovered.file.close()
@@ -153,9 +155,10 @@ class SegmentedLog(ReadableLog):
         return self._stage(remark(entry, self.durable_offset))
 
     def _stage(self, entry: StoredBatch) -> StoredBatch:
-        now = self._append_time = entry.append_time
+        now = entry.append_time
         if self._is_full(now):
             self._stage_roll()
+        self._append_time = now
         if self._segment_began is None:
             self._segment_began = now
         self.staged_offset = entry.next_offset
@@ -167,10 +170,11 @@ class SegmentedLog(ReadableLog):
 
     @property
     def is_write_only(self) -> bool:
-        """Whether the next commit only writes entries: no new segment, no checkpoint, no removal."""
+        """Whether the next commit only writes entries: no new file, no checkpoint, no removal."""
         covered = self._reader.newest.covered
         return (
-            not (self.checkpoint_due or self._removals)
+            self._appender.is_listed
+            and not (self.checkpoint_due or self._removals)
             and covered - self._checkpointed_bytes < self.settings.checkpoint_bytes
             and not any(isinstance(step, Roll) for step in self._staged)
         )
@@ -222,6 +226,7 @@ class SegmentedLog(ReadableLog):
                 self.durable_offset = step.base_offset
                 self._segments.append(Segment(self.folder, step.base_offset, 0))
                 self._reader.settle()
+                self._note_checkpoint(step.checkpoint)
             else:
                 assert step.base_offset == self.next_offset, "published in order, without gaps"
                 published += 1
@@ -236,8 +241,7 @@ class SegmentedLog(ReadableLog):
         del self._unpublished[:published]
         if commit.sync:
             self.durable_offset = self.next_offset
-        if commit.checkpoint is not None:
-            self._checkpoint = commit.checkpoint
+        self._note_checkpoint(commit.checkpoint)
         if commit.start is not None:
             gone = self._begin_at(commit.start)
             self._removals += [path for segment in gone for path in segment.paths]
@@ -268,9 +272,12 @@ class SegmentedLog(ReadableLog):
 
     def _stage_roll(self) -> None:
         """Close the newest segment behind everything staged so far, and begin another."""
-        self._staged.append(
-            Roll(self.staged_offset, self._reader.newest.files(self._reader.newest_base))
-        )
+        files = self._reader.newest.files(self._reader.newest_base)
+        checkpoint = None
+        if not self._has_checkpoint:
+            checkpoint = self._checkpoint_at(self._start)
+            files |= _file_of(checkpoint)
+        self._staged.append(Roll(self.staged_offset, files, checkpoint))
         self._reader.roll(self.staged_offset)
         self._segment_began = None
         self._checkpointed_bytes = 0
@@ -346,7 +353,7 @@ class SegmentedLog(ReadableLog):
             if self._start is not start:  # what is appended from now on is not excluded
                 checkpoint = self._checkpoint_at(self._start)
                 write_files(self._disk, self.folder, _file_of(checkpoint))
-            self._checkpoint = checkpoint
+            self._note_checkpoint(checkpoint)
         except (OSError, CorruptLog) as error:
             raise self.fail(error) from error
         self.durable_offset = next_offset
@@ -391,8 +398,11 @@ class SegmentedLog(ReadableLog):
         """Keep nothing in memory for readers at the end. On the thread of those who append."""
         self._tail.clear()
 
+    def _note_checkpoint(self, written: Checkpoint | None) -> None:
+        if written is not None:
+            self._checkpoint, self._has_checkpoint = written, True
+
     def _note_end(self) -> None:
-        assert self._checkpoint is not None, "it is there from the first opening on"
         newest = self._reader.newest
         self._ends.note(
             self.folder,

@@ -29,7 +29,7 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.manager import LogDefinition, LogsOf
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import InvalidSetting, LogFailed, NodeGone
+from quiver.errors import InvalidSetting, LogFailed, NodeGone, NotLeader
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.model.topic import Durability
@@ -147,19 +147,19 @@ async def test_a_lease_is_kept_after_an_answer_that_nobody_foresaw() -> None:
 
 
 @async_test
-async def test_a_leader_whose_log_failed_unseen_leads_no_more_and_opens_it_again() -> None:
+async def test_a_leader_whose_log_fails_in_its_upkeep_leads_no_more_and_opens_it_again() -> None:
     async with member() as (node, store, told):
         await lead(node, store)
         failed = node.replica_manager.replica(P)
         assert failed is not None
         disk: Any = node._disk
+        leading = failed.leading
         disk.fail("sync", errno.EIO, times=1)
         with pytest.raises(LogFailed):
             await failed.logs[0].log.checkpoint()
-        leading = failed.leading
-        with pytest.raises(LogFailed):
-            leading.publish(batch_of(b"one"))
         assert leading.is_over
+        with pytest.raises(NotLeader):
+            leading.publish(batch_of(b"one"))
         async with asyncio.timeout(_SECONDS_MAX):
             while not _leads_anew(node, failed):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -81,6 +81,15 @@ def test_what_was_appended_survives_a_power_cut_after_the_stop(seed: int) -> Non
     assert again.next_offset == 6
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_append_after_a_stop_survives_a_power_cut(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    stopped(disk, count=0)
+    opened(disk, CleanEnds.load(disk, ROOT)).append([batch(100)])
+    disk.crash()
+    assert opened(disk, CleanEnds.load(disk, ROOT)).next_offset == 1
+
+
 @pytest.mark.parametrize("loses_power", [True, False])
 def test_a_crash_at_any_point_of_a_stop_and_a_start_loses_nothing(loses_power: bool) -> None:
     crashed, step = True, 0

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
+from functools import partial
 
 import msgspec
 import pytest
@@ -69,6 +70,19 @@ def live(witness: Witness) -> None:
     witness.close()
 
 
+def live_without_checkpoints(witness: Witness) -> None:
+    """The first life of a log that is hardly used: only what ends its segments leaves a checkpoint."""
+    never = msgspec.structs.replace(witness.settings, checkpoint_bytes=1 << 30)
+    witness.settings = never
+    witness.open()
+    witness.append([batch(100, seed=1)], epoch=1)
+    witness.append([batch(200, seed=2)], epoch=1)
+    witness.clock.now_us += 2 * SECOND_US
+    witness.append([batch(300, seed=3), batch(4000, seed=4), batch(4000, seed=5)], epoch=1)
+    witness.append([batch(400, seed=6)], epoch=2)
+    assert segment_count(witness.running) == 3
+
+
 def go_on(witness: Witness, seed: int) -> None:
     """A log that was recovered takes appends, and keeps them over one more loss of power."""
     witness.append([batch(100, seed=seed)], epoch=9)
@@ -115,6 +129,19 @@ def test_a_crash_at_any_operation_takes_nothing_acknowledged(
         witness.crash()
         witness.open()
         go_on(witness, crash_at)
+
+
+@pytest.mark.parametrize("seed", range(5 * effort()))
+def test_a_crash_at_any_operation_of_a_new_log_takes_nothing_acknowledged(seed: int) -> None:
+    crash_at, crashed = 0, True
+    while crashed:
+        crash_at += 1
+        witness = new_witness(1000 * crash_at + seed, FSYNC)
+        crashed = interrupted(witness, partial(live_without_checkpoints, witness), crash_at)
+        witness.crash()
+        witness.open()
+        go_on(witness, crash_at)
+    assert crash_at > 10
 
 
 @pytest.mark.parametrize("durability", [FSYNC, OS])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
+from quiver.errors import LogFailed
 from quiver.log.disk.inline_policy import InlinePolicy
 from quiver.log.partition_log import PartitionLog
 from quiver.testing.clock import ManualClock
@@ -43,4 +47,21 @@ async def test_all_appends_of_one_turn_are_handed_to_the_disk_in_the_next() -> N
     later = log.submit(batch(seed=3))[1]
     assert [(await one).base_offset for one in (*stored, later)] == [0, 1, 2, 3]
     assert thread.calls == before + 2
+    await log.close()
+
+
+@async_test
+async def test_the_end_of_each_commit_is_told_once_however_many_appends_it_has() -> None:
+    clock, disk = ManualClock(), SimulatedDisk(1)
+    log = await PartitionLog.open(
+        FOLDER, disk=disk, clock=clock, settings=SMALL, run_blocking=DiskThread(clock)
+    )
+    told: list[int] = []
+    log.commits.on_end = lambda: told.append(log.durable_offset)
+    await asyncio.gather(*(log.submit(batch(seed=number))[1] for number in range(3)))
+    assert told == [3]
+    disk.fail("sync", errno.EIO, times=1)
+    with pytest.raises(LogFailed):
+        await log.submit(batch(seed=3))[1]
+    assert told == [3, 3]
     await log.close()

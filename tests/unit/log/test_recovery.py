@@ -34,6 +34,7 @@ from tests.unit.log.small_logs import (
     files_in,
     open_log,
     read_all,
+    segment_count,
 )
 
 SEGMENT = f"{0:020d}.log"
@@ -425,6 +426,8 @@ def test_a_log_that_fails_to_begin_a_segment_lets_go_of_its_files(
 )
 def test_a_disk_that_fails_while_the_log_is_opened_is_a_failed_log(operation: str) -> None:
     disk = killed_log([batch(seed=1)])
+    open_log(disk)  # leaves a checkpoint to read
+    disk.kill()
     disk.fail(operation, errno.EIO)  # type: ignore[arg-type]
     with pytest.raises(LogFailed) as caught:
         open_log(disk)
@@ -462,11 +465,47 @@ def test_a_full_disk_stops_appends_and_leaves_every_read() -> None:
     assert read_all(open_log(disk))[: len(acknowledged)] == acknowledged
 
 
-def test_a_new_log_has_no_index_until_it_has_an_entry() -> None:
+def test_a_new_log_has_no_file_but_its_segment_until_a_checkpoint_is_due() -> None:
     """Each file would be a sync that the first publish waits for."""
     disk = SimulatedDisk(0)
     log = open_log(disk)
-    assert sorted(files_in(disk)) == ["00000000000000000000.log", "checkpoint"]
     log.append([batch()])
+    assert sorted(files_in(disk)) == [f"{0:020d}.log"]
     log.checkpoint()
-    assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= set(files_in(disk))
+    assert sorted(files_in(disk)) == [
+        *(f"{0:020d}.{kind}" for kind in ("index", "log", "timeindex")),
+        "checkpoint",
+    ]
+
+
+def test_a_torn_end_is_cut_off_a_log_that_never_left_a_checkpoint() -> None:
+    disk = SimulatedDisk(0)
+    open_log(disk).append([batch(100)])
+    files = files_in(disk)
+    torn = open_log(disk_with({name: data + b"more" for name, data in files.items()}))
+    assert (torn.next_offset, torn.recovery_cut_bytes) == (1, 4)
+
+
+@pytest.mark.parametrize("left", ["index", "timeindex"])
+def test_nothing_is_cut_off_a_log_that_has_lost_its_first_checkpoint(left: str) -> None:
+    disk = SimulatedDisk(0)
+    log = open_log(disk)
+    log.append([batch(100)])
+    log.checkpoint()
+    whole = files_in(disk)
+    files = {f"{0:020d}.{kind}": whole[f"{0:020d}.{kind}"] for kind in (left, "log")}
+    files[f"{0:020d}.log"] += b"more"
+    disk = disk_with(files)
+    with pytest.raises(CorruptLog):
+        open_log(disk)
+    assert files_in(disk) == files
+
+
+def test_a_second_segment_comes_after_the_first_checkpoint() -> None:
+    disk = SimulatedDisk(0)
+    log = open_log(disk, checkpoint_bytes=1 << 30)
+    log.append([batch(5000, seed=1)])
+    assert "checkpoint" not in files_in(disk)
+    log.append([batch(4000, seed=2)])
+    assert segment_count(log) == 2
+    assert "checkpoint" in files_in(disk)

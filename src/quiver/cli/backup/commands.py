@@ -11,7 +11,7 @@ from quiver.cli.support.exit_codes import ExitCode, tell
 from quiver.cli.support.output import Json, print_json, print_line, print_listing, progress
 from quiver.cli.support.seek import parse_places
 from quiver.cli.support.session import UrlFlag, connected_async
-from quiver.cli.support.text import parse_moment, shown_bytes, shown_count, shown_time
+from quiver.cli.support.text import parse_moment, plural, shown_bytes, shown_count, shown_time
 from quiver.errors import InvalidSetting
 from quiver.model.message import time_us_of
 from quiver.model.units import size_bytes
@@ -197,8 +197,8 @@ def _report(restored: Restored, json: bool) -> None:
         print_json(restored)
         return
     tell(
-        f"restored {len(restored.topics)} topics, {shown_count(restored.messages)} messages, "
-        f"{len(restored.subscriptions)} subscriptions and {restored.tokens} tokens "
+        f"restored {plural(len(restored.topics), 'topic')}, {plural(restored.messages, 'message')}, "
+        f"{plural(len(restored.subscriptions), 'subscription')} and {plural(restored.tokens, 'token')} "
         f"of backup {restored.backup}"
     )
     for names, what in (
@@ -258,6 +258,6 @@ def _described(manifest: Manifest) -> dict[str, Any]:
 
 def _counts(manifest: Manifest) -> str:
     return (
-        f"{len(manifest.topics)} topics, {shown_count(manifest.messages)} messages, "
-        f"{len(manifest.subscriptions)} subscriptions, {shown_bytes(manifest.bytes)}"
+        f"{plural(len(manifest.topics), 'topic')}, {plural(manifest.messages, 'message')}, "
+        f"{plural(len(manifest.subscriptions), 'subscription')}, {shown_bytes(manifest.bytes)}"
     )

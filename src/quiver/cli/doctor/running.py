@@ -103,9 +103,9 @@ def _metrics(client: Client) -> Iterator[Finding]:
             "use a token with consume:cluster:*",
         )
         return
-    free = _value(text, "quiver_disk_free_bytes")
+    free = min(_values(text, "quiver_disk_free_bytes"), default=None)
     yield ok("disk space", f"{shown_bytes(free)} free on the disk of the node's data folder")
-    failed = int(_value(text, "quiver_partitions_failed") or 0)
+    failed = int(sum(_values(text, "quiver_partitions_failed")))
     if failed:
         yield failure(
             "readiness",
@@ -113,13 +113,14 @@ def _metrics(client: Client) -> Iterator[Finding]:
             "see the node's log for the cause; the node tries again by itself",
         )
     else:
-        served = int(_value(text, "quiver_partitions") or 0)
+        served = int(sum(_values(text, "quiver_partitions")))
         yield ok("readiness", f"{plural(served, 'partition')} open, none failed")
 
 
-def _value(text: str, name: str) -> float | None:
-    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-    return None if found is None else float(found[1])
+def _values(text: str, name: str) -> list[float]:
+    """One, or one of each process of the machine."""
+    samples = re.findall(rf"^{name}(?:\{{process=\S+\}})? (\S+)$", text, re.MULTILINE)
+    return [float(value) for value in samples]
 
 
 def _alerts(client: Client) -> Iterator[Finding]:
@@ -167,4 +168,7 @@ def _cluster(client: Client) -> Iterator[Finding]:
         )
     if not (down or leaderless or behind):
         alive = plural(len(cluster.nodes), "node")
+        hosts = {one.host for one in cluster.nodes}
+        if len(hosts) == 1 and "" not in hosts:
+            alive = f"{plural(len(cluster.nodes), 'process')} of one machine"
         yield ok("cluster", f"{alive}, all replicas in sync, controller {cluster.controller}")

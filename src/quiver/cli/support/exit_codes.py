@@ -147,7 +147,7 @@ def _report_quiver_error(error: QuiverError) -> ExitCode:
         tell(f"error: --filter: {first}", *place)
         return ExitCode.USAGE
     tell(f"error: {_one_line(error.message)}")
-    if "certificate" in error.details:  # a token does not help, and the error says what does
+    if error.details.keys() & {"certificate", "backup"}:  # the error says itself what helps
         return ExitCode.FAILED
     for kind, hint in HINTS:
         if isinstance(error, kind):

@@ -99,9 +99,10 @@ def parse_position(text: str, flag: str) -> int | str | datetime:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 message``, ``2 messages``, ``3 deliveries``."""
+    """``1 message``, ``2 messages``, ``3 deliveries``, ``4 processes``."""
     if count != 1:
-        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+        ending = "es" if noun.endswith("s") else "s"
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + ending
     return f"{count:,} {noun}"
 
 

@@ -42,6 +42,7 @@ from quiver.errors import (
     NotEnoughReplicas,
     NotLeader,
 )
+from quiver.log.group_commit import nobody_listens
 from quiver.log.retention import RetentionLimits
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
@@ -127,6 +128,8 @@ class LeaderDriver:
         """Called when this node leads no more: for whoever waits for more to be committed."""
         self._at_rest = False
         self._unrest = Alarm(clock, self._end_rest)
+        for log, held in enumerate(logs):
+            held.log.commits.on_end = partial(self._on_commit, log)
 
     # ------------------------------------------------------------------ what the cluster says
 
@@ -182,13 +185,13 @@ class LeaderDriver:
         except LogFailed:
             self._give_up()  # it failed while nothing was being published
             raise
-        stored.add_done_callback(partial(self._on_stored, log))
-        self._offer(entry, log)
-        return AppendResult(entry, stored, self.when_committed(entry.next_offset, log, entry))
+        end = entry.next_offset
+        self._offer(end, log)
+        return AppendResult(entry, stored, self.when_committed(end, log, entry))
 
-    def _offer(self, entry: StoredBatch, log: int) -> None:
-        """Let followers have an entry now: they sync it while this node does."""
-        self.machine.logs[log].end = entry.next_offset
+    def _offer(self, end: Offset, log: int) -> None:
+        """Let followers have what is staged now: they sync it while this node does."""
+        self.machine.logs[log].end = end
         self._parked.look(log)
 
     def require_writable(self, in_sync_min: int = 0) -> None:
@@ -207,12 +210,14 @@ class LeaderDriver:
     ) -> Committed:
         """Done, with ``result``, when everything before ``end`` is committed."""
         committed: Committed = self._loop.create_future()
+        if end <= self.machine.logs[log].watermark:
+            committed.set_result(result)
+            return committed
         waiting = self._waiting[log]
         place = len(waiting)
         while place and waiting[place - 1].end > end:
             place -= 1
         waiting.insert(place, _Waiting(end, committed, result))
-        self._confirm(waiting, self.watermark(log))
         return committed
 
     def require_proven(self) -> None:
@@ -225,12 +230,13 @@ class LeaderDriver:
         """How far readers may read."""
         return self.machine.logs[log].watermark
 
-    def _on_stored(self, log: int, stored: asyncio.Future[StoredBatch]) -> None:
-        """Looks at the error too, so nobody else need do so."""
-        if stored.cancelled() or stored.exception() is not None:
+    def _on_commit(self, log: int) -> None:
+        """A commit of a log has ended: what it stored may be committed now, all at once."""
+        held = self._logs[log]
+        if held.log.failure is not None:
             self._give_up()
-        elif self._logs[log].safe_offset > self.machine.logs[log].durable:
-            self._look_at(log)  # with the first entry of a commit, for all of them
+        elif held.safe_offset > self.machine.logs[log].durable:
+            self._look_at(log)
 
     def _give_up(self) -> None:
         """A log of this node cannot be written any more: it leads no more."""
@@ -390,6 +396,8 @@ class LeaderDriver:
 
     def _end(self) -> None:
         self._over = True
+        for held in self._logs:
+            held.log.commits.on_end = nobody_listens
         for waiting in self._waiting:
             while waiting:
                 committed = waiting.popleft().committed

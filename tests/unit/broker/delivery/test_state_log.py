@@ -384,6 +384,57 @@ async def test_messages_published_before_the_queue_is_used_again_are_all_deliver
     assert lost
 
 
+class PoweredGate(Gate):
+    """A disk without power fails, to those who wait for it."""
+
+    async def __call__(self, call: Callable[[], T], /) -> T:
+        try:
+            return await super().__call__(call)
+        except SimulatedCrash as crash:
+            raise OSError(errno.EIO, str(crash)) from crash
+
+
+async def first_life(folder: Path, disk: SimulatedDisk, crash_after: int) -> list[str]:
+    """A queue is used for the first time, and power is lost; what it had confirmed by then."""
+    confirmed: list[str] = []
+    with suppress(QuiverError, OSError, SimulatedCrash):
+        async with open_broker(folder, disk, gate=PoweredGate()) as broker:
+            await broker.subscriptions.create_queue("jobs", TopicSettings(), {}, exist_ok=False)
+            disk.crash_at(disk.operation_count + crash_after)
+            await publish(broker, "jobs", batch_of(b"one"))
+            confirmed.append("one")
+            assert not await ack(*await received(broker))
+            confirmed.append("ack")
+            await publish(broker, "jobs", batch_of(b"two"))
+            confirmed.append("two")
+    disk.crash()
+    return confirmed
+
+
+@pytest.mark.parametrize("seed", range(2 * effort()))
+@async_test
+async def test_a_queue_whose_power_is_cut_in_its_first_life_keeps_what_it_confirmed(
+    tmp_path: Path, seed: int
+) -> None:
+    crash_after, confirmed, seen = 0, [""], set()
+    while "two" not in confirmed:
+        crash_after += 1
+        folder, disk = tmp_path / str(crash_after), SimulatedDisk(1000 * crash_after + seed)
+        folder.mkdir()
+        confirmed = await first_life(folder, disk, crash_after)
+        seen.add(len(confirmed))
+        for _ in range(2):
+            async with open_broker(folder, disk) as broker:
+                stored = await payloads(broker, "jobs")
+                assert {b"one", b"two"} & {one.encode() for one in confirmed} <= set(stored)
+                info = await broker.subscriptions.describe("jobs")
+                unfinished = info.ready + info.leased
+                assert unfinished in {len(stored) - 1, len(stored)}
+                assert "ack" not in confirmed or unfinished == len(stored) - 1
+            disk.crash()
+    assert seen == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("path", ["*/state/*", "*/0/0*"])
 @async_test
 async def test_a_queue_goes_on_after_a_failed_write(tmp_path: Path, path: str) -> None:

@@ -17,6 +17,7 @@ def _client(
     software: str = f"quiver/{__version__}",
     ahead_s: float = 0,
     failed: int = 0,
+    metrics: str = "",
     cluster: ClusterInfo | None = None,
 ) -> Any:
     def describe_node() -> Node:
@@ -38,7 +39,7 @@ def _client(
     return SimpleNamespace(
         describe_node=describe_node,
         describe_cluster=describe_cluster,
-        metrics=lambda: f"quiver_disk_free_bytes 5\nquiver_partitions_failed {failed}\n",
+        metrics=lambda: metrics or f"quiver_disk_free_bytes 5\nquiver_partitions_failed {failed}\n",
         alerts=lambda: SimpleNamespace(firing=[]),
     )
 
@@ -66,6 +67,27 @@ def test_another_version_is_a_warning() -> None:
 
 def test_partitions_that_failed_are_a_failure() -> None:
     assert _found(_client(failed=2))["readiness"] == ["failure: 2 partitions cannot be written to"]
+
+
+def test_the_metrics_of_all_processes_of_a_machine_count() -> None:
+    def each(name: str, first: int, second: int) -> str:
+        return f'{name}{{process="0"}} {first}\n{name}{{process="1"}} {second}\n'
+
+    free = each("quiver_disk_free_bytes", 5000, 5000)
+    well = free + each("quiver_partitions", 2, 3) + each("quiver_partitions_failed", 0, 0)
+    found = _found(_client(metrics=well))
+    assert found["disk space"] == ["ok: 4.9 KiB free on the disk of the node's data folder"]
+    assert found["readiness"] == ["ok: 5 partitions open, none failed"]
+    failed = free + each("quiver_partitions_failed", 0, 1)
+    found = _found(_client(metrics=failed))
+    assert found["readiness"] == ["failure: 1 partition cannot be written to"]
+
+
+def test_processes_of_one_machine_are_told_from_nodes_of_their_own() -> None:
+    nodes = [NodeInfo(id=f"m.{one}", host="m") for one in (0, 1)]
+    cluster = ClusterInfo(nodes=nodes, partitions=[], controller="m.0")
+    (message,) = _found(_client(cluster=cluster))["cluster"]
+    assert message == "ok: 2 processes of one machine, all replicas in sync, controller m.0"
 
 
 def test_a_cluster_is_judged_by_its_nodes_leaders_and_replicas() -> None:

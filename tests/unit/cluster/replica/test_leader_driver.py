@@ -18,7 +18,7 @@ from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Entries, NotLeading
 from quiver.cluster.replica.replica_log import ReplicaLog
 from quiver.cluster.replica.settings import ReplicaSettings
-from quiver.errors import LeaderChanged
+from quiver.errors import LeaderChanged, LogFailed
 from quiver.log.retention import RetentionLimits
 from quiver.log.settings import LogSettings
 from quiver.model.envelope import entries_in
@@ -157,6 +157,16 @@ async def test_one_look_is_enough_for_all_entries_of_a_commit() -> None:
         await published[-1].stored
         await turns()
         assert looks == [0]
+
+
+@async_test
+async def test_a_leader_whose_disk_fails_while_nothing_is_published_leads_no_more() -> None:
+    async with leader() as (driver, slow):
+        await driver.publish(batch_of(b"one")).stored
+        slow.disk.fail("sync", errno.EIO, times=1)
+        with pytest.raises(LogFailed):
+            await driver._logs[0].log.checkpoint()
+        assert driver.is_over
 
 
 @async_test

@@ -88,18 +88,36 @@ class Threads:
 
 
 async def open_log(threads: Threads, disk: SimulatedDisk, **settings: int) -> PartitionLog:
-    log = await PartitionLog.open(
-        "log",
-        disk=disk,
-        clock=ManualClock(),
-        settings=LogSettings(**settings),
-        run_blocking=threads,
-    )
+    for is_new in (True, False):  # the first commit of a new log is for a thread
+        log = await PartitionLog.open(
+            "log",
+            disk=disk,
+            clock=ManualClock(),
+            settings=LogSettings(**settings),
+            run_blocking=threads,
+        )
+        if is_new:
+            await log.close()
     threads.calls = 0
     return log
 
 
 class TestCommits:
+    @async_test
+    async def test_the_first_append_to_a_new_log_goes_to_a_thread(self) -> None:
+        threads = Threads()
+        log = await PartitionLog.open(
+            "new",
+            disk=SimulatedDisk(1),
+            clock=ManualClock(),
+            settings=LogSettings(),
+            run_blocking=threads,
+        )
+        for calls in (1, 0):
+            threads.calls = 0
+            await log.append(batch(seed=calls))
+            assert threads.calls == calls
+
     @async_test
     async def test_a_lone_append_needs_no_thread(self) -> None:
         threads = Threads()
