@@ -326,8 +326,10 @@ class Broker:
         return await self.subscriptions.dead_letter_queue(name)
 
     async def _prepare(self, record: TopicRecord, index: int, partition: Partition) -> None:
-        """Before anybody gets a partition it has its split handover, and its delivery state."""
+        """Before anybody gets a partition it has its split handover, what is decided of its transactions,
+        and its delivery state."""
         split = record.origin_of(index)
         if split is not None and not partition.has_imported:
             await partition.import_handover(await self._router.handover(record, split))
+        await self.transactions.prepare(partition)
         await self.directory.prepare(record, index, partition)

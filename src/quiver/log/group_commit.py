@@ -3,7 +3,8 @@
 All that is queued while the disk is busy goes into the next commit. Disk work runs through
 ``run_blocking``, off the event loop, one piece at a time; a lone small append is written on the event
 loop where ``run_blocking`` has an ``InlinePolicy`` that allows it. If a commit fails, the log and all appends
-that wait fail with it. Waiting appends are bounded by ``queued_bytes``.
+that wait fail with it. Waiting appends are bounded by ``queued_bytes``. One that nobody waits for may go with
+the next that somebody waits for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from quiver.aio import Signal, retrieve_exception, run_eagerly
+from quiver.aio import Alarm, Signal, retrieve_exception, run_eagerly
 from quiver.errors import LogFailed
 from quiver.log.commit import Commit
 from quiver.log.disk.disk_threads import RunBlocking, inline_policy
@@ -28,6 +29,9 @@ from quiver.model.envelope import is_hidden
 from quiver.model.topic import Durability
 
 T = TypeVar("T")
+
+LEISURE_S = 0.02
+"""How long an append that nobody waits for may wait for another."""
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -63,7 +67,12 @@ class GroupCommit:
         self._inline = inline_policy(run_blocking)
         self._on_commit = on_commit
         self._waiting: deque[tuple[asyncio.Future[StoredBatch], StoredBatch]] = deque()
+        self._urgent = 0
+        """How many of these somebody waits for."""
         self._queued_bytes = 0
+        self._leisure = Alarm(clock, self._commit_leisurely)
+        self._leisure_ends: float | None = None
+        """When the oldest of those that nobody waits for is to be committed."""
         self._disk_turn = asyncio.Lock()
         self._committer: asyncio.Task[None] | None = None
         self._is_due = False
@@ -101,27 +110,46 @@ class GroupCommit:
 
     # ------------------------------------------------------------------ committing
 
-    def queue(self, entry: StoredBatch) -> asyncio.Future[StoredBatch]:
-        """Commit a staged entry with the next round; the future is done when it is stored."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[StoredBatch] = loop.create_future()
+    def queue(self, entry: StoredBatch, *, at_leisure: bool = False) -> asyncio.Future[StoredBatch]:
+        """Commit a staged entry with the next round; the future is done when it is stored.
+
+        ``at_leisure``: with the next round that is for another entry, if one comes soon.
+        """
+        future: asyncio.Future[StoredBatch] = asyncio.get_running_loop().create_future()
         self._waiting.append((future, entry))
         self._queued_bytes += entry.size()
+        if not at_leisure:
+            self._commit_soon()
+        elif self._leisure_ends is None:
+            self._leisure_ends = self._clock.monotonic() + LEISURE_S
+            self._leisure.ring_by(self._leisure_ends)
+        return future
+
+    def _commit_soon(self) -> None:
+        self._urgent += 1
         if self._committer is None and not self._is_due:
             if self._inline is None:
                 self._committer = asyncio.create_task(self._commit_all())
             else:
                 self._is_due = True
-                loop.call_soon(self._begin, self._inline)
-        return future
+                asyncio.get_running_loop().call_soon(self._begin, self._inline)
+
+    def _commit_leisurely(self) -> None:
+        """The alarm rings, perhaps for what was committed meanwhile."""
+        if self._leisure_ends is None:
+            return
+        if self._clock.monotonic() < self._leisure_ends:
+            self._leisure.ring_by(self._leisure_ends)
+        else:
+            self._commit_soon()
 
     def _begin(self, inline: InlinePolicy) -> None:
         """Commit what is queued: here if that is allowed, else with a task."""
         self._is_due = False
-        if not self._waiting:
+        if not self._urgent:
             return  # whoever had the disk has committed it
         if (
-            inline.allows(len(self._waiting), self._queued_bytes)
+            inline.allows(self._urgent, self._queued_bytes)
             and not self._disk_turn.locked()
             and self._log.is_write_only
         ):
@@ -130,21 +158,26 @@ class GroupCommit:
             self._committer = run_eagerly(self._commit_all(), asyncio.create_task)
 
     def _commit_here(self) -> None:
-        commit = self._log.begin_commit()
+        commit, taken = self._take(None)
         assert commit is not None, "something waits"
         try:
             seconds = self._timed(commit)
         except Exception as error:
             self._fail_waiting(self._log.fail(error))
         else:
-            self._finish(commit, len(self._waiting), seconds)
+            self._finish(commit, taken, seconds)
+
+    def _take(self, sync: bool | None) -> tuple[Commit | None, int]:
+        """Everything that waits, and how many these are."""
+        self._urgent, self._leisure_ends = 0, None
+        return self._log.begin_commit(sync), len(self._waiting)
 
     async def _commit_all(self) -> None:
-        """Commit until nothing waits. Whatever is staged while one commit runs is in the next."""
+        """Commit until nobody waits. Whatever is staged while one commit runs is in the next."""
         try:
-            while self._waiting:
+            while self._urgent:
                 async with self._disk_turn:
-                    if self._waiting:  # whoever had the turn before may have committed all
+                    if self._urgent:  # whoever had the turn before may have committed all
                         await self.commit()
         except LogFailed:
             pass  # those who wait have been told
@@ -174,8 +207,7 @@ class GroupCommit:
 
     async def commit(self, sync: bool | None = None) -> None:
         """One round with the disk, which is the caller's; tells those who wait how it went."""
-        commit = self._log.begin_commit(sync)
-        taken = len(self._waiting)
+        commit, taken = self._take(sync)
         if commit is None:
             return
         try:
@@ -213,7 +245,7 @@ class GroupCommit:
             if not future.done():
                 future.set_exception(type(failure)(failure.message, **failure.details))
                 retrieve_exception(future)  # of a replicated log, whoever waits has another future
-        self._queued_bytes = 0
+        self._urgent, self._queued_bytes, self._leisure_ends = 0, 0, None
         self._room.wake()
         self.on_end()
 
@@ -239,6 +271,7 @@ class GroupCommit:
     def stop_syncing(self) -> None:
         """The log is being closed, which syncs everything."""
         self._closing = True
+        self._leisure.cancel()
         if self._syncer is not None:
             self._syncer.cancel()
 

@@ -70,6 +70,10 @@ class LogReader(Protocol):
 
 class Log(LogReader, Protocol):
     @property
+    def is_alone(self) -> bool:
+        """Whether no other node keeps it too: whoever opens it next finds what this one has stored."""
+
+    @property
     def staged_offset(self) -> Offset:
         """The offset after everything submitted, acknowledged or not."""
 
@@ -87,10 +91,12 @@ class Log(LogReader, Protocol):
         *,
         acks: Acks = Acks.QUORUM,
         append_time: Microseconds | None = None,
+        at_leisure: bool = False,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         """Give a batch its offset now; the future is done when it is acknowledged.
 
-        ``append_time`` is for a batch that was stored before, in another log.
+        ``append_time`` is for a batch that was stored before, in another log. ``at_leisure``: nobody waits
+        for it, and it may be stored with the next one.
         """
 
     def reconfigure(self, settings: LogSettings) -> None: ...

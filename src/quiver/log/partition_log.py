@@ -136,6 +136,8 @@ class PartitionLog(LogBounds):
         """Those who wait go on in the order they came; each is to submit before it awaits again."""
         await self.commits.wait_for_room()
 
+    is_alone = True
+
     def require_current(self) -> None:
         """Nobody else appends to it: it always is."""
 
@@ -146,14 +148,18 @@ class PartitionLog(LogBounds):
         *,
         acks: Acks = Acks.QUORUM,
         append_time: Microseconds | None = None,
+        at_leisure: bool = False,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
-        """Give a batch its offset now; the future is done when it is acknowledged."""
+        """Give a batch its offset now; the future is done when it is acknowledged.
+
+        ``at_leisure``: nobody waits for it; it may be stored with the next one.
+        """
         if self._closing:
             raise LogClosed(f"{self._log.folder} is closed")
         if self.commits.is_held:
             raise LogError(f"{self._log.folder} is being truncated; wait for room and submit again")
         entry = self._log.stage(batch, epoch, append_time)
-        return entry, self.commits.queue(entry)
+        return entry, self.commits.queue(entry, at_leisure=at_leisure)
 
     async def append_replica(self, entries: Sequence[StoredBatch]) -> None:
         """Store entries of another log at their own offsets, which must follow on this one's.

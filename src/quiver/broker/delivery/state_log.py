@@ -200,11 +200,12 @@ class DeliveryStateLog:
         return set().union(*found)
 
     def close_transactions(
-        self, outcomes: Mapping[TransactionId, bool]
+        self, outcomes: Mapping[TransactionId, bool], *, at_leisure: bool = False
     ) -> asyncio.Future[None] | None:
         """Whether each transaction is committed: what waits for it is finished, or ready again.
 
-        Done when that is durable; ``None`` if it is already, or nothing was held.
+        Done when that is durable; ``None`` if it is already, or nothing was held. ``at_leisure``: nobody
+        waits for it, as the partition is told again if it is lost.
         """
         if not self.is_open:
             raise LogClosed(f"the delivery state in {self._folder} is closed")
@@ -216,8 +217,12 @@ class DeliveryStateLog:
         if concerned:
             self.require_current()
         for number, machine in concerned.items():
-            self._closed = self.commit(number, self._end(number, machine, outcomes))
-            self._closed.add_done_callback(partial(self._notify, number))
+            ended = self._end(number, machine, outcomes)
+            self._closed = self.commit(number, ended, at_leisure=at_leisure)
+            if at_leisure:  # what is ready now is delivered by a record that follows these
+                asyncio.get_running_loop().call_soon(self._notify, number)
+            else:
+                self._closed.add_done_callback(partial(self._notify, number))
         closed = self._closed
         return None if closed is None or _is_stored(closed) else closed
 
@@ -232,7 +237,7 @@ class DeliveryStateLog:
                 self.on_acked[number](acked)
         return records
 
-    def _notify(self, subscription: int, _: asyncio.Future[None]) -> None:
+    def _notify(self, subscription: int, _: asyncio.Future[None] | None = None) -> None:
         notify = self.on_messages.get(subscription)
         if notify is not None and self.is_open:
             notify()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from quiver.aio import Signal
+from quiver.aio import Signal, first_of
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.errors import LogFailed, OffsetOutOfRange
 from quiver.log.delivery_index import DeliverySpan
@@ -26,6 +26,7 @@ class CommittedLog:
         self._log = log
         self._transactions = transactions
         self._clock = clock
+        self._shown = Signal()
 
     @property
     def growth(self) -> Signal:
@@ -117,9 +118,23 @@ class CommittedLog:
             # Where a transaction is open, only a marker lets readers go on: that is yet to come.
             beyond = max(offset, self._log.next_offset)
             left_s = deadline - self._clock.monotonic()
-            if not await self._log.wait_beyond(beyond, max(0.0, left_s)):
+            grown = self._log.wait_beyond(beyond, max(0.0, left_s))
+            if self._log.is_alone and self.next_offset < self._log.next_offset:
+                ended = (await first_of(grown, self._next_shown())).result()
+            else:
+                ended = await grown
+            if not ended:
                 break
         return self.next_offset > offset
+
+    async def _next_shown(self) -> bool:
+        await self._shown.wait()
+        return True
+
+    def shown(self) -> None:
+        """Transactions have ended whose markers are yet to be stored."""
+        self._shown.wake()
+        self._log.growth.wake()
 
     async def offset_at(self, time: Microseconds) -> Offset:
         return min(self.next_offset, await self._log.offset_at(time))

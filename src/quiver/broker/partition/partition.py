@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import structlog
@@ -217,15 +217,16 @@ class Partition:
     def publish(
         self,
         batch: UnstoredBatch,
-        rows: pa.RecordBatch,
+        rows: pa.RecordBatch | None,
         acks: Acks = Acks.QUORUM,
         *,
         refusal: QuiverError | None = None,
     ) -> asyncio.Future[Placed]:
         """Store a checked batch. The offset is taken now; the future is done when it is safe.
 
-        With a ``refusal`` it is acknowledged if it was stored before, and not stored else. A batch
-        of a transaction is as safe as its marker will be, whatever ``acks`` says.
+        ``rows`` are needed of a batch that has more than payloads. With a ``refusal`` it is acknowledged
+        if it was stored before, and not stored else. A batch of a transaction is as safe as its marker
+        will be, whatever ``acks`` says.
         """
         self.log.require_current()
         if batch.flags and acks is not Acks.ALL:
@@ -235,7 +236,7 @@ class Partition:
             refusal = self._transactions.refusal(batch)
         if repeat is None and refusal is not None:
             raise refusal
-        if batch.columns & DEDUP_ID and self.window.window_us:
+        if batch.columns & DEDUP_ID and self.window.window_us and rows is not None:
             return self._unique.publish(batch, rows, acks, is_repeat=repeat is not None)
         if repeat is not None:
             return self._in_flight.acknowledge_again(repeat.stored)
@@ -247,9 +248,13 @@ class Partition:
         rows: pa.RecordBatch | None,
         acks: Acks,
         append_time: Microseconds | None = None,
+        *,
+        at_leisure: bool = False,
     ) -> tuple[StoredBatch, asyncio.Future[Placed]]:
         try:
-            entry, stored = self.log.submit(batch, acks=acks, append_time=append_time)
+            entry, stored = self.log.submit(
+                batch, acks=acks, append_time=append_time, at_leisure=at_leisure
+            )
         except (LogFailed, LogClosed) as error:
             raise unavailable(error) from error
         placed = cast(asyncio.Future[Placed], stored)
@@ -293,10 +298,46 @@ class Partition:
         Those that are not open here, or have ended already, are left as they are. One marker ends
         all that are committed, and another all that are aborted.
         """
+        ending, _ = await self._end_transactions(outcomes, at_leisure=False)
+        if ending:
+            await asyncio.wait(ending)
+        for placed in ending:
+            try:
+                placed.result()
+            except (LogFailed, LogClosed) as error:
+                raise unavailable(error) from error
+
+    async def show_transactions(
+        self, outcomes: Mapping[TransactionId, bool]
+    ) -> asyncio.Future[Any] | None:
+        """End transactions whose outcome is durable elsewhere. Readers see it on return.
+
+        What is returned, if anything, is done when it is durable here. A crash before that takes
+        markers away, so a partition is told again before anybody reads it. That is certain only where
+        no other node may lead it next; in any other log markers are durable before they count.
+        """
+        if not self.log.is_alone:
+            await self.close_transactions(outcomes)
+            return None
+        ending, markers = await self._end_transactions(outcomes, at_leisure=True)
+        if markers:
+            self._transactions.show(markers, self.log.next_offset)
+            self.committed.shown()
+        if not ending:
+            return None
+        return next(iter(ending)) if len(ending) == 1 else asyncio.gather(*ending)
+
+    async def _end_transactions(
+        self, outcomes: Mapping[TransactionId, bool], *, at_leisure: bool
+    ) -> tuple[set[asyncio.Future[Placed]], list[Offset]]:
+        """Write markers: what is done when all that is ended is durable, and where the new ones are."""
         if not self.log.has_room:
             await self.log.wait_for_room()
         self.log.require_current()
+        if self.log.failure is not None:
+            raise unavailable(self.log.failure)
         ending: set[asyncio.Future[Placed]] = set()
+        markers: list[Offset] = []
         opened: dict[bool, list[TransactionId]] = {}
         for transaction, is_committed in outcomes.items():
             if self._transactions.is_open(transaction):
@@ -306,14 +347,10 @@ class Partition:
                 ending |= set() if underway is None else {underway}
         for is_committed, transactions in opened.items():
             marker = seal_marker(transactions, is_committed=is_committed)
-            ending.add(self._stage(marker, None, Acks.QUORUM)[1])
-        if ending:
-            await asyncio.wait(ending)
-        for placed in ending:
-            try:
-                placed.result()
-            except (LogFailed, LogClosed) as error:
-                raise unavailable(error) from error
+            entry, placed = self._stage(marker, None, Acks.QUORUM, at_leisure=at_leisure)
+            markers.append(entry.base_offset)
+            ending.add(placed)
+        return ending, markers
 
     @property
     def open_transactions(self) -> tuple[int, Microseconds | None]:

@@ -7,7 +7,7 @@ When it is opened it reads what was decided, and goes on to tell those who have 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 import structlog
@@ -16,7 +16,7 @@ from quiver.aio import TaskSet, retrieve_exception
 from quiver.broker.partition.partition import Partition
 from quiver.broker.transactions.completions import Completions
 from quiver.broker.transactions.machine import Ending, Records
-from quiver.broker.transactions.outcome_sender import Outcomes, OutcomeSender
+from quiver.broker.transactions.outcome_sender import Close, Outcomes, OutcomeSender
 from quiver.broker.transactions.records import Decided, Outcome
 from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.broker.transactions.shared_machine import SharedTransactionMachine, decisions_in
@@ -28,8 +28,6 @@ from quiver.model.transaction import TransactionId, TransactionState
 from quiver.protocol import Participant
 
 logger = structlog.get_logger()
-
-Close = Callable[[Participant, Outcomes], Awaitable[None]]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -60,7 +58,7 @@ class TransactionCoordinator:
     ) -> None:
         self._log = TransactionLog(partition, clock)
         self._machine = SharedTransactionMachine()
-        self._sender = OutcomeSender(close, self._confirmed, clock)
+        self._sender = OutcomeSender(close, self._shown, self._confirmed, clock)
         self._counts = counts
         self._clock = clock
         self._opened_us, self._opened = clock.time_us(), clock.monotonic()
@@ -155,7 +153,7 @@ class TransactionCoordinator:
 
     async def _complete(self, transaction: TransactionId) -> bool:
         """Whether all participants know in time, of an outcome that is durable."""
-        if transaction not in self._machine.unfinished:
+        if self._machine.is_shown(transaction):
             return True
         completion = self._completions.wait(transaction)
         self._completions.limit(transaction)
@@ -184,12 +182,14 @@ class TransactionCoordinator:
                 outcomes[record.transaction] = record.outcome.is_committed
         self._sender.send(told)
 
+    def _shown(self, participant: Participant, transactions: list[TransactionId]) -> None:
+        for transaction in self._machine.show(participant, transactions):
+            self._completions.answer(transaction, is_complete=True)
+
     def _confirmed(self, participant: Participant, transactions: list[TransactionId]) -> None:
-        complete, records = self._machine.confirm(participant, transactions)
+        records = self._machine.confirm(participant, transactions)[1]
         if records:
             self._log.write_later(records)
-        for transaction in complete:
-            self._completions.answer(transaction, is_complete=True)
 
     # ------------------------------------------------------------------ writing
 

@@ -14,10 +14,10 @@ from quiver.broker.partition.partitions import Partitions
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions.coordinator import (
-    Close,
     TransactionCoordinator,
     TransactionCounts,
 )
+from quiver.broker.transactions.outcome_sender import Close
 from quiver.errors import QuiverError, ShuttingDown
 from quiver.model.clock import Clock
 from quiver.model.ids import ProducerId

@@ -80,7 +80,17 @@ class Unfinished(msgspec.Struct):
 
     outcome: Outcome
     left: set[Participant]
+    """Those that do not know it durably."""
     time_us: Microseconds
+    unshown: set[Participant]
+    """Those whose readers may not see it."""
+
+
+def _unfinished(
+    outcome: Outcome, participants: Iterable[Participant], time_us: Microseconds
+) -> Unfinished:
+    left = set(participants)
+    return Unfinished(outcome, left, time_us, left.copy())
 
 
 class TransactionMachine:
@@ -218,10 +228,28 @@ class TransactionMachine:
         """A partition has messages of a transaction that nobody told of."""
         return Open(self._now, TIMEOUT_US, set())
 
+    def show(
+        self, participant: Participant, transactions: Iterable[TransactionId]
+    ) -> list[TransactionId]:
+        """The readers of a participant see how transactions ended. Those that all see now."""
+        shown: list[TransactionId] = []
+        for transaction in transactions:
+            unfinished = self.unfinished.get(transaction)
+            if unfinished is not None and participant in unfinished.unshown:
+                unfinished.unshown.discard(participant)
+                if not unfinished.unshown:
+                    shown.append(transaction)
+        return shown
+
+    def is_shown(self, transaction: TransactionId) -> bool:
+        """Whether the readers of all its participants see how it ended, as far as is known."""
+        unfinished = self.unfinished.get(transaction)
+        return unfinished is None or not unfinished.unshown
+
     def confirm(
         self, participant: Participant, transactions: Iterable[TransactionId]
     ) -> tuple[list[TransactionId], Records]:
-        """A participant knows how transactions ended. Those that all participants know of now."""
+        """A participant knows durably how transactions ended. Those that all know of now."""
         complete: list[TransactionId] = []
         for transaction in transactions:
             unfinished = self.unfinished.get(transaction)
@@ -287,9 +315,9 @@ class TransactionMachine:
         self._outcomes.add(record.transaction, record.outcome, record.time_us)
         self._names.used(producer_of(record.transaction)[0], record.time_us)
         if record.participants:
-            left = set(record.participants)
-            self._untold += len(left)
-            self.unfinished[record.transaction] = Unfinished(record.outcome, left, record.time_us)
+            one = _unfinished(record.outcome, record.participants, record.time_us)
+            self._untold += len(one.left)
+            self.unfinished[record.transaction] = one
 
     def _named(self, record: Named) -> None:
         before = self._names.holder(record.name)
@@ -323,7 +351,7 @@ class TransactionMachine:
         self._names = TransactionNames.restored(saved.names)
         self._outcomes = OutcomeHistory.restored(saved.windows)
         self.unfinished = {
-            one.transaction: Unfinished(one.outcome, set(one.participants), one.time_us)
+            one.transaction: _unfinished(one.outcome, one.participants, one.time_us)
             for one in saved.unfinished
         }
         self._untold = sum(len(one.left) for one in self.unfinished.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
@@ -22,21 +23,45 @@ class Participants:
         self._partitions = partitions
         self._remote = remote
 
-    async def close(self, participant: Participant, outcomes: Outcomes) -> None:
-        """Tell a partition how transactions ended; returns when that is durable there."""
+    async def close(
+        self, participant: Participant, outcomes: Outcomes
+    ) -> asyncio.Future[Any] | None:
+        """Tell a partition how transactions ended, durably. Readers see it on return.
+
+        What is returned, if anything, is done when it is durable there.
+        """
         record, index = self._topics.get(participant.topic), participant.partition
         if self._remote is None or self._partitions.placement.leads(record, index):
-            await self.close_here(participant, outcomes)
-        else:
-            await self._remote.close_transactions(participant.topic, index, outcomes)
+            return await show_in(await self._partitions.get(record, index), outcomes)
+        await self._remote.close_transactions(participant.topic, index, outcomes)
+        return None
 
     async def close_here(self, participant: Participant, outcomes: Outcomes) -> None:
         record = self._topics.get(participant.topic)
         await close_in(await self._partitions.get(record, participant.partition), outcomes)
 
 
+async def show_in(partition: Partition, outcomes: Outcomes) -> asyncio.Future[Any] | None:
+    """The same as ``close_in``, of transactions whose outcome is durable.
+
+    What is returned, if anything, is done when it is durable in the partition. Nobody may cancel it.
+    """
+    if not partition.log.is_alone:
+        await close_in(partition, outcomes)
+        return None
+    state = partition.state
+    closing = None if state is None else state.close_transactions(outcomes, at_leisure=True)
+    shown = await partition.show_transactions(outcomes)
+    if closing is None:
+        return shown
+    return closing if shown is None else asyncio.gather(closing, shown)
+
+
 async def close_in(partition: Partition, outcomes: Outcomes) -> None:
-    """End transactions in a partition: what they have written, and what they have taken."""
+    """End transactions in a partition: what they have written, and what they have taken.
+
+    Durable on return.
+    """
     closing = None if partition.state is None else partition.state.close_transactions(outcomes)
     await partition.close_transactions(outcomes)
     if closing is not None:

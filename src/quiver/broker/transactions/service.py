@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 
+from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.remote.partition_router import RemoteBroker
 from quiver.broker.topics.catalog import TopicCatalog
+from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions.coordinator import Ended
 from quiver.broker.transactions.coordinators import Coordinators
 from quiver.broker.transactions.machine import Ending
@@ -22,6 +24,7 @@ from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.broker.transactions.token import TransactionTokens
 from quiver.errors import InvalidSetting, QuiverError
 from quiver.model.clock import Clock
+from quiver.model.envelope import is_copied
 from quiver.model.ids import ProducerId
 from quiver.model.transaction import TransactionId, TransactionState, producer_of
 from quiver.protocol import Participant
@@ -29,6 +32,7 @@ from quiver.protocol import Participant
 _NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,200}")
 _SEPARATOR = "|"
 """Neither names nor owners contain it."""
+_EVER = 1 << 62
 
 
 class TransactionService:
@@ -49,6 +53,7 @@ class TransactionService:
         self._participants = participants
         self._producer_ids = producer_ids
         self._remote = remote
+        self._topics = topics
         self._resolver = TransactionResolver(topics, partitions, self._ask, clock)
 
     def tick(self) -> None:
@@ -140,6 +145,23 @@ class TransactionService:
         return await (await self._coordinators.at(index)).resolve(transactions)
 
     # ------------------------------------------------------------------ on participants
+
+    async def prepare(self, partition: Partition) -> None:
+        """Before anybody gets a partition that this node keeps alone: end what is decided there.
+
+        Readers may have seen it before a crash that took the markers away.
+        """
+        if not partition.log.is_alone or not self._topics.registry.has(TRANSACTIONS):
+            return
+        opened = partition.open_transactions_before(_EVER)
+        own = [one for one in opened if not is_copied(producer_of(one)[0])]
+        decided = {
+            one: state is TransactionState.COMMITTED
+            for one, state in (await self.resolve(own)).items()
+            if state is not TransactionState.OPEN
+        }
+        if decided:
+            await partition.close_transactions(decided)
 
     async def close_here(self, participant: Participant, outcomes: Outcomes) -> None:
         await self._participants.close_here(participant, outcomes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-import pyarrow as pa
 import structlog
 
 from quiver.aio import call_later, retrieve_exception
@@ -23,7 +22,7 @@ from quiver.broker.transactions.records import (
 )
 from quiver.errors import LogClosed, LogFailed, QuiverError
 from quiver.log.retention import RetentionLimits
-from quiver.model.builder import encode_record_batch
+from quiver.model.builder import BatchBuilder
 from quiver.model.clock import Clock, Timer
 from quiver.model.ids import Offset
 
@@ -114,11 +113,12 @@ class TransactionLog:
         placed.add_done_callback(lambda done: self._ended(done, stored))
 
     def _submit(self, records: list[AnyTransactionRecord]) -> asyncio.Future[Placed]:
-        payloads = [encode_record(record) for record in records]
-        for record, payload in zip(records, payloads, strict=True):
+        builder = BatchBuilder()
+        for record in records:
+            payload = encode_record(record)
             self._count(record, len(payload))
-        rows = pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
-        return self.partition.publish(encode_record_batch(rows), rows)
+            builder.add(payload)
+        return self.partition.publish(builder.build(), None)
 
     def _ended(self, done: asyncio.Future[Placed], stored: asyncio.Future[None]) -> None:
         if done.cancelled():

@@ -47,6 +47,8 @@ class LeaderLog:
 
     # ------------------------------------------------------------------ what is there
 
+    is_alone = False
+
     @property
     def start_offset(self) -> Offset:
         return self._log.start_offset
@@ -111,6 +113,7 @@ class LeaderLog:
         *,
         acks: Acks = Acks.QUORUM,
         append_time: Microseconds | None = None,
+        at_leisure: bool = False,
     ) -> tuple[StoredBatch, asyncio.Future[StoredBatch]]:
         record = self._leading.machine.record
         in_sync_min = len(record.replicas) if acks is Acks.ALL else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -11,12 +12,14 @@ from quiver.broker.partition.producers import open_transactions
 from quiver.broker.partition.producers.split_handover import SplitHandover, encode_handover
 from quiver.errors import (
     DedupIdPending,
+    LogFailed,
     OffsetOutOfRange,
     Overloaded,
     PartitionUnavailable,
     TransactionAborted,
     TransactionError,
 )
+from quiver.log.group_commit import LEISURE_S
 from quiver.log.retention import RetentionLimits
 from quiver.model.envelope import (
     is_hidden,
@@ -120,6 +123,77 @@ async def test_a_marker_that_is_not_durable_ends_nothing() -> None:
     assert partition.log.next_offset == 2
     assert partition.committed.next_offset == 2
     await partition.close()
+
+
+@async_test
+async def test_readers_see_what_is_shown_before_its_marker_is_durable() -> None:
+    gate = Gate()
+    partition = await open_partition(SimulatedDisk(1), gate)
+    await publish(partition, b"in", producer=7)
+    await publish(partition, b"not", producer=8)
+    waiting = asyncio.create_task(partition.committed.wait_beyond(Offset(0), 60))
+    await turns()
+    gate.shut()
+    durable = await partition.show_transactions({id_of(7): True, id_of(8): False})
+    assert durable is not None
+    assert await waiting
+    assert await _seen(partition) == [b"in"]
+    assert partition.committed.next_offset == partition.log.next_offset == 2
+    gate.open()
+    after = publish(partition, b"after")
+    await durable  # with what follows it
+    await after
+    assert await _seen(partition) == [b"in", b"after"]
+    await partition.close()
+
+
+@async_test
+async def test_only_those_markers_are_shown_that_are_to_be() -> None:
+    gate = Gate()
+    partition = await open_partition(SimulatedDisk(1), gate)
+    await publish(partition, b"1", producer=7)
+    await publish(partition, b"2", producer=8)
+    gate.shut()
+    closing = asyncio.create_task(partition.close_transactions({id_of(7): True}))
+    await turns()
+    await partition.show_transactions({id_of(8): True})
+    assert await _seen(partition) == []
+    gate.open()
+    await closing
+    assert await _seen(partition) == [b"1", b"2"]
+    await partition.close()
+
+
+@async_test
+async def test_what_is_shown_and_not_durable_yet_is_durable_when_it_is_closed() -> None:
+    clock = ManualClock()
+    partition = await open_partition(SimulatedDisk(1), clock=clock)
+    await publish(partition, b"in", producer=7)
+    await partition.show_transactions({id_of(7): True})
+    closing = asyncio.create_task(partition.close_transactions({id_of(7): True}))
+    await turns()
+    assert not closing.done()
+    await clock.advance(LEISURE_S)
+    await closing
+    assert partition.log.next_offset == 2
+    await partition.close()
+
+
+@async_test
+async def test_a_log_that_failed_does_not_say_that_its_transactions_have_ended() -> None:
+    disk, clock = SimulatedDisk(1), ManualClock()
+    partition = await open_partition(disk, clock=clock)
+    await publish(partition, b"in", producer=7)
+    durable = await partition.show_transactions({id_of(7): True})
+    disk.fail("append", errno.EIO, times=None)
+    await clock.advance(LEISURE_S)
+    assert durable is not None
+    with pytest.raises(LogFailed):
+        await durable
+    with pytest.raises(PartitionUnavailable):
+        await partition.close_transactions({id_of(7): True})
+    with pytest.raises(PartitionUnavailable):
+        await partition.show_transactions({id_of(7): True})
 
 
 @async_test

@@ -59,12 +59,16 @@ class Partitions:
         self.told: dict[Participant, Outcomes] = {}
         self.calls = 0
         self.error: QuiverError | None = None
+        self.durable: asyncio.Future[None] | None = None
 
-    async def close(self, participant: Participant, outcomes: Outcomes) -> None:
+    async def close(
+        self, participant: Participant, outcomes: Outcomes
+    ) -> asyncio.Future[None] | None:
         self.calls += 1
         if self.error is not None:
             raise self.error
         self.told.setdefault(participant, {}).update(outcomes)
+        return self.durable
 
 
 @asynccontextmanager
@@ -92,6 +96,40 @@ async def test_a_commit_is_answered_when_all_participants_know(tmp_path: Path) -
         ended = await one.end(commit(0, ORDERS, AUDIT))
         assert (ended.is_committed, ended.is_complete) == (True, True)
         assert partitions.told == {ORDERS: {transaction(): True}, AUDIT: {transaction(): True}}
+
+
+@async_test
+async def test_a_commit_is_answered_when_readers_see_it_and_complete_when_it_is_durable(
+    tmp_path: Path,
+) -> None:
+    partitions, clock = Partitions(), ManualClock()
+    partitions.durable = asyncio.get_running_loop().create_future()
+    async with (
+        open_broker(tmp_path, SimulatedDisk(1)) as broker,
+        coordinator(broker, partitions, clock) as one,
+    ):
+        assert (await one.end(commit(0, ORDERS))).is_complete
+        assert (await one.end(commit(0, ORDERS))).is_complete
+        assert one.unfinished_count == 1
+        assert [told.participants for told in one._machine.undelivered()] == [[ORDERS]]
+        partitions.durable.set_result(None)
+        await turns()
+        assert one.unfinished_count == 0
+
+
+@async_test
+async def test_a_participant_that_could_not_make_it_durable_is_told_again(tmp_path: Path) -> None:
+    partitions, clock = Partitions(), ManualClock()
+    partitions.durable = asyncio.get_running_loop().create_future()
+    async with (
+        open_broker(tmp_path, SimulatedDisk(1)) as broker,
+        coordinator(broker, partitions, clock) as one,
+    ):
+        await one.end(commit(0, ORDERS))
+        lost, partitions.durable = partitions.durable, None
+        lost.set_exception(PartitionUnavailable("its disk is gone"))
+        await until(lambda: one.unfinished_count == 0)
+        assert partitions.calls == 2
 
 
 @async_test

@@ -17,6 +17,7 @@ import pytest
 from quiver.broker.broker import Broker
 from quiver.broker.transactions.machine import Ending
 from quiver.errors import DiskFull, QuiverError
+from quiver.log.group_commit import LEISURE_S
 from quiver.model.builder import BatchBuilder
 from quiver.model.envelope import TRANSACTIONAL, ProducerStamp, seal_batch
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
@@ -88,8 +89,8 @@ async def first_life(
     place: Path, disk: SimulatedDisk, steps: int
 ) -> tuple[TransactionId, bool, bool]:
     """A transaction, on a disk that fails after so many steps; whether it was committed, and failed."""
-    gate = DyingGate()
-    async with open_broker(place, disk, gate=gate) as broker:
+    gate, clock = DyingGate(), ManualClock()
+    async with open_broker(place, disk, clock=clock, gate=gate) as broker:
         for topic in TOPICS:
             await broker.topics.create(topic, TopicSettings())
             await broker.publisher.partition(topic, 0)
@@ -103,6 +104,9 @@ async def first_life(
                 is_committed = await commit(broker, transaction)
         except (QuiverError, TimeoutError):
             pass
+        if is_committed:
+            assert await visible(broker) == set(TOPICS), "it is answered and not visible"
+        await clock.advance(2 * LEISURE_S)  # the markers
         return transaction, is_committed, gate.left < 0
 
 
@@ -113,6 +117,8 @@ async def is_all_or_nothing(place: Path, steps: int, end: str) -> tuple[bool, bo
     getattr(disk, end)()
     clock = ManualClock()
     async with open_broker(place, disk, clock=clock) as broker:
+        if is_committed:
+            assert await visible(broker) == set(TOPICS), "what was visible is not any more"
         await settle(broker, clock)
         seen = await visible(broker)
         assert seen in (set(), set(TOPICS)), f"half of it is visible: {seen}"

@@ -323,6 +323,18 @@ def test_a_transaction_is_complete_when_all_participants_have_confirmed() -> Non
     assert machine.unfinished == {}
 
 
+def test_a_transaction_is_shown_when_the_readers_of_all_participants_see_it() -> None:
+    machine = TransactionMachine()
+    machine.end(commit(transaction(), ORDERS, AUDIT), at(1))
+    assert machine.show(ORDERS, [transaction()]) == []
+    assert machine.show(ORDERS, [transaction()]) == []
+    assert not machine.is_shown(transaction())
+    assert machine.show(AUDIT, [transaction(), transaction(epoch=1)]) == [transaction()]
+    assert machine.is_shown(transaction())
+    [left] = machine.undelivered()  # it is durable with none of them
+    assert left.participants == [AUDIT, ORDERS]
+
+
 def test_the_next_leader_goes_on_with_what_is_not_complete() -> None:
     machine = TransactionMachine()
     _, records = machine.end(commit(transaction(), ORDERS, AUDIT), at(1))

@@ -61,6 +61,21 @@ def test_a_partition_that_nobody_told_asks(
 
 
 @async_test
+async def test_a_partition_is_opened_with_what_is_decided_and_nothing_else(tmp_path: Path) -> None:
+    disk = SimulatedDisk(1)
+    async with open_broker(tmp_path, disk) as broker:
+        decided, undecided = await made(broker), await begin(broker)
+        await write(broker, undecided)
+        await broker.transactions.end(commit(decided))
+    async with open_broker(tmp_path, disk) as broker:
+        for topic in TOPICS:
+            assert await payloads(broker, topic) == [b"in the transaction"]
+        samples = {one.name: one for one in (await broker.sample()).topics}
+        assert [samples[topic].open_transactions for topic in TOPICS] == [1, 1]
+        assert await broker.transactions.describe(undecided) is TransactionState.OPEN
+
+
+@async_test
 async def test_what_nobody_ends_is_aborted_and_readers_go_on(tmp_path: Path) -> None:
     clock = ManualClock()
     async with open_broker(tmp_path, SimulatedDisk(1), clock=clock) as broker:

@@ -3,7 +3,8 @@
 A pure machine over the entries of the log. ``record`` takes each entry that belongs to a transaction or
 ends one, in order, as soon as it is staged. ``stable_offset`` says how far readers may go: to the first
 batch of a transaction that has no marker yet. A marker counts once it can be read itself, so nobody has to
-say when an entry was committed. The same fold over the stored entries rebuilds the state after a restart.
+say when an entry was committed; or once it is shown, where a marker that is lost is written again before
+anybody reads. The same fold over the stored entries rebuilds the state after a restart.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class OpenTransactions:
         """Those without a marker, by their first offset."""
         self._ending: deque[tuple[Offset, OpenTransaction]] = deque()
         """Those whose marker, at this offset, may not be readable yet."""
+        self._shown: set[Offset] = set()
+        """Of these markers those that count already."""
         self._first = self._lowest()
         """Where the first message is of all of them."""
 
@@ -98,13 +101,22 @@ class OpenTransactions:
         if self._first is None:
             return end
         if self._ending and self._ending[0][0] < end:
-            while self._ending and self._ending[0][0] < end:
-                self._ending.popleft()
+            self._forget_read(end)
             self._first = self._lowest()
         return end if self._first is None else min(end, self._first)
 
+    def show(self, markers: Iterable[Offset], end: Offset) -> None:
+        """These markers count from now on. The log can be read up to ``end``."""
+        self._shown.update(markers)
+        self._forget_read(end)
+        self._first = self._lowest()
+
+    def _forget_read(self, end: Offset) -> None:
+        while self._ending and self._ending[0][0] < end:
+            self._shown.discard(self._ending.popleft()[0])
+
     def _lowest(self) -> Offset | None:
-        firsts = [one.first for _, one in self._ending]
+        firsts = [one.first for marker, one in self._ending if marker not in self._shown]
         if self._open:
             firsts.append(next(iter(self._open.values())).first)
         return min(firsts, default=None)

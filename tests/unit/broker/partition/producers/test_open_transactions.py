@@ -69,6 +69,27 @@ def test_a_marker_counts_once_it_can_be_read() -> None:
     assert transactions.stable_offset(Offset(3)) == 3
 
 
+def test_a_marker_that_is_shown_counts_before_it_can_be_read() -> None:
+    transactions = _recorded(
+        _batch(0, producer=7), _batch(1, producer=8), _marker(2, 7, 8, commit=True)
+    )
+    transactions.show([Offset(2)], Offset(2))
+    assert transactions.stable_offset(Offset(2)) == 2
+    assert transactions.marker_of(_id(8)) == 2
+    assert transactions.stable_offset(Offset(3)) == 3
+    transactions.record(_batch(3, producer=9))
+    assert transactions.stable_offset(Offset(4)) == 3
+    assert transactions.marker_of(_id(8)) is None
+
+
+def test_a_marker_that_is_shown_passes_no_earlier_transaction() -> None:
+    transactions = _recorded(
+        _batch(0, producer=7), _batch(1, producer=8), _marker(2, 8, commit=True)
+    )
+    transactions.show([Offset(2)], Offset(2))
+    assert transactions.stable_offset(Offset(2)) == 0
+
+
 def test_one_marker_ends_several_transactions() -> None:
     entries = [_batch(at, producer=at + 1) for at in range(3)]
     transactions = _recorded(*entries, _marker(3, 1, 3, commit=False))
