@@ -46,13 +46,14 @@ quick-tests: setup
 	$(BIN)/pytest $(WORKERS) -m "not process and not long" \
 		--ignore=tests/spark --ignore=tests/browser --ignore=tests/chaos
 
-# Spark's tests share one session, but for those with JVMs of their own; the console's share one browser. They run
-# beside all others: in the end, what counts is the CPU that is used. The few that fail run once more, one by one.
+# Spark's tests share one session, but for those with JVMs of their own; the console's share one browser. They come
+# last, two at a time: a JVM that gets no core gives up. The few that fail run once more, one by one.
 TEST := $(BIN)/python -m tests.second_run
 OWN_JVMS := $(addprefix tests/spark/test_,cluster.py connect.py driver_killed.py example.py stopping.py)
 test:
 	@$(MAKE) --no-print-directory java browser-tools database-tools & $(MAKE) --no-print-directory setup && wait
-	@$(MAKE) --no-print-directory -j 4 lint most-tests spark-tests own-jvms-tests console-tests
+	@$(MAKE) --no-print-directory -j 2 lint most-tests
+	@$(MAKE) --no-print-directory -j 2 own-jvms-tests spark-tests console-tests
 
 most-tests: setup
 	$(TEST) $(WORKERS) --ignore=tests/spark --ignore=tests/browser

@@ -19,11 +19,14 @@ from quiver.testing.simulator.history import (
     Read,
     Send,
 )
+from quiver.testing.simulator.mirrors.deal_rules import DEAL_RULES
+from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
 from quiver.testing.simulator.transactions.rules import TRANSACTION_RULES
+from quiver.testing.simulator.transactions.sink_rules import SINK_RULES
 
 P = PartitionId("t/0")
 A, B = NodeId("a"), NodeId("b")
@@ -236,7 +239,10 @@ def test_there_is_a_spoiled_history_for_every_rule() -> None:
         *SESSION_RULES,
         *RECEIVE_RULES,
         *TRANSACTION_RULES,
+        *SINK_RULES,
         *MIRROR_RULES,
+        *FAILBACK_RULES,
+        *DEAL_RULES,
     )
     here = [rule for rule in RULES if rule not in elsewhere]
     assert proven == {rule.__name__.replace("_", " ") for rule in here}

@@ -48,6 +48,7 @@ def sound() -> MirrorHistory:
     history.queues = {
         "q": Queue(topics=("t",), ordering="none", guarantee="at-least-once", max_deliveries=3)
     }
+    history.followed = ["q"]
     history.sends = [send("1.0", 0, 1.0), send("1.1", 1, 2.0)]
     history.failbacks = {
         "t": Failback(
@@ -160,4 +161,11 @@ def test_a_leader_whose_retention_was_slower_may_have_kept_more() -> None:
     older: Mark = (0, 1, 5, 444)
     part.cut, part.older = 0, [older]
     history.kept[ASIDE].marks.insert(0, older)
+    assert found(history) == []
+
+
+def test_a_copy_delivers_to_a_subscription_that_the_other_cluster_does_not_have() -> None:
+    history = sound()
+    deliver(history)
+    history.followed.clear()
     assert found(history) == []

@@ -19,6 +19,8 @@ Sequence = NewType("Sequence", int)
 
 Microseconds = NewType("Microseconds", int)
 """A point in time: microseconds since 1970-01-01 UTC."""
+EVER = Microseconds(1 << 62)
+"""After every point in time."""
 
 NO_SEQUENCE = Sequence(-1)
 """Of a batch of a transaction that is never taken for a repeat."""

@@ -35,6 +35,9 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
     """The partition it was split from; ``None`` if it was created with the topic."""
     parent_offset: int | None = None
     """From this offset on the parent has no keys of this partition. Earlier messages come first."""
+    has_open_transactions: bool = False
+    """Whether a transaction is open that has published to it, or acknowledges messages of it. Readers
+    and ``next_offset`` stay before what it has published."""
 
 
 class TopicInfo(msgspec.Struct, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import quiver
@@ -229,3 +231,32 @@ def test_a_promote_of_a_paused_mirror_does_not_stop_a_source_whose_rest_cannot_c
         assert "nothing was fenced" in done.error
         there.publish("orders", b"the source goes on")
         assert [payload for _, payload in messages(here, "orders")] == [b"copied"]
+
+
+def test_a_promote_waits_for_what_is_behind_an_open_transaction_which_is_not_committed_any_more(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with (
+        quiver.Client(source.url) as there,
+        quiver.Client(target.url) as here,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        there.create_topic("orders")
+        mirrored(source, here, "orders")
+        eventually(copied(here, "eu", "orders"), "the topic is copied")
+        tx = there.transaction()
+        tx.begin()
+        tx.publish("orders", b"in the transaction")
+        eventually(lambda: is_held_back(there, "orders"), "the transaction has begun")
+        there.publish("orders", b"behind it")
+        promoting = thread.submit(here.promote_topics, "orders", timeout="60s")
+        eventually(lambda: there.describe_topic("orders").moved_to, "the source is fenced")
+        with pytest.raises(quiver.TransactionAborted, match="was moved to cluster"):
+            tx.commit()
+        (done,) = promoting.result()
+        assert (done.is_fenced, done.is_complete, done.error) == (True, True, "")
+        assert [payload for _, payload in messages(here, "orders")] == [b"behind it"]
+
+
+def is_held_back(client: quiver.Client, topic: str) -> bool:
+    return any(one.has_open_transactions for one in client.describe_topic(topic).partitions)

@@ -309,6 +309,7 @@ class Topics:
                     logger.error("partition cannot be opened", topic=record.name, error=str(error))
                     return info
                 info.dedup_forgotten = partition.window.forgotten
+                info.has_open_transactions = partition.has_open_transactions
                 log = partition.committed
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 

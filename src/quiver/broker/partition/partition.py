@@ -63,7 +63,7 @@ from quiver.log.settings import LogSettings
 from quiver.model.batch import StoredBatch, UnstoredBatch
 from quiver.model.clock import Clock
 from quiver.model.envelope import seal_marker
-from quiver.model.ids import Microseconds, Offset, ProducerId
+from quiver.model.ids import EVER, Microseconds, Offset, ProducerId
 from quiver.model.topic import Acks
 from quiver.model.transaction import TransactionId
 
@@ -356,6 +356,13 @@ class Partition:
     def open_transactions(self) -> tuple[int, Microseconds | None]:
         """How many are open here, and when the first of them began."""
         return len(self._transactions), self._transactions.oldest_time
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether one is open here, or its end is not stored yet: of messages, or of acknowledgements."""
+        if len(self._transactions) or self.committed.next_offset < self.log.next_offset:
+            return True
+        return self.state is not None and bool(self.state.held_transactions(EVER))
 
     def open_transactions_before(self, time_us: int) -> list[TransactionId]:
         """The transactions that are open here and began before a time."""

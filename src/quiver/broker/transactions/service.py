@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.partitions import Partitions
 from quiver.broker.partition.producer_ids import ProducerIds
 from quiver.broker.remote.partition_router import RemoteBroker
-from quiver.broker.topics.catalog import TopicCatalog
+from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions.coordinator import Ended
 from quiver.broker.transactions.coordinators import Coordinators
@@ -22,17 +27,17 @@ from quiver.broker.transactions.participants import Participants
 from quiver.broker.transactions.resolver import TransactionResolver
 from quiver.broker.transactions.shared import Part, SharedEnding
 from quiver.broker.transactions.token import TransactionTokens
-from quiver.errors import InvalidSetting, QuiverError
+from quiver.errors import InvalidSetting, QuiverError, TransactionAborted, TransactionError
 from quiver.model.clock import Clock
 from quiver.model.envelope import is_copied
-from quiver.model.ids import ProducerId
+from quiver.model.ids import EVER, ProducerId
 from quiver.model.transaction import TransactionId, TransactionState, producer_of
 from quiver.protocol import Participant
 
 _NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,200}")
 _SEPARATOR = "|"
 """Neither names nor owners contain it."""
-_EVER = 1 << 62
+E = TypeVar("E", Ending, SharedEnding)
 
 
 class TransactionService:
@@ -121,15 +126,42 @@ class TransactionService:
 
     async def end_shared(self, transaction: TransactionId, ending: SharedEnding) -> Ended:
         """``transaction`` is one that was begun under the name."""
-        index = await self._coordinators.index_of(transaction)
-        return await (await self._coordinators.at(index)).end_shared(transaction, ending)
+        coordinator = await self._coordinators.at(await self._coordinators.index_of(transaction))
+        return await self._end(ending, partial(coordinator.end_shared, transaction))
 
     async def end(self, ending: Ending) -> Ended:
         coordinator = self._coordinators.opened(ending.transaction)
         if coordinator is None:
             index = await self._coordinators.index_of(ending.transaction)
             coordinator = await self._coordinators.at(index)
-        return await coordinator.end(ending)
+        return await self._end(ending, coordinator.end)
+
+    async def _end(self, ending: E, end: Callable[[E], Awaitable[Ended]]) -> Ended:
+        """Commit or abort. What reached a topic that goes on in another cluster is committed no more.
+
+        The copy there has it as aborted.
+        """
+        moved = self._moved(ending.participants) if ending.is_commit else None
+        if moved is not None:
+            try:
+                await end(replace(ending, is_commit=False))
+            except TransactionError:
+                return await end(ending)  # it was committed before
+            raise TransactionAborted(
+                f"the transaction was aborted: topic {moved.name!r} was moved to {moved.moved_to}",
+                topic=moved.name,
+                moved_to=moved.moved_to,
+            )
+        return await end(ending)
+
+    def _moved(self, participants: Iterable[Participant]) -> TopicRecord | None:
+        """A topic among those of participants whose copy was promoted, if there is one."""
+        for one in participants:
+            if self._topics.registry.has(one.topic):
+                record = self._topics.get(one.topic)
+                if record.moved_to:
+                    return record
+        return None
 
     async def describe(self, transaction: TransactionId) -> TransactionState:
         coordinator = await self._coordinators.at(await self._coordinators.index_of(transaction))
@@ -153,7 +185,7 @@ class TransactionService:
         """
         if not partition.log.is_alone or not self._topics.registry.has(TRANSACTIONS):
             return
-        opened = partition.open_transactions_before(_EVER)
+        opened = partition.open_transactions_before(EVER)
         own = [one for one in opened if not is_copied(producer_of(one)[0])]
         decided = {
             one: state is TransactionState.COMMITTED

@@ -15,7 +15,7 @@ import msgspec
 from quiver.aio import retrieve_exception
 from quiver.client.consumer.session.leases import Leases, leases_from, settlements_of
 from quiver.client.consumer.session.node_stream import NodeStream, stale_of
-from quiver.client.consumer.settlement_kind import Kind
+from quiver.client.consumer.settlement_kind import RETURN, Kind
 from quiver.client.transaction.held_messages import HeldGroup, HeldMessages
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster
@@ -125,7 +125,13 @@ class Holds:
                 await self._cluster.call(request, repeatable=True)
 
     def undo(self) -> None:
-        """The transaction was aborted: the nodes return what they kept for it."""
+        """The transaction was aborted: the nodes return what they kept for it.
+
+        What was sent without an answer may not have arrived: the session gives it back.
+        """
         for group, leases in self._held:
             if group.session is not None:
                 group.session.undone(leases, None)
+        for one in self._sent:
+            if one.group.session is not None:
+                one.group.session.undone(one.leases, RETURN)

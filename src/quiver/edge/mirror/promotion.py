@@ -16,7 +16,7 @@ from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.mirror.running_mirror import RunningMirror
 from quiver.errors import QuiverError
 from quiver.model.mirror.origin import Origin
-from quiver.protocol import MirrorInfo, PromotedTopic, TopicInfo
+from quiver.protocol import MirrorInfo, PartitionInfo, PromotedTopic, TopicInfo
 
 _LOOK_S = 0.05
 
@@ -72,14 +72,25 @@ class Promotion:
             return
         await running.fence(origin.topic, self._moved_to)
         done.is_fenced = True
-        fenced = self._clock.monotonic()
-        source = await running.source_topic(origin.topic)
-        while not await self._is_complete(record, source, running, fenced):
+        source = await self._settled(origin, running)
+        settled = self._clock.monotonic()
+        while not await self._is_complete(record, source, running, settled):
             await self._clock.sleep(_LOOK_S)
         done.is_complete = True
 
+    async def _settled(self, origin: Origin, running: RunningMirror) -> TopicInfo:
+        """The topic at the source, once no transaction is open there that may have been committed.
+
+        None begins there any more, and none is committed that was not before.
+        """
+        while True:
+            source = await running.source_topic(origin.topic)
+            if all(_is_settled(one) for one in source.partitions):
+                return source
+            await self._clock.sleep(_LOOK_S)
+
     async def _is_complete(
-        self, record: TopicRecord, source: TopicInfo, running: RunningMirror, fenced: float
+        self, record: TopicRecord, source: TopicInfo, running: RunningMirror, settled: float
     ) -> bool:
         copy = await self._topics.describe(record.name)
         ends = {one.index: one.next_offset for one in copy.partitions}
@@ -90,7 +101,7 @@ class Promotion:
         if not running.record.settings.with_subscriptions:
             return True
         info = await self._describe(running.record.name)
-        since_s = self._clock.monotonic() - fenced
+        since_s = self._clock.monotonic() - settled
         lags = {
             one.index: one.state_lag_s
             for topic in info.topics
@@ -100,3 +111,7 @@ class Promotion:
         return all(
             (lag := lags.get(one.index)) is not None and lag < since_s for one in source.partitions
         )
+
+
+def _is_settled(partition: PartitionInfo) -> bool:
+    return partition.next_offset is not None and not partition.has_open_transactions

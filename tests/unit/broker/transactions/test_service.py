@@ -11,7 +11,13 @@ from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions import resolver
 from quiver.broker.transactions.machine import Ending
 from quiver.broker.transactions.service import stored_name
-from quiver.errors import InvalidRequest, InvalidSetting, QuotaExceeded, TransactionFenced
+from quiver.errors import (
+    InvalidRequest,
+    InvalidSetting,
+    QuotaExceeded,
+    TransactionAborted,
+    TransactionFenced,
+)
 from quiver.model.ids import ProducerEpoch, ProducerId
 from quiver.model.topic import TopicSettings
 from quiver.model.transaction import TransactionId, TransactionState, transaction_id
@@ -153,3 +159,38 @@ async def test_a_coordinator_is_there_again_after_a_start_without_being_asked(
 
 def id_of(producer: ProducerId) -> TransactionId:
     return transaction_id(producer, ProducerEpoch(0))
+
+
+@async_test
+async def test_what_reached_a_topic_that_moved_to_another_cluster_is_not_committed(
+    tmp_path: Path,
+) -> None:
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        transaction = await made(broker)
+        await broker.topics.fence(TOPICS[0], "cluster us")
+        ending = commit(transaction, *(Participant(topic, 0) for topic in TOPICS))
+        for _ in range(2):
+            with pytest.raises(TransactionAborted, match="was moved to cluster us"):
+                await broker.transactions.end(ending)
+        assert await broker.transactions.describe(transaction) is TransactionState.ABORTED
+        assert await visible(broker) == set()
+        described = await broker.topics.describe(TOPICS[0])
+        assert not described.partitions[0].has_open_transactions
+
+
+@async_test
+async def test_what_was_committed_before_its_topic_moved_stays_committed(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        ending = commit(await made(broker), *(Participant(topic, 0) for topic in TOPICS))
+        await broker.transactions.end(ending)
+        await broker.topics.fence(TOPICS[0], "cluster us")
+        assert (await broker.transactions.end(ending)).is_committed
+
+
+@async_test
+async def test_a_description_says_where_transactions_are_open(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, SimulatedDisk(1)) as broker:
+        transaction = await made(broker)
+        assert (await broker.topics.describe(TOPICS[0])).partitions[0].has_open_transactions
+        await broker.transactions.end(commit(transaction, Participant(TOPICS[0], 0)))
+        assert not (await broker.topics.describe(TOPICS[0])).partitions[0].has_open_transactions

@@ -86,7 +86,8 @@ def delivered_by_a_copy(history: History) -> Iterator[str]:
         return
     finished = {place: known.finished for place, known, _ in _parts(history)}
     for one in history.deliveries:
-        if one.invoked > finished.get(one.partition, 1e9):
+        is_followed = one.queue in history.followed
+        if is_followed and one.invoked > finished.get(one.partition, 1e9):
             yield f"{one.consumer} got {one.queue}'s {one.partition}:{one.offset} at {one.ended:.3f} s"
 
 

@@ -145,6 +145,10 @@ class FormerSource(CopyingCluster):
     def _copied_topics(self) -> tuple[str, ...]:
         return tuple(topic for topic in (*_TOPICS, DEALS) if self._is_copy(topic))
 
+    @property
+    def is_copy_of_any(self) -> bool:
+        return bool(self._copied_topics())
+
     def _is_copy(self, topic: str) -> bool:
         known = self._whole.failbacks.get(topic)
         return known is not None and known.finished < _NEVER
@@ -198,7 +202,13 @@ class FormerSource(CopyingCluster):
         for topic in returned:
             self._end_era(topic)
         users, there = self.history, whole.target
-        users.deliveries = [one for one in users.deliveries if _topic(one.partition) in returned]
+        catalog = self._target._nodes[0].broker.leaders.catalog
+        whole.followed = [name for name in whole.queues if catalog.has(name)]
+        users.deliveries = [
+            one
+            for one in users.deliveries
+            if _topic(one.partition) in returned and one.queue in whole.followed
+        ]
         whole.deliveries = [one for one in whole.deliveries if ASIDE not in one.partition]
         known = set(users.letters)
         whole.letters = [one for one in whole.letters if one not in known]

@@ -129,6 +129,8 @@ class MirrorHistory(History):
     """Partitions whose copying is said to be broken in the end, and why."""
     failbacks: dict[str, Failback] = field(default_factory=dict)
     """The topics of the source that became copies of their copies, by name."""
+    followed: list[str] = field(default_factory=list)
+    """The subscriptions that the other cluster has too. A copy delivers to all others."""
     kept: dict[PartitionId, LedLog] = field(default_factory=dict)
     """What each topic that was kept aside has in the end, by its partition."""
     kept_values: dict[PartitionId, tuple[tuple[int, str], ...]] = field(default_factory=dict)

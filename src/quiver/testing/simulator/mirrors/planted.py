@@ -20,7 +20,6 @@ from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.subscription.catalog import SubscriptionRecord
 from quiver.broker.topics.catalog import TopicRecord
-from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.edge.mirror.promotion import Promotion
 from quiver.edge.mirror.running_mirror import RunningMirror
 from quiver.log.log import Log
@@ -82,10 +81,6 @@ async def _keep_nothing(self: FailbackPartitions, *_: Any) -> None:
     pass
 
 
-def _agreed_at_once(self: LeaderDriver, end: Offset, log: int) -> bool:
-    return True
-
-
 async def _adopt_nothing(self: Subscriptions, name: str, mirror: str) -> None:
     pass
 
@@ -118,7 +113,6 @@ def _go_on(self: DeliveryStateLog) -> None:
 
 FAILBACK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "cut a log without keeping its end": [(FailbackPartitions, "_copy", _keep_nothing)],
-    "finish a failback before all replicas are cut": [(LeaderDriver, "is_agreed", _agreed_at_once)],
     "deliver from a topic that failed back": [(Subscriptions, "adopt", _adopt_nothing)],
     "cut nothing of a log that diverged": [(FailbackPartitions, "compared", _end_in_common)],
     "cut a log where a transaction is open": [(failback, "_cut", _cut_at_the_first_open)],

@@ -247,7 +247,7 @@ class MirrorSimulation(BrokerSimulation):
         if self._target.has_deals:
             self._start_deals(self._returning_client("back-0"))
         await asyncio.sleep(rng.uniform(0.0, 4.0))
-        if promotes:
+        if promotes and former.is_copy_of_any:
             self._say("a promote back is asked for")
             await former.promote(fence=fences, wait_s=rng.choice((1.0, 5.0, 20.0)))
             self._say(f"promoted back: {former.story.promotions}")
