@@ -154,7 +154,7 @@ async def until(reached: Callable[[], bool], seconds_max: float = 50.0) -> None:
 
 
 class GatedDisk(SimulatedDisk):
-    """A disk whose syncs wait while its gate is shut, as a disk does that hangs."""
+    """A disk that syncs and opens no file while its gate is shut, as a disk does that hangs."""
 
     def __init__(self, seed: int = 0, **rest: Any) -> None:
         super().__init__(seed, **rest)
@@ -176,6 +176,7 @@ class GatedDisk(SimulatedDisk):
             assert passed, "the gate was never opened"
 
     def open_append(self, path: str) -> AppendFile:
+        self.pass_gate()
         return _GatedFile(self, super().open_append(path))
 
 

@@ -21,6 +21,7 @@ from quiver.broker.delivery.machine.machine import DeliveryMachine
 from quiver.broker.delivery.snapshots import LoggedSnapshots
 from quiver.broker.delivery.split_barrier import SplitBarrier
 from quiver.broker.delivery.state_log import DeliveryStateLog
+from quiver.broker.delivery.state_recovery import StateRecovery
 from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.dedup import DedupWindow
 from quiver.broker.partition.producers.gaps import LogGaps
@@ -191,7 +192,7 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-async def _no_records(self: DeliveryStateLog, offset: Offset) -> bool:
+async def _no_records(self: StateRecovery, machines: dict[int, DeliveryMachine]) -> bool:
     return False
 
 
@@ -309,7 +310,7 @@ BUGS: dict[str, list[Patch]] = {
 
 BROKER_BUGS: dict[str, list[Patch]] = {
     "drop the state log on failover": [
-        (DeliveryStateLog, "_replay", _no_records),
+        (StateRecovery, "replay", _no_records),
         (LoggedSnapshots, "open", classmethod(_no_snapshots)),
     ],
     "lose the broker's dedup state": [(ProducerState, "rebuild", classmethod(_forget_producers))],
