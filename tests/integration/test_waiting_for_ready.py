@@ -30,9 +30,11 @@ async def queue(
         yield client, await dialer.dial("")
 
 
-def awaiting(channel: InProcessChannel, wait_ms: int = 20_000) -> asyncio.Task[bool]:
+def awaiting(
+    channel: InProcessChannel, wait_ms: int = 20_000, consumer: str = ""
+) -> asyncio.Task[bool]:
     async def wait() -> bool:
-        request = protocol.AwaitReady(subscription="q", wait_ms=wait_ms)
+        request = protocol.AwaitReady(subscription="q", wait_ms=wait_ms, consumer=consumer)
         reply, _ = await channel.call(request)
         assert isinstance(reply, protocol.Ready)
         return reply.is_ready
@@ -97,8 +99,9 @@ async def test_a_lapse_and_a_return_are_noticed(tmp_path: Path) -> None:
 @async_test
 async def test_one_message_is_not_announced_to_all_who_wait(tmp_path: Path) -> None:
     async with queue(tmp_path, ManualClock()) as (client, channel):
-        waiting = [awaiting(channel) for _ in range(20)]
-        await turns()
+        waiting = [awaiting(channel, consumer=f"w{number}") for number in range(20)]
+        while len((await client.describe_subscription("q")).consumers or ()) < 20:
+            await turns()
         await client.publish("q", "1")
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         assert await client.receive("q")
