@@ -34,6 +34,9 @@ class Placement(Protocol):
     def follower(self, record: TopicRecord, index: int) -> FollowerLog | None:
         """The partition as this node has it if it is in sync and does not lead."""
 
+    def is_sole_holder(self, record: TopicRecord, index: int) -> bool:
+        """Whether no other node may lead the partition, so that it is led here or not at all."""
+
     def term(self, record: TopicRecord, index: int) -> int:
         """Under which epoch this node leads a partition; ``NotLeader`` if it does not."""
 
@@ -59,6 +62,9 @@ class LocalPlacement:
 
     def follower(self, _record: TopicRecord, _index: int) -> FollowerLog | None:
         return None
+
+    def is_sole_holder(self, _record: TopicRecord, _index: int) -> bool:
+        return True
 
     def term(self, record: TopicRecord, _index: int) -> int:
         """Another one once the log was cut: whoever copies it compares it again."""

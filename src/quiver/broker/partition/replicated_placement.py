@@ -59,6 +59,13 @@ class ReplicatedPlacement:
             return None
         return FollowerLog(replica, DATA, self._clock)
 
+    def is_sole_holder(self, record: TopicRecord, index: int) -> bool:
+        versioned = self._cluster.view.state.partitions.get(partition_id(record, index))
+        if versioned is None:
+            return False
+        holders = {*versioned.record.in_sync, *versioned.record.eligible}
+        return holders == {self._cluster.membership.record.id}
+
     def term(self, record: TopicRecord, index: int) -> int:
         replica = self._cluster.replica_manager.replica(partition_id(record, index))
         if replica is None or not replica.is_leading:

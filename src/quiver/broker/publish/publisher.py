@@ -21,7 +21,7 @@ from quiver.broker.publish.space import PublishSpace
 from quiver.broker.remote.partition_router import PartitionRouter
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.broker.topics.internal_topics import require_users_own
-from quiver.errors import PartitionUnavailable, QuiverError
+from quiver.errors import NotLeader, PartitionUnavailable, QuiverError
 from quiver.log.disk.disk_threads import RunBlocking
 from quiver.model.batch import Bytes, UnstoredBatch
 from quiver.model.envelope import BATCH_BYTES_MAX, open_batch
@@ -95,7 +95,12 @@ class Publisher:
     async def partition(self, topic: str, index: int) -> Partition:
         """The partition, once it is open and has room for a publish."""
         record = self._topics.get(topic)
-        partition = await self._partitions.get(record, index)
+        try:
+            partition = await self._partitions.get(record, index)
+        except NotLeader:
+            if self._partitions.placement.is_sole_holder(record, index):
+                self._space.require_disk()  # a full disk is why nobody leads it
+            raise
         await self._space.learn(record, index, partition)
         await partition.log.wait_for_room()
         return partition
