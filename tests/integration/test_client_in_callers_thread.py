@@ -13,6 +13,7 @@ import pytest
 
 import quiver
 from quiver import errors
+from quiver.client.blocking import caller_loop
 from tests.integration.client_node import ThreadNode
 
 WAIT = "20s"
@@ -132,8 +133,9 @@ def test_ctrl_c_ends_a_call_and_the_next_one_works(client: quiver.Client) -> Non
 
 
 def test_a_node_that_was_restarted_while_nobody_called_is_found_again(
-    node: ThreadNode, client: quiver.Client
+    node: ThreadNode, client: quiver.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(caller_loop, "_QUIET_S", 0)  # here a restart takes no longer than that
     client.publish("jobs", b"before")
     node.stop()
     node.start()
