@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 import quiver
 from tests.browser.chromium import WITHOUT, chromium, is_left_out
@@ -18,6 +18,7 @@ def browser() -> Iterator[Browser]:
     """Gone at the end of a module: while it runs, Playwright's event loop is the process's own."""
     if is_left_out():
         pytest.skip(f"{WITHOUT} is set")
+    expect.set_options(timeout=20_000)  # a busy machine needs longer than the usual 5 s
     with chromium() as running:
         yield running
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.testing.clock import ManualClock
+from tests.aio import async_test
 from tests.integration.client_node import ProcessNode
+from tests.integration.queue_node import clocked
 
 pytestmark = pytest.mark.process
 
@@ -88,3 +91,18 @@ def test_order_by_key_holds_over_a_restart(node: Restartable) -> None:
     first.ack()
     following = q.receive("jobs", 1, wait=20)
     assert [int(m.payload) for m in following] == [int(first.payload) + 2]
+
+
+@async_test
+async def test_leases_that_ended_while_the_node_was_down_have_ended_when_it_is_asked(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        await q.create_queue("jobs", visibility="30s", backoff={"min": 0})
+        await q.publish_many("jobs", [b"1", b"2"])
+        assert len(await q.receive("jobs", 2)) == 2
+    await clock.advance(31)
+    async with clocked(tmp_path, clock) as q:
+        described = await q.describe_subscription("jobs")
+        assert (described.ready, described.leased) == (2, 0)

@@ -200,7 +200,7 @@ class SubscriptionDirectory:
         subscription.replace(deliveries, version, self._leaders.places(record), copied)
         for delivery in deliveries.values():
             delivery.state.on_messages[record.number] = subscription.notify
-            delivery.bury()
+        subscription.do_due()  # what ended while nobody delivered it
         self._at_work[record.name] = subscription
         return subscription
 

@@ -214,14 +214,14 @@ class Subscription:
         self, seconds: float, consumer: str = "", partitions: Collection[str] | None = None
     ) -> bool:
         """Wait like ``wait``, and take nothing. Whether a receive may get something now."""
-        self._do_due()
+        self.do_due()
         if self._may_have(consumer, partitions):
             return True
         self._require_room()
         pause = min(seconds, self._until_next_event())
         self.is_resting = False
         await self._watchers.wait(pause, consumer, partitions)
-        self._do_due()
+        self.do_due()
         return self._may_have(consumer, partitions)
 
     @property
@@ -297,7 +297,7 @@ class Subscription:
                 if consumer.partitions is None:
                     self.membership.seen(consumer.name)
             self.membership.tick()
-        self._do_due()
+        self.do_due()
         self.sessions.tick()
         if self._is_awaited and self._has_ready():
             self.notify()
@@ -312,7 +312,8 @@ class Subscription:
         views = [delivery.view for delivery in self._order]
         return not any(one.dead_letter_pending or one.next_event() is not None for one in views)
 
-    def _do_due(self) -> None:
+    def do_due(self) -> None:
+        """End the leases and delays whose time is over."""
         now = self._clock.time_us()
         for delivery in self._order:
             event = delivery.view.next_event()
