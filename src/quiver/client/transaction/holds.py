@@ -61,15 +61,13 @@ class Holds:
                     transaction=self._transaction,
                 )
                 answer = self._start(request) if stream is None else stream.send(request)
+                if answer is not None:  # what matters of its error is read in ``finish``
+                    answer.add_done_callback(retrieve_exception)
                 self._sent.append(_Sent(group, leases, request, answer))
 
     def _start(self, request: Hold) -> asyncio.Future[Answer] | None:
         known = self._cluster.pool.any_open()
-        if known is None:
-            return None
-        answer = known[1].start(request)
-        answer.add_done_callback(retrieve_exception)  # what matters of it is read in ``finish``
-        return answer
+        return None if known is None else known[1].start(request)
 
     async def finish(self) -> None:
         """Wait until all that was sent is kept; ``StaleReceipt`` if a lease had ended."""
