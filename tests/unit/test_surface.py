@@ -89,6 +89,7 @@ SURFACE = [
     "NotLeader",
     "OffsetOutOfRange",
     "OnDisconnect",
+    "OpenTransactionInfo",
     "Ordering",
     "Origin",
     "OutgoingMessage",

@@ -62,6 +62,11 @@ COMMANDS = {
             "commands.redrive:redrive",
             "Send dead letters back to their queue or subscription.",
         ),
+        (
+            "transaction",
+            "transaction.commands:app",
+            "List, describe and abort transactions.",
+        ),
         ("cluster", "commands.cluster:app", "Run, inspect and change a cluster."),
         (
             "top",

@@ -152,6 +152,7 @@ from quiver.protocol.topics import (
     DeleteTopic,
     DescribeTopic,
     ListTopics,
+    OpenTransactionInfo,
     PartitionInfo,
     ReplicaInfo,
     SplitPartition,
@@ -160,6 +161,7 @@ from quiver.protocol.topics import (
     Topics,
 )
 from quiver.protocol.transactions import (
+    AbortTransaction,
     BeginTransactions,
     CloseTransactions,
     DescribeTransaction,
@@ -178,6 +180,7 @@ __all__ = [
     "CALLS",
     "PROTOCOL_VERSION",
     "Abandon",
+    "AbortTransaction",
     "Ack",
     "AlertInfo",
     "Alerts",
@@ -257,6 +260,7 @@ __all__ = [
     "NodeInfo",
     "OffsetFound",
     "OpenProducer",
+    "OpenTransactionInfo",
     "Participant",
     "PartitionDeliveries",
     "PartitionInfo",

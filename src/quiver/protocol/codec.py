@@ -107,6 +107,7 @@ from quiver.protocol.topics import (
     Topics,
 )
 from quiver.protocol.transactions import (
+    AbortTransaction,
     BeginTransactions,
     CloseTransactions,
     DescribeTransaction,
@@ -184,6 +185,7 @@ AnyRequest = (
     | JoinTransaction
     | EndTransaction
     | DescribeTransaction
+    | AbortTransaction
     | ResolveTransactions
     | CloseTransactions
     | DescribeSource

@@ -18,6 +18,16 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     zone: str
 
 
+class OpenTransactionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction that has published to a partition and is open."""
+
+    transaction: int
+    since_us: int
+    """When the partition stored the first of its messages."""
+    first_offset: int
+    """The first of its messages there. Readers stop before it."""
+
+
 class PartitionInfo(msgspec.Struct, kw_only=True):
     index: int
     first_hash: int
@@ -38,6 +48,8 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
     has_open_transactions: bool = False
     """Whether a transaction is open that has published to it, or acknowledges messages of it. Readers
     and ``next_offset`` stay before what it has published."""
+    open_transactions: list[OpenTransactionInfo] = []
+    """Those that have published to it, in the order of their first messages; the first 100."""
 
 
 class TopicInfo(msgspec.Struct, kw_only=True):

@@ -87,6 +87,12 @@ class TransactionEnded(Reply, tag="transaction_ended"):
     """Whether all partitions know. Those that do not, hear of it soon."""
 
 
+class AbortTransaction(Request, tag="abort_transaction"):
+    """Abort the transaction of a client that does not. The answer is how it has ended."""
+
+    transaction: int
+
+
 class DescribeTransaction(Request, tag="describe_transaction"):
     """What became of a transaction. It is known for an hour at least."""
 

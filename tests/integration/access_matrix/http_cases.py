@@ -119,7 +119,7 @@ OPERATIONS: dict[str, HttpCase] = {
     "create_token": _of("", "admin:cluster:*"),
     "begin_transaction": _of(""),
     "commit_transaction": _of(""),
-    "abort_transaction": _of(""),
+    "abort_transaction": _of("", "admin:cluster:*"),  # by its number: without a token
     "describe_transaction": _of(""),
     "list_mirrors": _of("", "consume|admin:cluster:*"),
     "create_mirror": _of("new", "admin:cluster:*", body=_MIRROR),

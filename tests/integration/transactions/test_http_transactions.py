@@ -214,3 +214,34 @@ async def test_a_forwarder_passes_a_transaction_on(tmp_path: Path) -> None:
         assert more.status_code == 201
         assert (await http.post(f"/transactions/{tx}/commit")).status_code == 200
         assert await bodies(http, "audit") == [1, 2]
+
+
+@edge_test
+async def test_an_operator_ends_a_transaction_by_its_number(tmp_path: Path) -> None:
+    async with shop(tmp_path) as node:
+        transaction = await begin(node.http)
+        await node.http.post(
+            "/topics/audit/messages", json={"message": "lost"}, headers=within(transaction)
+        )
+        await node.http.post("/topics/audit/messages", json={"message": "later"})
+        assert await bodies(node.http, "audit") == []
+        described = (await node.http.get("/topics/audit")).json()
+        (opened,) = described["partitions"][0]["open_transactions"]
+        assert (opened["id"], opened["first_offset"]) == (str(reference_in(transaction).number), 0)
+        reply = await node.http.post(f"/transactions/{opened['id']}/abort")
+        assert reply.json() == {"id": opened["id"], "state": "aborted"}
+        assert await bodies(node.http, "audit") == ["later"]
+        assert await state(node.http, transaction) == "aborted"
+
+
+@edge_test
+async def test_whoever_is_not_admin_ends_no_transaction_of_others(tmp_path: Path) -> None:
+    async with http_node(tmp_path, security=ASKED) as node:
+        admin = bearer(admin_token(tmp_path))
+        other = bearer(await made_token(node, tmp_path, "publish:*"))
+        begun = await node.http.post("/transactions", json={}, headers=admin)
+        number = reference_in(begun.json()["id"]).number
+        refused = await node.http.post(f"/transactions/{number}/abort", headers=other)
+        problem(refused, 403, "permission_denied")
+        allowed = await node.http.post(f"/transactions/{number}/abort", headers=admin)
+        assert allowed.json()["state"] == "aborted"

@@ -24,7 +24,7 @@ from quiver.model.layout import Split
 from quiver.model.mirror.failback import FailbackPartition
 from quiver.model.mirror.origin import Origin
 from quiver.model.topic import Durability, Retention, TopicSettings
-from quiver.protocol import PartitionInfo, TopicInfo
+from quiver.protocol import OpenTransactionInfo, PartitionInfo, TopicInfo
 
 _OPENED_AT_ONCE = 4
 
@@ -310,6 +310,12 @@ class Topics:
                     return info
                 info.dedup_forgotten = partition.window.forgotten
                 info.has_open_transactions = partition.has_open_transactions
+                info.open_transactions = [
+                    OpenTransactionInfo(
+                        transaction=one.id, since_us=one.time, first_offset=one.first
+                    )
+                    for one in partition.first_open_transactions
+                ]
                 log = partition.committed
                 return _with_extent(info, log.start_offset, log.next_offset, log.size)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from quiver.broker.partition.producers.in_flight import (
     unavailable,
     unopened,
 )
+from quiver.broker.partition.producers.open_transactions import OpenTransaction
 from quiver.broker.partition.producers.snapshots import PRODUCERS, ProducerSnapshots
 from quiver.broker.partition.producers.split_handover import (
     IMPORTED,
@@ -69,6 +71,8 @@ from quiver.model.transaction import TransactionId
 
 _SETTLE_S = 5.0
 """How long a split waits for what was published before it."""
+_LISTED_MAX = 100
+"""How many of its open transactions a partition names."""
 
 logger = structlog.get_logger()
 
@@ -363,6 +367,11 @@ class Partition:
         if len(self._transactions) or self.committed.next_offset < self.log.next_offset:
             return True
         return self.state is not None and bool(self.state.held_transactions(EVER))
+
+    @property
+    def first_open_transactions(self) -> list[OpenTransaction]:
+        """Some of those that have messages here and no marker, in the order of their first messages."""
+        return list(islice(self._transactions.opened, _LISTED_MAX))
 
     def open_transactions_before(self, time_us: int) -> list[TransactionId]:
         """The transactions that are open here and began before a time."""

@@ -59,6 +59,15 @@ class TransactionsApi:
         self._check_open()
         return await self._transactions.coordinator.describe(TransactionId(transaction))
 
+    async def abort_transaction(self, transaction: int) -> None:
+        """Abort the transaction of another client, which may be gone.
+
+        The description of a topic has the open transactions that its readers wait for. It needs
+        ``admin`` on the cluster. One that is committed stays so: the error is ``TransactionError``.
+        """
+        self._check_open()
+        await self._transactions.coordinator.abort(TransactionId(transaction))
+
 
 def checked_name(name: str | None) -> str | None:
     """The name of a transaction; ``InvalidSetting`` if it is none."""

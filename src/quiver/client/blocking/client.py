@@ -141,6 +141,7 @@ class Client(Wrapper[AsyncClient]):
     read = _wrapping(AsyncClient.read, Reader)
     transaction = _wrapping(AsyncClient.transaction, Transaction)
     describe_transaction = blocking(AsyncClient.describe_transaction)
+    abort_transaction = blocking(AsyncClient.abort_transaction)
 
     def consume(
         self,

@@ -18,6 +18,7 @@ from quiver.errors import (
 from quiver.model.clock import Clock
 from quiver.model.transaction import TransactionId, TransactionState
 from quiver.protocol import (
+    AbortTransaction,
     BeginTransactions,
     DescribeTransaction,
     Done,
@@ -64,6 +65,12 @@ class Coordinator:
             request, repeatable=True, timeout_s=timeout_s, attempt_s=_ATTEMPT_S
         )
         return expect(TransactionEnded, reply)
+
+    async def abort(self, transaction: TransactionId) -> None:
+        """Abort it, whoever began it; ``TransactionError`` if it is committed."""
+        request = AbortTransaction(transaction=transaction)
+        _, (reply, _) = await self._cluster.call(request, repeatable=True, attempt_s=_ATTEMPT_S)
+        expect(TransactionEnded, reply)
 
     async def describe(
         self, transaction: TransactionId, timeout_s: float | None = None

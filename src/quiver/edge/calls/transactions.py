@@ -105,6 +105,14 @@ def _shared_ending(context: Context, request: protocol.EndTransaction) -> Shared
     )
 
 
+async def abort(context: Context, request: protocol.AbortTransaction, _: memoryview) -> Answer:
+    ending = Ending(transaction=_known(request.transaction), is_commit=False)
+    ended = await context.services.broker.transactions.end(ending)
+    return protocol.TransactionEnded(
+        is_committed=ended.is_committed, is_complete=ended.is_complete
+    ), ()
+
+
 async def describe(
     context: Context, request: protocol.DescribeTransaction, _: memoryview
 ) -> Answer:
@@ -210,6 +218,13 @@ CALLS = (
         needs=nothing,
         turn=Turn.EAGER,
         runs=_AT_COORDINATOR,
+    ),
+    Call(
+        request=protocol.AbortTransaction,
+        handler=abort,
+        needs=cluster_admin,
+        runs=_AT_COORDINATOR,
+        is_audited=True,
     ),
     Call(
         request=protocol.DescribeTransaction,

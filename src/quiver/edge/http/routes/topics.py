@@ -20,7 +20,13 @@ from quiver.edge.http.schemas.messages import (
     Results,
     Stored,
 )
-from quiver.edge.http.schemas.topics import PartitionView, TopicFields, TopicList, TopicView
+from quiver.edge.http.schemas.topics import (
+    OpenTransactionView,
+    PartitionView,
+    TopicFields,
+    TopicList,
+    TopicView,
+)
 from quiver.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -134,6 +140,14 @@ def _view(info: TopicInfo) -> TopicView:
                 next_offset=one.next_offset,
                 bytes=one.bytes,
                 dedup_forgotten=one.dedup_forgotten,
+                open_transactions=[
+                    OpenTransactionView(
+                        id=str(opened.transaction),
+                        since=datetime_of(opened.since_us),
+                        first_offset=opened.first_offset,
+                    )
+                    for opened in one.open_transactions
+                ],
             )
             for one in info.partitions
         ],

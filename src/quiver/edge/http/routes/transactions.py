@@ -63,6 +63,10 @@ async def commit_transaction(call: Call) -> Reply:
 
 async def abort_transaction(call: Call) -> Reply:
     call.require_no_body()
+    text = call.path["transaction"]
+    if text.isdigit():
+        await call.client.abort_transaction(number_in(text))
+        return Reply(200, encode(TransactionView(id=text, state=TransactionState.ABORTED)))
     transaction = _transaction(call)
     await transaction.abort()
     return _ended(transaction, TransactionState.ABORTED)
@@ -113,7 +117,8 @@ OPERATIONS = (
         path=f"{_PATH}/abort",
         id="abort_transaction",
         handler=abort_transaction,
-        summary="Abort: nothing of it is ever visible, and what it acknowledged comes again.",
+        summary="Abort: nothing of it is ever visible, and what it acknowledged comes again. "
+        "By its number, whoever has `admin` on the cluster may abort another's.",
         tag="transactions",
         replies={200: ("It is aborted.", {JSON: TransactionView})},
         errors=(MalformedBody, *_ENDS),

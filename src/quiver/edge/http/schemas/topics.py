@@ -18,6 +18,14 @@ TopicFields = partial_of(
 )
 
 
+class OpenTransactionView(Struct, kw_only=True):
+    """A transaction that has published to a partition and is open. Readers wait for it."""
+
+    id: str
+    since: datetime
+    first_offset: int
+
+
 class PartitionView(Struct, kw_only=True):
     index: int
     leader: str | None = None
@@ -25,6 +33,7 @@ class PartitionView(Struct, kw_only=True):
     next_offset: int | None = None
     bytes: int | None = None
     dedup_forgotten: int = 0
+    open_transactions: list[OpenTransactionView] = []
 
 
 class TopicView(Struct, kw_only=True):
