@@ -202,7 +202,10 @@ class TransactionService:
         self, transactions: list[TransactionId]
     ) -> dict[TransactionId, TransactionState]:
         """What the coordinators answer. Those that cannot be reached are asked again later."""
-        topic = await self._coordinators.topic()
+        try:
+            topic = await self._coordinators.topic()
+        except QuiverError:
+            return {}
         by_index: dict[int, list[TransactionId]] = {}
         for transaction in transactions:
             index = self._coordinators.index_of_producer(topic, producer_of(transaction)[0])

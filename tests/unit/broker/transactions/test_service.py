@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quiver.broker.broker import Broker
+from quiver.broker.topics.catalog import TopicRecord
 from quiver.broker.topics.internal_topics import TRANSACTIONS
 from quiver.broker.transactions import resolver
 from quiver.broker.transactions.machine import Ending
@@ -14,6 +18,7 @@ from quiver.broker.transactions.service import stored_name
 from quiver.errors import (
     InvalidRequest,
     InvalidSetting,
+    MetadataUnavailable,
     QuotaExceeded,
     TransactionAborted,
     TransactionFenced,
@@ -64,6 +69,30 @@ def test_a_partition_that_nobody_told_asks(
             assert await visible(broker) == set(TOPICS)
 
     check()
+
+
+@async_test
+async def test_a_partition_asks_again_after_the_metadata_store_did_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    clock = ManualClock()
+    async with open_broker(tmp_path, SimulatedDisk(1), clock=clock) as broker:
+        transaction = await made(broker)
+        await broker.transactions.end(commit(transaction, Participant(TOPICS[0], 0)))
+
+        async def unavailable() -> TopicRecord:
+            raise MetadataUnavailable
+
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.transactions._coordinators, "topic", unavailable)
+            await ticked(broker, clock, 3)
+            assert await visible(broker) == {TOPICS[0]}
+        gc.collect()
+        assert reported == []
+        await ticked(broker, clock, 3)
+        assert await visible(broker) == set(TOPICS)
 
 
 @async_test
