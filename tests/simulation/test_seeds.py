@@ -179,6 +179,10 @@ def test_the_failbacks_of_the_seeds_cut_what_diverged() -> None:
     assert any(back.promotions for back in ways_back), "some are promoted again"
     assert any(not back.promotions for back in ways_back)
     assert sum(len(back.target.deliveries) for back in ways_back) > 20
+    turns = [turn for each in mirrored for turn in each.turns]
+    followers = [turn.follower for turn in turns]
+    assert {"the first cluster", "the second cluster"} == set(followers), "they go on taking turns"
+    assert any(any(turn.kept.values()) for turn in turns), "and keep aside what diverged again"
 
 
 @pytest.mark.long

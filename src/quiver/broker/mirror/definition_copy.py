@@ -180,8 +180,11 @@ class DefinitionCopy:
             )
             return
         if decides:
-            await self._topics.begin_failback(known, origin, aside_name(known.name, self._now_us()))
+            await self._topics.begin_failback(known, origin, self._aside(known.name))
         self.errors[info.name] = f"it becomes a copy of {origin}"
+
+    def _aside(self, name: str) -> str:
+        return aside_name(name, self._now_us(), lambda one: bool(self._topic_catalog.named([one])))
 
     async def _follow_failback(
         self,
