@@ -277,5 +277,12 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seed", [98, 117])
+def test_what_was_found_once_with_mirrors_is_not_found_again(seed: int) -> None:
+    """The only replica was damaged and may lose data; a copy was promoted again while somebody waited."""
+    assert simulate(seed, MIRRORS).findings == []
+
+
+@pytest.mark.long
 def test_damage_that_is_found_while_a_session_begins_is_told() -> None:
     assert simulate(1522, LIGHT).findings == []
