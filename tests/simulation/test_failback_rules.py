@@ -16,6 +16,7 @@ from quiver.testing.simulator.mirrors.history import (
     LedLog,
     Mark,
     MirrorHistory,
+    Promotion,
 )
 
 P, ASIDE = PartitionId("t/0"), PartitionId("t.diverged-1/0")
@@ -168,4 +169,13 @@ def test_a_copy_delivers_to_a_subscription_that_the_other_cluster_does_not_have(
     history = sound()
     deliver(history)
     history.followed.clear()
+    assert found(history) == []
+
+
+def test_whoever_waited_while_it_was_a_copy_may_be_served_once_it_is_promoted_again() -> None:
+    history = sound()
+    assert history.back is not None
+    history.back.promotions["t"] = Promotion(invoked=6.55)
+    deliver(history)
+    publish(history)
     assert found(history) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 from quiver.cluster.records import NodeId, PartitionId
+from quiver.errors import MirrorExists, PartitionUnavailable
 from quiver.model.subscription import Guarantee
 from quiver.testing.simulator.checker import check
 from quiver.testing.simulator.history import Copy, Delivery, Queue, Send, Settlement
@@ -19,6 +21,8 @@ from quiver.testing.simulator.mirrors.history import (
     Promotion,
 )
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
+from quiver.testing.simulator.mirrors.simulation import MirrorSimulation
+from tests.aio import async_test
 
 P, L = PartitionId("t/0"), PartitionId(f"{LOOSE}/0")
 MARKS: list[Mark] = [(0, 2, 10, 111), (2, 1, 20, 222), (3, 1, 30, 333)]
@@ -200,3 +204,19 @@ def test_what_consumers_of_the_copy_see_is_checked_too() -> None:
 def test_there_is_a_spoiled_history_for_every_rule() -> None:
     marks = test_a_spoiled_history_is_found_by_its_rule.pytestmark  # type: ignore[attr-defined]
     assert {rule for _, rule in marks[0].args[1]} == {rule.__name__ for rule in MIRROR_RULES}
+
+
+@async_test
+async def test_a_mirror_that_was_made_without_an_answer_is_not_asked_for_again() -> None:
+    class Client:
+        errors: ClassVar = [PartitionUnavailable("the answer was lost"), MirrorExists()]
+
+        async def ask_any(self, request: Any, timeout_s: float) -> None:
+            raise self.errors.pop(0)
+
+        async def rest(self) -> None:
+            pass
+
+    simulation: Any = object.__new__(MirrorSimulation)
+    await simulation._insist(Client(), None)
+    assert Client.errors == []

@@ -58,6 +58,10 @@ FIRST_SEEDS = {
     "go on with delivery state that was not stored": 62,
     "compare no mark when the source has another leader": 5,
     "promote before the last snapshot counts": 12,
+    "keep what diverged again under the first name": 117,
+    "forget the promotes on the way to a source": 8,
+    "leave the first fence in place": 8,
+    "take what is copied for the cluster's own": 8,
 }
 """Where to begin, so that the test is quick today."""
 

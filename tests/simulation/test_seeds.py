@@ -179,6 +179,10 @@ def test_the_failbacks_of_the_seeds_cut_what_diverged() -> None:
     assert any(back.promotions for back in ways_back), "some are promoted again"
     assert any(not back.promotions for back in ways_back)
     assert sum(len(back.target.deliveries) for back in ways_back) > 20
+    turns = [turn for each in mirrored for turn in each.turns]
+    followers = [turn.follower for turn in turns]
+    assert {"the first cluster", "the second cluster"} == set(followers), "they go on taking turns"
+    assert any(any(turn.kept.values()) for turn in turns), "and keep aside what diverged again"
 
 
 @pytest.mark.long
@@ -270,6 +274,13 @@ def test_another_seed_is_another_story() -> None:
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """A subscription that never got its partition back; a lease that ended as its group changed."""
     assert simulate(seed, BROKERS).findings == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [98, 117])
+def test_what_was_found_once_with_mirrors_is_not_found_again(seed: int) -> None:
+    """The only replica was damaged and may lose data; a copy was promoted again while somebody waited."""
+    assert simulate(seed, MIRRORS).findings == []
 
 
 @pytest.mark.long

@@ -292,6 +292,7 @@ class Broker:
             transactions_unfinished=self.transactions.unfinished_count,
             mirrors=self.mirrors.samples(sample.time_us),
             sources=self.mirrors.source_samples(),
+            mirrored=self.mirrors.mirrored(),
         )
 
     # ------------------------------------------------------------------ between the services

@@ -245,6 +245,7 @@ class ClusterNode:
         while lost := self._wrongly_counted(await self.view.load(), replaced=replaced):
             state = self.view.state
             await for_each(lost, partial(self._withdraw_from, state=state))
+        self._forgive_damage(self.view.state)
 
     def _wrongly_counted(self, state: ClusterState, *, replaced: bool) -> list[PartitionId]:
         return [
@@ -253,6 +254,16 @@ class ClusterNode:
             if is_counted_on(versioned.record, self.membership.record.id)
             and (replaced or self._may_lack(partition, versioned.record))
         ]
+
+    def _forgive_damage(self, state: ClusterState) -> None:
+        """Who is in sync alone where data may be lost is elected again: what is left has to do."""
+        node = self.membership.record.id
+        for partition in list(self.replica_manager.damaged):
+            versioned = state.partitions.get(partition)
+            if versioned is None or not versioned.record.allow_data_loss:
+                continue
+            if node in versioned.record.lost:
+                self.replica_manager.forgive(partition)
 
     async def _keep_disk_name(self) -> None:
         """From now on this data folder is the node's: everything that it lacks has been said."""

@@ -63,6 +63,10 @@ class SubscriptionSample(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready + self.delayed + self.leased + self.dead_letter_pending
 
 
+GAPS_WINDOW_US = 3600_000_000
+"""For how long a gap is told of by an alert."""
+
+
 class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     """The partitions of a mirrored topic that this node copies."""
 
@@ -80,7 +84,7 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
     missing_messages: int = 0
     """The same, since the copy was begun."""
     gaps: list[tuple[int, int]] = []
-    """The same within the last hour, whoever copied: when it was found out, and how many."""
+    """The same within the last hour, whoever copied: when it was found out, and how many. The newest last."""
     broken: int = 0
     """Partitions that are not copied, and will not be by themselves."""
 
@@ -112,3 +116,5 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     forwarders: int = 0
     mirrors: list[MirrorSample] = []
     sources: list[SourceSample] = []
+    mirrored: frozenset[str] = frozenset()
+    """The topics that a mirror copies, on whatever node."""

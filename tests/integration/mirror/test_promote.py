@@ -258,5 +258,23 @@ def test_a_promote_waits_for_what_is_behind_an_open_transaction_which_is_not_com
         assert [payload for _, payload in messages(here, "orders")] == [b"behind it"]
 
 
+def test_a_promote_that_does_not_wait_for_an_open_transaction_says_so_and_how_long_it_may_take(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_topic("orders")
+        mirrored(source, here, "orders")
+        eventually(copied(here, "eu", "orders"), "the topic is copied")
+        tx = there.transaction()
+        tx.begin()
+        tx.publish("orders", b"in the transaction")
+        eventually(lambda: is_held_back(there, "orders"), "the transaction has begun")
+        (done,) = here.promote_topics("orders", timeout="500ms")
+        tx.abort()
+    assert (done.is_fenced, done.is_complete) == (True, False)
+    assert "after 0.5 s a transaction was still open in partition 0 of the source" in done.error
+    assert "60 s unless it was given more" in done.error
+
+
 def is_held_back(client: quiver.Client, topic: str) -> bool:
     return any(one.has_open_transactions for one in client.describe_topic(topic).partitions)

@@ -29,7 +29,7 @@ from quiver.cluster.replica.environment import ClusterEnvironment
 from quiver.cluster.replica.manager import LogDefinition, LogsOf
 from quiver.cluster.replica.network import Network
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import InvalidSetting, LogFailed, NodeGone, NotLeader
+from quiver.errors import CorruptLog, InvalidSetting, LogFailed, NodeGone, NotLeader
 from quiver.log.settings import LogSettings
 from quiver.model.clock import SystemClock
 from quiver.model.topic import Durability
@@ -90,9 +90,9 @@ async def member(
         await store.close()
 
 
-async def lead(node: ClusterNode, store: MemoryStore) -> None:
+async def lead(node: ClusterNode, store: MemoryStore, *, allow_data_loss: bool = False) -> None:
     """Make the partition, and wait until the node leads it."""
-    record = new_partition((A,), {A: node.membership.session})
+    record = new_partition((A,), {A: node.membership.session}, allow_data_loss=allow_data_loss)
     assert record is not None
     await store.commit([], [Put(partition_key(P), encode(record))])
     async with asyncio.timeout(_SECONDS_MAX):
@@ -160,9 +160,7 @@ async def test_a_leader_whose_log_fails_in_its_upkeep_leads_no_more_and_opens_it
         assert leading.is_over
         with pytest.raises(NotLeader):
             leading.publish(batch_of(b"one"))
-        async with asyncio.timeout(_SECONDS_MAX):
-            while not _leads_anew(node, failed):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_leads_anew(node, failed)
         again = node.replica_manager.replica(P)
         assert again is not None
         await again.leading.publish(batch_of(b"two")).committed
@@ -181,6 +179,60 @@ async def test_a_leader_that_could_not_write_down_its_epoch_is_elected_again() -
         assert replica is not None
         await replica.leading.publish(batch_of(b"one")).committed
         assert told == []
+
+
+@async_test
+async def test_the_only_replica_goes_on_with_what_is_left_where_data_may_be_lost() -> None:
+    async with member() as (node, store, told):
+        await lead(node, store, allow_data_loss=True)
+        damaged = node.replica_manager.replica(P)
+        assert damaged is not None
+        await damaged.leading.publish(batch_of(b"one")).committed
+        damaged.met_damage(CorruptLog("the end of the log is lost"))
+        await until_leads_anew(node, damaged)
+        again = node.replica_manager.replica(P)
+        assert again is not None
+        assert again.logs[0].log.next_offset == 1
+        assert told == []
+
+
+@async_test
+async def test_the_only_replica_begins_anew_after_rot_where_data_may_be_lost() -> None:
+    async with member() as (node, store, told):
+        await lead(node, store, allow_data_loss=True)
+        rotten = node.replica_manager.replica(P)
+        assert rotten is not None
+        await rotten.leading.publish(batch_of(b"one")).committed
+        disk: Any = node._disk
+        folder = f"/node/partitions/{P}/data"
+        (segment,) = [name for name in disk.list_folder(folder) if name.endswith(".log")]
+        disk.flip_bit(f"{folder}/{segment}", rotten.logs[0].log.size - 1, 0)
+        await rotten.scrub()
+        await until_leads_anew(node, rotten)
+        again = node.replica_manager.replica(P)
+        assert again is not None
+        assert again.logs[0].log.next_offset == 0
+        await again.leading.publish(batch_of(b"two")).committed
+        assert told == []
+
+
+@async_test
+async def test_the_only_replica_waits_for_an_operator_where_no_data_may_be_lost() -> None:
+    async with member() as (node, store, _):
+        await lead(node, store)
+        damaged = node.replica_manager.replica(P)
+        assert damaged is not None
+        damaged.met_damage(CorruptLog("the end of the log is lost"))
+        async with asyncio.timeout(_SECONDS_MAX):
+            while (await record_in(store)).lost != (A,):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert node.replica_manager.damaged == {P}
+
+
+async def until_leads_anew(node: ClusterNode, before: Replica) -> None:
+    async with asyncio.timeout(_SECONDS_MAX):
+        while not _leads_anew(node, before):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def _leads_anew(node: ClusterNode, before: Replica) -> bool:

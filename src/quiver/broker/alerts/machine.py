@@ -2,8 +2,10 @@
 
 An alert fires when its value has been beyond the limit for as long as the rule asks. It clears when the
 value has been back behind the lower limit for long enough, so a value that swings around its limit
-fires once. An alert about something that was so before the node looked is shown and not reported again.
-Invariant: reports about one subject alternate between firing and cleared. Time comes in with each call.
+fires once. An alert about something that was so before the node looked is shown and not reported again. One
+that goes on at another node ends here without a report.
+Invariant: reports about one subject alternate between firing and cleared, from all nodes together. Time comes
+in with each call.
 """
 
 from __future__ import annotations
@@ -86,6 +88,9 @@ class _Rule:
 
     def _clear(self, readings: dict[str, float], time_us: int, now: float) -> list[Alert]:
         changes = []
+        for subject in self._reader.moved & self.firing.keys():
+            del self.firing[subject]  # it goes on elsewhere, and is told of there
+            self._good_since.pop(subject, None)
         for subject, alert in list(self.firing.items()):
             value = readings.get(subject, 0.0)
             if subject in readings and not self._is_good(value):

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from quiver.broker.alerts.trend import STEPS, Added, Growth
 from quiver.config.alert_rule import AlertRule
-from quiver.metrics.sample import MirrorSample, NodeSample, SubscriptionSample
+from quiver.metrics.sample import GAPS_WINDOW_US, MirrorSample, NodeSample, SubscriptionSample
 
 DEAD_LETTERS_WINDOW_S = 300.0
 UNREAD_LOST_WINDOW_S = 3600.0
@@ -34,6 +34,9 @@ class Reader:
         self._known: set[str] = set()
         self.recovered: dict[str, int] = {}
         """Subjects that are new to this reader though what is read is not, and since when it is so."""
+        self.moved: set[str] = set()
+        """Subjects that were read here, and are read on another node now."""
+        self._newest_gaps: dict[str, int] = {}
         self._read: Callable[[NodeSample, float], Readings] = getattr(self, f"_{rule.watch}")
 
     def read(self, sample: NodeSample, now: float) -> Readings:
@@ -117,7 +120,10 @@ class Reader:
         return self._mirrored(sample, lambda one: one.lag_s)
 
     def _mirror_gaps(self, sample: NodeSample, _: float) -> Readings:
-        """A gap that is not new when this node begins to copy was told by whoever found it."""
+        """A gap that is not new when this node begins to copy was told by whoever found it.
+
+        One that is gone before its time moved with its partition.
+        """
         told_us = sample.time_us - GAP_NEW_US
         gaps = {one.topic: one.gaps for one in sample.mirrors if one.gaps}
         self.recovered = {
@@ -125,6 +131,14 @@ class Reader:
             for name, found in gaps.items()
             if name not in self._known and found[-1][0] < told_us
         }
+        self.moved = {
+            name
+            for name, found_us in self._newest_gaps.items()
+            if name not in gaps
+            and name in sample.mirrored
+            and sample.time_us < found_us + GAPS_WINDOW_US
+        }
+        self._newest_gaps = {name: found[-1][0] for name, found in gaps.items()}
         self._known = set(gaps)
         return self._mirrored(sample, lambda one: sum(count for _, count in one.gaps))
 

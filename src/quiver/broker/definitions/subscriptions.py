@@ -190,6 +190,11 @@ class Subscriptions:
                 await self._topics.delete(name)
         await self._changes.run(self._directory.delete(name))
 
+    async def delete_copy(self, name: str) -> None:
+        """A mirrored subscription that its source has no more; its topics stay, also those of a queue."""
+        await self._changes.run(self._directory.delete(name))
+        logger.info("mirrored subscription deleted", subscription=name)
+
     async def _delete_unused_letters(self, record: SubscriptionRecord) -> None:
         letters = f"{record.name}.dlq"
         users = [

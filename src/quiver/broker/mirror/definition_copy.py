@@ -17,7 +17,7 @@ from quiver.broker.definitions.subscriptions import Subscriptions
 from quiver.broker.definitions.topics import Topics
 from quiver.broker.mirror.catalog import MirrorRecord
 from quiver.broker.mirror.lineage import aside_name, was_copied_from
-from quiver.broker.subscription.catalog import SubscriptionCatalog
+from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord, covers
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError, SubscriptionExists, TopicExists
 from quiver.model.mirror.origin import Origin
@@ -180,8 +180,11 @@ class DefinitionCopy:
             )
             return
         if decides:
-            await self._topics.begin_failback(known, origin, aside_name(known.name, self._now_us()))
+            await self._topics.begin_failback(known, origin, self._aside(known.name))
         self.errors[info.name] = f"it becomes a copy of {origin}"
+
+    def _aside(self, name: str) -> str:
+        return aside_name(name, self._now_us(), lambda one: bool(self._topic_catalog.named([one])))
 
     async def _follow_failback(
         self,
@@ -229,19 +232,51 @@ class DefinitionCopy:
     # ------------------------------------------------------------------ deletions
 
     def gone(self, source: SourceDescribed) -> list[TopicRecord]:
-        """Copies whose topics the source does not show any more, though they would be copied."""
+        """Copies whose topics the source does not show any more, though they would be copied.
+
+        Of another cluster in its place nothing follows.
+        """
         shown = {one.name for one in source.topics}
         return [
             one
             for one in self._copies()
             if one.origin is not None
+            and one.origin.cluster == source.cluster
             and one.origin.topic not in shown
             and self._mirror.settings.covers(one.origin.topic)
         ]
 
+    def gone_subscriptions(self, source: SourceDescribed) -> list[str]:
+        """Copied subscriptions that the source does not show any more, and that read nothing else here."""
+        if not self._mirror.settings.with_subscriptions:
+            return []
+        shown = {one.name for one in source.subscriptions}
+        return [
+            one.name
+            for one in self._subscription_catalog.all()
+            if one.mirror == self._mirror.name
+            and one.name not in shown
+            and self._reads_only(one, source.cluster)
+        ]
+
+    def _reads_only(self, record: SubscriptionRecord, cluster: str) -> bool:
+        """Whether all that a subscription reads here is copied from this cluster."""
+        copied = {
+            one.name for one in self._copies() if one.origin and one.origin.cluster == cluster
+        }
+        return all(
+            one.name in copied
+            for one in self._topic_catalog.topics()
+            if covers(record.name, record.settings, one.name)
+        )
+
     async def delete(self, record: TopicRecord) -> None:
         """The topic of a copy was deleted at the source."""
         await self._topics.delete(record.name)
+
+    async def delete_subscription(self, name: str) -> None:
+        """It was deleted at the source. Its topics follow by themselves."""
+        await self._subscriptions.delete_copy(name)
 
     def _copies(self) -> list[TopicRecord]:
         topics = self._topic_catalog.topics()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.protocol import TopicInfo
@@ -23,8 +25,16 @@ def was_copied_from(info: TopicInfo, record: TopicRecord, cluster: str) -> bool:
     return cluster in copied.through
 
 
-def aside_name(name: str, now_us: int) -> str:
-    """The name of the topic for what only this cluster has of another."""
+def aside_name(name: str, now_us: int, is_taken: Callable[[str], bool]) -> str:
+    """The name of the topic for what only this cluster has of another.
+
+    One of an earlier failback is not used again, whatever the clock says: its messages stay apart.
+    """
     time = datetime.fromtimestamp(now_us // 1_000_000, UTC)
     suffix = f".diverged-{time:%Y%m%d-%H%M%S}"
-    return name[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+    for number in count(2):
+        aside = name[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+        if not is_taken(aside):
+            break
+        suffix = f".diverged-{time:%Y%m%d-%H%M%S}-{number}"
+    return aside

@@ -62,6 +62,16 @@ class Mirrors:
         """The sources of the mirrors that copy on this node, as they are now."""
         return [one.sample() for _, one in sorted(self.contacts.items())]
 
+    def mirrored(self) -> frozenset[str]:
+        """The topics that a mirror copies, on whatever node."""
+        if not self.catalog.all():
+            return frozenset()
+        return frozenset(
+            one.name
+            for one in self._topic_catalog.topics()
+            if one.origin is not None and self.catalog.has(one.origin.mirror)
+        )
+
     async def create(self, name: str, settings: MirrorSettings, token: str) -> MirrorInfo:
         record = await self._changes.run(self.catalog.create(name, settings, token))
         logger.info("mirror created", mirror=name, source=settings.source, topics=settings.topics)

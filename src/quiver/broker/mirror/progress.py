@@ -6,13 +6,10 @@ from collections.abc import Iterable
 
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.partition.producers.gaps import LogGaps
-from quiver.metrics.sample import MirrorSample
+from quiver.metrics.sample import GAPS_WINDOW_US, MirrorSample
 from quiver.model.clock import Clock
 from quiver.model.ids import Offset
 from quiver.protocol import CopiedPartition, LogFetched
-
-GAPS_WINDOW_US = 3600_000_000
-"""For how long a gap is told of by an alert."""
 
 
 class PartitionProgress:

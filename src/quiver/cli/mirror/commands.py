@@ -144,7 +144,11 @@ def promote(
     ] = True,
     timeout: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Longest time to wait for the source of each topic."),
+        typer.Option(
+            metavar="TIME",
+            help="Longest time to wait, for each topic: for the source to answer, for its open "
+            "transactions to end, and for the rest to be copied.",
+        ),
     ] = "10s",
     json: Json = False,
     url: UrlFlag = None,

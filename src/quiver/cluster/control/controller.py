@@ -108,7 +108,8 @@ class Controller:
             successor = elected(record, alive, avoided)
             if successor is None:
                 return None
-            clean = successor.leader in (*record.in_sync, *record.eligible)
+            whole = {*record.in_sync, *record.eligible} - {*record.lost}
+            clean = successor.leader in whole
             reason: Reason = "election" if clean else "data loss"
             return Change(partition, successor, versioned.revision, reason)
         in_sync = tuple(node for node in record.in_sync if node in alive)

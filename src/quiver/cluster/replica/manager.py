@@ -80,6 +80,8 @@ class ReplicaManager:
         """``settings_of`` has an answer for every partition that this node is to hold."""
         self.damaged: set[PartitionId] = set()
         """Replicas that are of no use: the node may not be seen as alive while it is in sync there."""
+        self._forgiven: set[PartitionId] = set()
+        """Replicas that were damaged, and are to go on with what is left of them."""
         self.rebuilt_count = 0
         self._node = node
         self._folder = folder
@@ -140,6 +142,12 @@ class ReplicaManager:
             self._found_damage(partition, error)
         except (LogError, OSError) as error:
             logger.warning("a replica cannot be opened", partition=partition, error=str(error))
+
+    def forgive(self, partition: PartitionId) -> None:
+        """Let a damaged replica go on with what is left: its topic permits it, and nobody has more."""
+        if partition in self.damaged:
+            self.damaged.discard(partition)
+            self._forgiven.add(partition)
 
     async def scrub(self) -> None:
         """Look for damage in everything that is held."""
@@ -241,8 +249,7 @@ class ReplicaManager:
             return
         try:
             async with self._opening:
-                found = self._found.pop(partition, None)
-                logs = found if found is not None else await self._open(partition, first_offsets)
+                logs = await self._opened(partition, first_offsets)
         except (LogError, OSError):
             await self._resign_unopened(partition)
             raise
@@ -277,8 +284,41 @@ class ReplicaManager:
         replica.on_state(self._state, self._session)
         await replica.resign(in_sync_no_more=True)
 
+    async def _opened(
+        self, partition: PartitionId, first_offsets: Mapping[int, Offset]
+    ) -> list[ReplicaLog]:
+        found = self._found.pop(partition, None)
+        if found is not None:
+            return found
+        if partition not in self._forgiven:
+            return await self._open(partition, first_offsets)
+        logs = await self._salvaged(partition)
+        self._forgiven.discard(partition)
+        return logs
+
+    async def _salvaged(self, partition: PartitionId) -> list[ReplicaLog]:
+        """What is left of a replica that was damaged: all but its end, or nothing."""
+        logs: list[ReplicaLog] = []
+        try:
+            logs = await self._open(partition, may_lack_end=True)
+            for held in logs:
+                await held.scrub()
+        except CorruptLog as error:
+            await _close(logs)
+            logger.error("a damaged replica is dropped", partition=partition, error=error.message)
+            await self._drop(partition)
+            return await self._open(partition)
+        except (Exception, asyncio.CancelledError):
+            await _close(logs)
+            raise
+        return logs
+
     async def _open(
-        self, partition: PartitionId, first_offsets: Mapping[int, Offset] = {}
+        self,
+        partition: PartitionId,
+        first_offsets: Mapping[int, Offset] = {},
+        *,
+        may_lack_end: bool = False,
     ) -> list[ReplicaLog]:
         logs: list[ReplicaLog] = []
         try:
@@ -293,6 +333,7 @@ class ReplicaManager:
                     on_commit=partial(self._listener.stored, partition, index),
                     context=self._environment.logs,
                     cut_of=partial(self._cut_of, partition, index),
+                    may_lack_end=may_lack_end,
                 )
                 logs.append(held)
         except (Exception, asyncio.CancelledError):
@@ -346,6 +387,7 @@ class ReplicaManager:
             return False
         await self._drop(partition)
         self.damaged.discard(partition)
+        self._forgiven.discard(partition)
         self.rebuilt_count += 1
         logger.warning("a replica is fetched from its leader anew", partition=partition)
         return True

@@ -82,8 +82,12 @@ class ReplicaLog:
         on_commit: OnCommit = lambda committed: None,
         context: LogContext | None = None,
         cut_of: CutOf = lambda: None,
+        may_lack_end: bool = False,
     ) -> ReplicaLog:
-        """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer."""
+        """``CorruptLog`` if what was synced is damaged: drop the folder and fetch it from a peer.
+
+        So it is if something is missing at the end that was committed, unless it ``may_lack_end``.
+        """
         log = await PartitionLog.open(
             folder,
             disk=disk,
@@ -103,6 +107,14 @@ class ReplicaLog:
         if history.last_epoch != log.epoch and not is_empty:
             history = await _read_history(log)
         watermark = saved.watermark if saved is not None else Offset(0)
+        if watermark > log.next_offset and may_lack_end:
+            logger.error(
+                "committed data is lost: the log goes on without its end",
+                folder=folder,
+                offset=log.next_offset,
+                watermark=watermark,
+            )
+            watermark = log.next_offset
         if watermark > log.next_offset:
             await log.close()
             raise CorruptLog(

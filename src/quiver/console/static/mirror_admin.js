@@ -33,7 +33,7 @@ export async function promoteCopies(name, copies) {
   const text = `${copies.join(", ")} will take publishes here, and their source is asked to take none any more. This cannot be undone.`;
   if (!await ask(`Promote the copies of ${name}?`, text, "Promote")) return;
   const { topics } = await call("POST", "/promote", { topics: copies });
-  const lacking = topics.filter((one) => !one.complete).map((one) => one.name);
+  const lacking = topics.filter((one) => !one.complete).map((one) => `${one.name} (${one.error})`);
   if (lacking.length) notice(`Promoted without everything of the source: ${lacking.join(", ")}`, true);
   else notice("The copies are promoted.");
 }

@@ -16,6 +16,7 @@ from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.mirror.running_mirror import RunningMirror
 from quiver.errors import QuiverError
 from quiver.model.mirror.origin import Origin
+from quiver.model.transaction import TIMEOUT_S, TIMEOUT_S_MAX
 from quiver.protocol import MirrorInfo, PartitionInfo, PromotedTopic, TopicInfo
 
 _LOOK_S = 0.05
@@ -37,6 +38,8 @@ class Promotion:
         self._topics = topics
         self._describe = describe
         self._moved_to = moved_to
+        self._waiting = ""
+        """What is not so yet, in the words for an operator."""
 
     async def promote(self, record: TopicRecord, *, fence: bool, wait_s: float) -> PromotedTopic:
         assert record.source is not None
@@ -46,15 +49,12 @@ class Promotion:
         if record.failback is not None:
             done.error = "it was not a copy yet: its failback ends, and it goes on with what it has"
         elif fence:
+            self._waiting = "the source had not answered"
             try:
                 async with asyncio.timeout(wait_s):
                     await self._fence(record, record.source, done)
             except TimeoutError:
-                done.error = (
-                    "not everything was copied in time"
-                    if done.is_fenced
-                    else "the source did not answer in time"
-                )
+                done.error = f"after {wait_s:g} s {self._waiting}"
             except (QuiverError, OSError) as error:
                 done.error = str(error)
         await self._topics.promote(record.name)
@@ -85,8 +85,10 @@ class Promotion:
         """
         while True:
             source = await running.source_topic(origin.topic)
-            if all(_is_settled(one) for one in source.partitions):
+            waited_for = [one for one in source.partitions if not _is_settled(one)]
+            if not waited_for:
                 return source
+            self._waiting = _unsettled(waited_for)
             await self._clock.sleep(_LOOK_S)
 
     async def _is_complete(
@@ -97,9 +99,11 @@ class Promotion:
         for one in source.partitions:
             end = ends.get(one.index)
             if one.next_offset is None or end is None or end < one.next_offset:
+                self._waiting = f"the last messages of partition {one.index} were not copied"
                 return False
         if not running.record.settings.with_subscriptions:
             return True
+        self._waiting = "the last state of its subscriptions was not copied"
         info = await self._describe(running.record.name)
         since_s = self._clock.monotonic() - settled
         lags = {
@@ -111,6 +115,19 @@ class Promotion:
         return all(
             (lag := lags.get(one.index)) is not None and lag < since_s for one in source.partitions
         )
+
+
+def _unsettled(partitions: list[PartitionInfo]) -> str:
+    """Which partitions of the source have open transactions, and for how long that may last."""
+    opened = [str(one.index) for one in partitions if one.has_open_transactions]
+    if not opened:
+        return f"partition {partitions[0].index} had no leader at the source"
+    which = f"partition {opened[0]}" if len(opened) == 1 else f"partitions {', '.join(opened)}"
+    return (
+        f"a transaction was still open in {which} of the source: it ends when its client ends it, or its "
+        f"time limit is over ({TIMEOUT_S:g} s unless it was given more, {TIMEOUT_S_MAX:g} s at most). A "
+        "promote with a longer timeout waits for that"
+    )
 
 
 def _is_settled(partition: PartitionInfo) -> bool:

@@ -23,16 +23,18 @@ from quiver.edge.mirror.link import SourceLink
 from quiver.edge.mirror.partition_puller import PartitionPuller
 from quiver.edge.mirror.source_watch import WATCH_S, SourceWatch
 from quiver.edge.mirror.state_puller import StatePuller
-from quiver.errors import QuiverError, TopicNotFound
+from quiver.errors import PermissionDenied, QuiverError, SubscriptionNotFound, TopicNotFound
 from quiver.protocol import (
     CopiedTopic,
     DescribeSource,
+    DescribeSubscription,
     DescribeTopic,
     FenceTopic,
     FetchLog,
     LogFetched,
     MirrorInfo,
     SourceDescribed,
+    Subscription,
     Topic,
     TopicInfo,
 )
@@ -169,8 +171,17 @@ class RunningMirror:
         return self._environment.first_offset(reply, body)
 
     async def _follow_deletions(self, source: SourceDescribed) -> None:
+        """Subscriptions first: what they read tells where they come from."""
         if not self.record.settings.with_deletions or not self._environment.decides():
             return
+        for name in self._definitions.gone_subscriptions(source):
+            try:
+                await self._link.call(Subscription, DescribeSubscription(name=name))
+            except PermissionDenied:
+                continue  # it is there, and not for this token
+            except SubscriptionNotFound:
+                logger.warning("subscription was deleted at the source", subscription=name)
+                await self._definitions.delete_subscription(name)
         for copy in self._definitions.gone(source):
             assert copy.origin is not None
             try:

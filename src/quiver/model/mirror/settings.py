@@ -69,7 +69,8 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     with_deletions: Annotated[
-        bool, setting("Delete a copy when its topic is deleted at the source.")
+        bool,
+        setting("Delete a copy when its topic, queue or subscription is deleted at the source."),
     ] = False
     failback: Annotated[
         bool,

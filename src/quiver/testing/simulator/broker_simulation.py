@@ -37,7 +37,7 @@ from quiver.cluster.records import (
     decode,
 )
 from quiver.cluster.replica.replica import Replica
-from quiver.errors import QuiverError
+from quiver.errors import MirrorExists, QuiverError
 from quiver.formats import stored_versions
 from quiver.log.partition_log import PartitionLog
 from quiver.model.envelope import MARKER
@@ -197,6 +197,8 @@ class BrokerSimulation(_Simulation):
             try:
                 await client.ask_any(request, timeout_s=5.0)
                 return
+            except MirrorExists:
+                return  # an answer was lost
             except QuiverError:
                 await client.rest()
 

@@ -17,6 +17,7 @@ from quiver.testing.simulator.mirrors.deal_rules import DEAL_RULES
 from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.history import MirrorHistory
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
+from quiver.testing.simulator.mirrors.turn_rules import TURN_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
@@ -353,4 +354,5 @@ RULES: tuple[Rule, ...] = (
     *MIRROR_RULES,
     *FAILBACK_RULES,
     *DEAL_RULES,
+    *TURN_RULES,
 )

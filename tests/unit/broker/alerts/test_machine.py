@@ -252,6 +252,28 @@ class TestWatches:
         later = msgspec.structs.replace(sampled, mirrors=[])
         assert told(machine.evaluate(later, 1)) == [("orders", "cleared")]
 
+    @pytest.mark.parametrize(
+        ("passed_s", "mirrored", "changes"),
+        [
+            (60, {"orders"}, []),  # another node copies it now, and tells of it
+            (60, set(), [("orders", "cleared")]),  # it was promoted or deleted
+            (3601, {"orders"}, [("orders", "cleared")]),
+        ],
+    )
+    def test_a_gap_that_moves_with_its_partition_is_not_said_to_be_over(
+        self, passed_s: int, mirrored: set[str], changes: list[tuple[str, str]]
+    ) -> None:
+        found_us = 1_000 * 1_000_000
+        gaps = [(found_us, 5)]
+        machine = AlertMachine((rule("mirror_gaps", 0),))
+        began = sample(mirrors=[MirrorSample(mirror="eu", topic="orders", gaps=gaps)])
+        began = msgspec.structs.replace(began, time_us=found_us)
+        assert told(machine.evaluate(began, 0)) == [("orders", "firing")]
+        later = sample(mirrors=[], mirrored=frozenset(mirrored))
+        later = msgspec.structs.replace(later, time_us=found_us + passed_s * 1_000_000)
+        assert told(machine.evaluate(later, passed_s)) == changes
+        assert machine.firing == []
+
     def test_a_gap_that_was_found_just_before_a_mirror_moved_is_told_again(self) -> None:
         found_us = 1_000 * 1_000_000
         copied = [MirrorSample(mirror="eu", topic="orders", gaps=[(1_000, 7), (found_us, 5)])]

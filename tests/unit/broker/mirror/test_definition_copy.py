@@ -41,6 +41,9 @@ class Catalog:
     def get(self, name: str) -> TopicRecord:
         return COPY
 
+    def topics(self) -> list[TopicRecord]:
+        return [COPY]
+
 
 class Topics:
     def __init__(self) -> None:
@@ -71,3 +74,20 @@ async def test_a_split_of_a_partition_that_is_not_led_here_is_left_to_be_done(le
     assert topics.splits == (expected if leads else [])
     assert copy.is_settled is leads
     assert not copy.errors, "it is no fault: the node that leads it does it"
+
+
+@pytest.mark.parametrize("cluster", ["c1", "c9"])
+@async_test
+async def test_what_another_cluster_in_the_place_of_the_source_lacks_is_not_gone(
+    cluster: str,
+) -> None:
+    settings = MirrorSettings(source="quiver://127.0.0.1:1", topics=["orders"])
+    copy = DefinitionCopy(
+        MirrorRecord(name="eu", number=1, settings=settings, created_us=0),
+        "c2",
+        *(cast(Any, one) for one in (Catalog(), None, None, None)),
+        leads=lambda record, index: True,
+        now_us=lambda: 0,
+    )
+    gone = copy.gone(SourceDescribed(cluster=cluster, version="1", topics=[]))
+    assert gone == ([COPY] if cluster == ORIGIN.cluster else [])

@@ -57,6 +57,23 @@ def test_a_copy_of_a_copy_knows_the_first_cluster() -> None:
     assert was_copied_from(replace(PROMOTED, promoted_from=chain), RECORD, HERE)
 
 
+AT = 1_700_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("taken", "name"),
+    [
+        ((), "orders.diverged-20231114-221320"),
+        (("orders.diverged-20231114-221320",), "orders.diverged-20231114-221320-2"),
+        (
+            ("orders.diverged-20231114-221320", "orders.diverged-20231114-221320-2"),
+            "orders.diverged-20231114-221320-3",
+        ),
+    ],
+)
+def test_the_topic_beside_it_has_a_name_of_its_own(taken: tuple[str, ...], name: str) -> None:
+    assert aside_name("orders", AT, taken.__contains__) == name
+
+
 def test_the_topic_beside_it_has_a_name_that_is_valid() -> None:
-    assert aside_name("orders", 1_700_000_000_000_000) == "orders.diverged-20231114-221320"
-    assert topic_name(aside_name("x" * 200, 0))
+    assert topic_name(aside_name("x" * 200, 0, lambda _: False))

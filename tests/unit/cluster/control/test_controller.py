@@ -98,6 +98,13 @@ class TestElection:
         assert (change.record.leader, change.record.in_sync) == (B, (B,))
         assert change.reason == "data loss"
 
+    def test_the_last_in_sync_that_lost_its_data_is_elected_where_loss_is_accepted(self) -> None:
+        change = step(
+            alive(A), record(in_sync=(A,), lost=(A,), session=NOBODY, allow_data_loss=True)
+        )
+        assert change is not None
+        assert (change.record.leader, change.reason) == (A, "data loss")
+
     def test_a_topic_that_accepts_loss_still_prefers_the_in_sync(self) -> None:
         change = step(alive(B, C), record(in_sync=(A, C), allow_data_loss=True))
         assert change is not None

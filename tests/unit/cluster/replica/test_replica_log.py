@@ -118,7 +118,9 @@ def test_a_log_can_begin_where_another_has_got_to() -> None:
     assert read_all(again) == [facts(entry) for entry in entries[4:]]
 
 
-async def held(disk: SimulatedDisk, cut: Cut | None = None) -> ReplicaLog:
+async def held(
+    disk: SimulatedDisk, cut: Cut | None = None, *, may_lack_end: bool = False
+) -> ReplicaLog:
     async def here(call):  # type: ignore[no-untyped-def]
         return call()
 
@@ -129,6 +131,7 @@ async def held(disk: SimulatedDisk, cut: Cut | None = None) -> ReplicaLog:
         clock=ManualClock(),
         run_blocking=here,
         cut_of=lambda: cut,
+        may_lack_end=may_lack_end,
     )
 
 
@@ -219,6 +222,8 @@ class TestHeldLog:
         await bare.close()
         with pytest.raises(CorruptLog, match="committed"):
             await held(disk)
+        loose = await held(disk, may_lack_end=True)
+        assert (loose.log.next_offset, loose.watermark) == (6, 6)
 
     @async_test
     async def test_with_another_durability_other_offsets_are_safe(self) -> None:

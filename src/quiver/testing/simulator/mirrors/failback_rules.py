@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quiver.cluster.records import PartitionId
-from quiver.testing.simulator.history import History
+from quiver.testing.simulator.history import Delivery, History, Send
 from quiver.testing.simulator.mirrors.history import Failback, FailbackPart, MirrorHistory
 
 
@@ -71,9 +71,8 @@ def taken_by_a_copy(history: History) -> Iterator[str]:
     """Nobody publishes to the old source once it is a copy, before it is promoted again."""
     if not isinstance(history, MirrorHistory) or history.back is None:
         return
-    finished = {place: known.finished for place, known, _ in _parts(history)}
     for send in history.sends:
-        if send.outcome == "done" and send.invoked > finished.get(send.partition, 1e9):
+        if send.outcome == "done" and _is_of_a_copy(history, send):
             yield (
                 f"{send.value} was sent to {send.partition} at {send.invoked:.3f} s, and stored at "
                 f"{send.offset}"
@@ -84,10 +83,8 @@ def delivered_by_a_copy(history: History) -> Iterator[str]:
     """It delivers nothing either."""
     if not isinstance(history, MirrorHistory) or history.back is None:
         return
-    finished = {place: known.finished for place, known, _ in _parts(history)}
     for one in history.deliveries:
-        is_followed = one.queue in history.followed
-        if is_followed and one.invoked > finished.get(one.partition, 1e9):
+        if one.queue in history.followed and _is_of_a_copy(history, one):
             yield f"{one.consumer} got {one.queue}'s {one.partition}:{one.offset} at {one.ended:.3f} s"
 
 
@@ -97,6 +94,15 @@ def left_in_sync(history: History) -> Iterator[str]:
         for topic, known in history.failbacks.items():
             for what in known.left:
                 yield f"{topic} became a copy at {known.finished:.3f} s, and {what}"
+
+
+def _is_of_a_copy(history: MirrorHistory, one: Send | Delivery) -> bool:
+    """Whether it was asked for when the topic was a copy, and answered before that was promoted again."""
+    topic, back = one.partition.rpartition("/")[0], history.back
+    known = history.failbacks.get(topic)
+    promotion = back.promotions.get(topic) if back is not None else None
+    is_after = known is not None and one.invoked > known.finished
+    return is_after and (promotion is None or one.ended < promotion.invoked)
 
 
 def _parts(history: History) -> Iterator[tuple[PartitionId, Failback, FailbackPart]]:

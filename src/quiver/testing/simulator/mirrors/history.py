@@ -108,6 +108,24 @@ Visible = dict[PartitionId, tuple[tuple[int, str], ...]]
 """What a reader sees in the end: offsets and values."""
 
 
+class Turn(msgspec.Struct, kw_only=True):
+    """A cluster that was a primary once follows again. All is by partition, as its leader has it."""
+
+    follower: str
+    before: dict[PartitionId, list[Mark]]
+    """What it had when it was still a primary."""
+    kept: dict[PartitionId, list[Mark]] = {}
+    """What it has kept aside."""
+    here: dict[PartitionId, list[Mark]] = {}
+    there: dict[PartitionId, list[Mark]] = {}
+    """What both have when it is a copy that has everything."""
+    own_here: dict[PartitionId, list[int]] = {}
+    own_there: dict[PartitionId, list[int]] = {}
+    """The offsets of the entries that each says were published there."""
+    taken: list[str] = []
+    """The partitions that take a publish then."""
+
+
 class MirrorHistory(History):
     """The history of the source, and with it what its copy is."""
 
@@ -140,6 +158,8 @@ class MirrorHistory(History):
     """Of the cluster that was copied first, of the other, and of what is kept aside."""
     back: MirrorHistory | None = None
     """From then on: the cluster that copied is the source, and the source copies."""
+    turns: list[Turn] = field(default_factory=list)
+    """When the clusters went on taking turns, after all else."""
     finished_before: list[tuple[str, PartitionId, int]] = field(default_factory=list)
     """Subscription, partition and offset of what was acknowledged before the source was a copy."""
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from quiver.broker.definitions.subscriptions import Subscriptions
 from quiver.broker.delivery.state_log import DeliveryStateLog
-from quiver.broker.mirror import failback
+from quiver.broker.mirror import failback, partition_copy
+from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.mirror.log_copy import LogCopy
 from quiver.broker.mirror.partition_copy import Checked, PartitionCopy, Stored
@@ -19,14 +20,16 @@ from quiver.broker.partition.partition import Partition
 from quiver.broker.partition.producers.in_flight import Placed
 from quiver.broker.partition.producers.open_transactions import OpenTransactions
 from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.topics import failback as failback_steps
 from quiver.broker.topics.catalog import TopicRecord
 from quiver.edge.mirror.promotion import Promotion
 from quiver.edge.mirror.running_mirror import RunningMirror
 from quiver.log.log import Log
 from quiver.model.batch import StoredBatch, UnstoredBatch
-from quiver.model.envelope import seal_gap
+from quiver.model.envelope import copy_batch, seal_gap
 from quiver.model.ids import Offset
 from quiver.model.mirror.entry_mark import EntryMark
+from quiver.model.mirror.origin import Origin
 from quiver.model.topic import Acks
 from quiver.protocol import TopicInfo
 
@@ -111,6 +114,38 @@ def _go_on(self: DeliveryStateLog) -> None:
     """Believe what is in memory, whatever the log has."""
 
 
+def _first_name(self: DefinitionCopy, name: str) -> str:
+    """The name of every topic that is kept aside."""
+    return f"{name}.diverged-1"
+
+
+def _first_origin(self: DefinitionCopy, info: TopicInfo, cluster: str) -> Origin:
+    """As if nothing had been promoted on the way to the source."""
+    return replace(_origin(self, info, cluster), promotions=0)
+
+
+_origin = DefinitionCopy._origin
+
+
+def _finished_and_still_fenced(record: TopicRecord, known: TopicRecord) -> TopicRecord:
+    return replace(_finished(record, known), moved_to=known.moved_to)
+
+
+_finished = failback_steps.finished
+
+
+def _copy_as_own(entry: StoredBatch) -> UnstoredBatch:
+    return replace(copy_batch(entry), hops=entry.hops)
+
+
+TURN_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "keep what diverged again under the first name": [(DefinitionCopy, "_aside", _first_name)],
+    "forget the promotes on the way to a source": [(DefinitionCopy, "_origin", _first_origin)],
+    "leave the first fence in place": [(failback_steps, "finished", _finished_and_still_fenced)],
+    "take what is copied for the cluster's own": [(partition_copy, "copy_batch", _copy_as_own)],
+}
+"""Those that only seeds find in which a mirror goes back and forth twice."""
+
 FAILBACK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "cut a log without keeping its end": [(FailbackPartitions, "_copy", _keep_nothing)],
     "deliver from a topic that failed back": [(Subscriptions, "adopt", _adopt_nothing)],
@@ -135,5 +170,6 @@ MIRROR_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "publish to a copy": [(TopicRecord, "require_writable", _writable_always)],
     "go on with delivery state that was not stored": [(DeliveryStateLog, "_discard", _go_on)],
     **FAILBACK_BUGS,
+    **TURN_BUGS,
 }
 """Those that only seeds with mirrors find."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import count
 from random import Random
 
@@ -42,6 +43,7 @@ from quiver.testing.simulator.mirrors.history import (
 )
 from quiver.testing.simulator.mirrors.node import MirrorNode
 from quiver.testing.simulator.mirrors.target import TargetCluster, queues_of
+from quiver.testing.simulator.mirrors.turns import Turns
 from quiver.testing.simulator.simulation import SimulationSettings
 from quiver.testing.simulator.transactions.simulation import short_time_limit
 
@@ -328,6 +330,17 @@ class MirrorSimulation(BrokerSimulation):
         self.history.source_starts = await self.starts()
         if self._former is not None:
             self._former.end_eras()
+            if self._former.story.promotions and not self.history.trouble:
+                await self._take_turns(self._former)
+
+    async def _take_turns(self, former: FormerSource) -> None:
+        """The clusters go on. What is told of them so far is not touched any more."""
+        self.history = deepcopy(self.history)
+        turns = Turns(
+            former, self._target, Random(f"turns of {self._returner.random()}"), self._say
+        )
+        await turns.run()
+        self.history.turns, self.history.trouble = turns.done, turns.trouble
 
     def _read_letters(self, partition: PartitionId) -> None:
         if place_of(partition)[0].endswith(DEAD_LETTERS):
