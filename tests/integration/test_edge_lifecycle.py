@@ -21,19 +21,42 @@ from quiver import protocol
 from quiver.broker.broker import Broker
 from quiver.config import parse_address
 from quiver.edge.auth.tokens import TokenStore
-from quiver.edge.native.server import NativeServer
+from quiver.edge.native.server import NativeConnection, NativeServer
 from quiver.edge.node import Node
 from quiver.edge.observability import Observability
 from quiver.errors import DiskFull, FolderInUse, PartitionUnavailable, ShuttingDown
 from quiver.model.envelope import ProducerStamp
 from quiver.model.ids import ProducerEpoch, ProducerId, Sequence
 from quiver.model.topic import Durability, TopicSettings
-from quiver.protocol.frames import PREFACE
+from quiver.protocol.frames import PREFACE, frame
 from quiver.testing.clock import ManualClock
 from quiver.testing.disk import SimulatedDisk
 from tests.integration.edge_node import GatedDisk, config, edge_test, running, until
 from tests.integration.native_peer import Hangup, Peer, batch_of
 from tests.serving import command, environment, served
+
+# ---------------------------------------------------------------------- connections
+
+
+@edge_test
+async def test_a_connection_that_is_lost_holds_no_memory_until_the_collector_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[NativeConnection] = []
+    monkeypatch.setattr(
+        NativeServer,
+        "lost",
+        lambda self, one, of=NativeServer.lost: (of(self, one), lost.append(one)),
+    )
+    async with running(tmp_path) as run:
+        peer = await run.peer()
+        await peer.create("orders")
+        peer.write(frame(b"h" * 100, [bytes(1000)])[0])
+        await peer.drain()
+        await peer.reset()
+        await until(lambda: bool(lost))
+        assert not lost[0]._frames._shared
+
 
 # ---------------------------------------------------------------------- stopping
 

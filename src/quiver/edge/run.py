@@ -39,6 +39,11 @@ def _collect_rarely() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def _leave_garbage() -> None:
+    """The process ends: the system takes all memory at once, the interpreter would free each object."""
+    gc.freeze()
+
+
 async def run_node(
     config: NodeConfig,
     on_ready: Callable[[Address | None, Address | None], None],
@@ -72,6 +77,7 @@ async def run_node(
     finally:
         await node.stop()
     logger.info("node has stopped", node=config.name)
+    _leave_garbage()
 
 
 async def _started(

@@ -76,7 +76,7 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     """Those that are connected with this node."""
     forwarders_call_webhooks: bool = False
     turns: Iterator[int] = msgspec.field(default_factory=count)
-    """Of those who are asked one after the other, who is the first this time."""
+    """Decide who of several that could be asked is the first this time."""
 
     @property
     def node_addresses(self) -> list[str]:

@@ -110,11 +110,15 @@ class PartitionLog(LogBounds):
         first_offset: Offset = Offset(0),
         on_commit: OnCommit = lambda committed: None,
         context: LogContext | None = None,
+        sub_folder: str = "",
     ) -> PartitionLog:
-        """Open the folder, made if it is missing, and recover what is in it."""
+        """Open the folder, made if it is missing, and recover what is in it.
+
+        ``sub_folder`` is made together with a log that is new.
+        """
         shared = context or LogContext()
         log = await run_blocking(
-            lambda: SegmentedLog(folder, disk, clock, settings, first_offset, shared)
+            lambda: SegmentedLog(folder, disk, clock, settings, first_offset, shared, sub_folder)
         )
         return cls(log, clock, run_blocking, on_commit, shared.caches)
 

@@ -48,10 +48,12 @@ class SegmentedLog(ReadableLog):
         settings: LogSettings,
         first_offset: Offset = Offset(0),
         context: LogContext | None = None,
+        sub_folder: str = "",
     ) -> None:
         """Open the log in ``folder``, which is made if it is missing, and recover it.
 
-        ``first_offset`` is where a log begins that is not there yet.
+        ``first_offset`` is where a log begins that is not there yet. ``sub_folder`` is made with it:
+        one sync lists both that folder and the first segment.
         """
         self.settings = settings
         self._disk = disk
@@ -67,6 +69,9 @@ class SegmentedLog(ReadableLog):
             checkpoint = last_checkpoint(disk, folder, names)
             is_new = checkpoint is None and not segment_offsets(names)
             bases = kept_segments(disk, folder, checkpoint, first_offset)
+            makes_sub_folder = is_new and sub_folder != "" and sub_folder not in names
+            if makes_sub_folder:
+                disk.make_folder(f"{folder}/{sub_folder}")
             closed = [
                 Segment(folder, base, disk.size(segment_path(folder, base))) for base in bases[:-1]
             ]
@@ -88,7 +93,7 @@ class SegmentedLog(ReadableLog):
         self.recovery_cut_bytes = recovered.cut_bytes
         self.epoch = self._staged_epoch = recovered.epoch
         # One that was empty at a stop in good order may never have been listed durably.
-        is_listed = recovered.segment.size > 0 or not recovered.is_clean
+        is_listed = makes_sub_folder or recovered.segment.size > 0 or not recovered.is_clean
         self._appender = Appender(disk, folder, recovered.file, is_listed=is_listed)
         self._staged: list[StoredBatch | Roll] = []
         self._unpublished: list[StoredBatch] = []

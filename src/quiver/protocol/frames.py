@@ -89,6 +89,12 @@ class FrameAssembler:
             self._shared = bytearray()
             self._begin = self._end = 0
 
+    def drop(self) -> None:
+        """Give back all memory: nobody takes what came, and nothing more comes."""
+        self._large = None
+        self._begin = self._end = 0
+        self.rest()
+
     def buffer(self) -> memoryview:
         if self._large is not None:
             if self._filled == len(self._large):

@@ -116,11 +116,13 @@ class SimulatedDisk(Disk):
     def make_folder(self, path: str) -> None:
         with self._hazards.during("make_folder", path, amount=2) as steps:
             slots: list[Slot] = []
+            grown: list[SimulatedFolder] = []
             folder = self._journal.root
             for name in _names(path):
                 slots.append((folder, name))
                 if name not in folder.entries:
                     self._journal.create((folder, name), SimulatedFolder())
+                    grown.append(folder)
                 child = folder.entries[name]
                 if not isinstance(child, SimulatedFolder):
                     is_last = len(slots) == len(_names(path))
@@ -128,6 +130,8 @@ class SimulatedDisk(Disk):
                 folder = child
             if steps == 2:  # a crash may come after the folders are made, before they are durable
                 self._journal.sync_entries(slots)
+                for folder in grown:
+                    self._journal.sync_folder(folder)
 
     def list_folder(self, path: str) -> list[str]:
         with self._hazards.during("list_folder", path):

@@ -17,11 +17,13 @@ import pytest
 
 from quiver.errors import LogFailed
 from quiver.log.retention import RetentionLimits
+from quiver.log.segmented_log import SegmentedLog
 from quiver.model.ids import Offset
 from quiver.model.topic import Durability
 from quiver.testing.disk import Fault, Operation, SimulatedCrash, SimulatedDisk
 from tests.unit.log.log_witness import Witness
 from tests.unit.log.small_logs import (
+    FOLDER,
     SECOND_US,
     SMALL,
     SetClock,
@@ -142,6 +144,32 @@ def test_a_crash_at_any_operation_of_a_new_log_takes_nothing_acknowledged(seed: 
         witness.open()
         go_on(witness, crash_at)
     assert crash_at > 10
+
+
+def log_with_sub_folder(disk: SimulatedDisk) -> SegmentedLog:
+    return SegmentedLog(FOLDER, disk, SetClock(), SMALL, sub_folder="state")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sync_that_lists_a_sub_folder_lists_the_first_segment_too(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    log = log_with_sub_folder(disk)
+    syncs = disk.fail("sync_folder", errno.EIO)
+    log.append([batch(100)])
+    assert not syncs.hits, "it needs no other sync"
+    disk.heal()
+    disk.crash()
+    assert disk.list_folder(f"{FOLDER}/state") == []
+    assert log_with_sub_folder(disk).next_offset == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sub_folder_that_is_there_already_lists_no_segment(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    disk.make_folder(f"{FOLDER}/state")
+    log_with_sub_folder(disk).append([batch(100)])
+    disk.crash()
+    assert log_with_sub_folder(disk).next_offset == 1
 
 
 @pytest.mark.parametrize("durability", [FSYNC, OS])

@@ -153,6 +153,20 @@ def test_an_assembler_does_not_rest_on_half_a_frame() -> None:
     assert _feed(assembler, data[10:], [100]) == [(b"header", b"body")]
 
 
+@pytest.mark.parametrize("come", [10, 400_000], ids=["small", "large"])
+def test_an_assembler_whose_connection_is_lost_holds_no_half_frame(come: int) -> None:
+    data = _joined([(b"header", bytes(20 if come == 10 else 1 << 20))])
+    tracemalloc.start()
+    try:
+        assembler = FrameAssembler(FRAME_BYTES_MAX)
+        assert _feed(assembler, data[:come], [100_000]) == []
+        assembler.drop()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 16 << 10
+
+
 def test_who_keeps_a_small_body_does_not_keep_its_large_header() -> None:
     data = b"".join(frame(b"h" * HEADER_BYTES_MAX, [b"small body"]))
     kept = []

@@ -218,15 +218,22 @@ def test_entries_of_different_names_survive_in_any_combination() -> None:
     assert names == {"", "a", "b", "c", "ab", "ac", "bc", "abc"}
 
 
-def test_folders_are_durable_once_made_and_their_neighbours_are_not() -> None:
+def test_folders_are_durable_once_made_with_what_is_beside_them() -> None:
     def work(disk: SimulatedDisk) -> None:
         write(disk, "/file", b"")
         disk.make_folder("/a/b")
 
-    assert trees_after(work) == {
-        (("/a/b/", b""),),
-        (("/a/b/", b""), ("/file", b"")),
-    }
+    assert trees_after(work) == {(("/a/b/", b""), ("/file", b""))}
+
+
+def test_a_folder_that_was_there_makes_nothing_beside_it_durable() -> None:
+    def work(disk: SimulatedDisk) -> None:
+        disk.make_folder("/a/b")
+        write(disk, "/file", b"")
+        write(disk, "/a/file", b"")
+        disk.make_folder("/a/b")
+
+    assert len(trees_after(work)) == 4
 
 
 def test_an_unsynced_removal_may_be_undone() -> None:

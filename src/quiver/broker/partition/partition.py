@@ -158,7 +158,11 @@ class Partition:
             PartitionLog.open, disk=disk, clock=clock, run_blocking=run_blocking, context=context
         )
         log = await open_log(
-            folder, settings=settings, first_offset=first_offset, on_commit=listener.stored
+            folder,
+            settings=settings,
+            first_offset=first_offset,
+            on_commit=listener.stored,
+            sub_folder=STATE,
         )
         if log.recovery_cut_bytes:
             logger.warning("recovery cut a torn tail", folder=folder, bytes=log.recovery_cut_bytes)

@@ -34,9 +34,10 @@ from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.reader.range import Position, mark_of
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster, expect
-from quiver.client.transport.known_leaders import KnownLeaders
+from quiver.client.transport.known_leaders import KnownLeaders, Name
 from quiver.errors import InvalidRequest, StaleReceipt
 from quiver.model.clock import Clock
+from quiver.model.receipt import place_of
 from quiver.model.setting_names import own_names
 from quiver.model.subscription import SubscriptionSettings
 from quiver.model.topic import TopicSettings
@@ -298,20 +299,26 @@ class SubscriptionsApi:
             consumer=consumer or self._name,
         )
         cluster = self._read_cluster
-        asked, (reply, body) = await self._call_leader(cluster, request, cluster.timeout_s + wait_s)
+        asked, (reply, body) = await self._call_leader(
+            cluster, request, subscription, cluster.timeout_s + wait_s
+        )
         received = expect(Received, reply)
         if received.portions:
-            self._leaders.learn(subscription, received.leader or asked)
+            leader = received.leader or asked
+            self._leaders.learn(subscription, leader)
+            for portion in received.portions:
+                self._leaders.learn(place_of(portion.lease), leader)
         return received, body
 
     async def _call_leader(
         self,
         cluster: Cluster,
         request: Receive | Ack | Nack | Reject | Extend | Return,
+        name: Name,
         timeout_s: float | None = None,
     ) -> tuple[str, Answer]:
         """Ask the node that had messages last. In a cluster this saves others from passing it on."""
-        near, asked = self._leaders.get(request.subscription), None
+        near, asked = self._leaders.get(name), None
         try:
             asked, answer = await cluster.call(
                 request, repeatable=True, near=near, timeout_s=timeout_s
@@ -319,7 +326,7 @@ class SubscriptionsApi:
             return asked, answer
         finally:
             if asked != near:
-                self._leaders.forget(request.subscription, near)
+                self._leaders.forget(name, near)
 
     # ------------------------------------------------------------------ settling
 
@@ -378,7 +385,8 @@ class SubscriptionsApi:
         if not isinstance(request, Extend):
             for session in self._sessions:
                 session.settled(request.settlements, is_nack=isinstance(request, Nack))
-        _, (reply, _) = await self._call_leader(self._cluster, request)
+        place = place_of(request.settlements[0].lease)
+        _, (reply, _) = await self._call_leader(self._cluster, request, place)
         stale = expect(Settled, reply).stale
         if stale:
             raise StaleReceipt(

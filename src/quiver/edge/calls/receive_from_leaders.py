@@ -1,8 +1,9 @@
 """A receive in a cluster: messages from the first leader of the subscription that has some.
 
-Waiting leases nothing. The leaders are asked one after the other, without a wait. While all are empty the
-receive waits until one of them has something ready, and asks that one. What is asked for is asked to the
-end: messages for a caller that has left meanwhile are requeued, so no lease is left behind.
+Waiting leases nothing. The leaders are asked one after the other, without a wait. Mostly this node is the
+first, as its own messages need no hop. While all are empty the receive waits until one of them has something
+ready, and asks that one. What is asked for is asked to the end: messages for a caller that has left
+meanwhile are requeued, so no lease is left behind.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _NOWHERE_S = 0.2
 _MISSED_S = 0.002
 """How much longer to wait for each time that others were sooner."""
 _REQUEUE_ATTEMPTS = 5
+_STAYS = 8
+"""Of so many receives one begins with another node. A client goes on with the node that had messages, so
+those that ask again and again pass by all of them."""
 
 _NOTHING = memoryview(b"")
 
@@ -188,7 +192,7 @@ class _ReceivingFromLeaders:
     # ------------------------------------------------------------------ whom to ask
 
     async def _parts(self) -> list[_Part]:
-        """The nodes that have partitions for this consumer. They take turns at being the first."""
+        """The nodes that have partitions for this consumer, in the order to ask them."""
         name = self._request.subscription
         places: dict[str | None, list[str] | None]
         if self._leaders.is_group(name):
@@ -196,8 +200,12 @@ class _ReceivingFromLeaders:
         else:
             places = dict.fromkeys(self._leaders.leaders(name))
         parts = [_Part(address, partitions) for address, partitions in places.items()]
-        first = next(self._services.turns) % len(parts) if parts else 0
-        return parts[first:] + parts[:first]
+        own = [part for part in parts if part.address is None]
+        others = [part for part in parts if part.address is not None]
+        turn = next(self._services.turns)
+        first = (turn // _STAYS if own else turn) % max(1, len(others))
+        others = others[first:] + others[:first]
+        return others + own if turn % _STAYS == _STAYS - 1 else own + others
 
     async def _membership(self) -> list[str]:
         """The partitions that the coordinator assigned to this member of the group."""

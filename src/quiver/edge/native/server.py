@@ -165,6 +165,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._server.bound.leave(self)
         if self._is_counted:
             self._session.caller.disconnect()
+        self._frames.drop()  # it may be long until the collector finds what is left of a connection
         self._server.lost(self)
 
     def pause_writing(self) -> None:

@@ -47,7 +47,10 @@ class FolderLock(Protocol):
 
 class Disk(Protocol):
     def make_folder(self, path: str) -> None:
-        """Create the folder and its parents, if missing, durably."""
+        """Create the folder and its parents, if missing, durably.
+
+        Where one is missing, ``sync_folder`` is done of the folder above it.
+        """
 
     def list_folder(self, path: str) -> list[str]:
         """Names in the folder, sorted; ``FileNotFoundError`` if there is no such folder."""

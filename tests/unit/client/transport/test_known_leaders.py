@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 from pyroaring import BitMap64
 
@@ -22,6 +23,7 @@ class QueueNode(ScriptedNode):
     """One that always has a message, or knows who has."""
 
     leader = ""
+    partition = 0
 
     def answer(self, request: protocol.AnyRequest, body: bytes) -> tuple[protocol.AnyReply, bytes]:
         if isinstance(request, protocol.Ack):
@@ -40,8 +42,8 @@ class QueueNode(ScriptedNode):
         portion = protocol.PortionInfo(
             topic="jobs",
             topic_number=1,
-            partition=0,
-            lease=b"l" * 26,
+            partition=self.partition,
+            lease=struct.pack("<IIH16x", 1, 1, self.partition),
             deadline_us=1,
             offsets=BitMap64([0]).serialize(),
             deliveries={},
@@ -93,6 +95,26 @@ async def test_the_node_that_has_the_messages_is_asked_for_the_next() -> None:
             await work(client)
         assert network.asked(FIRST) == []
         assert network.asked(LEADER) == ["Receive", "Ack"] * 3
+
+
+@async_test
+async def test_a_message_is_settled_with_the_node_that_had_it_though_another_had_some_since() -> (
+    None
+):
+    network = Network()
+    network.nodes[LEADER].partition = 1
+    async with AsyncClient(f"quiver://{FIRST}", dialer=network) as client:
+        for _ in range(3):
+            await work(client)
+        network.nodes[LEADER].leader, network.nodes[LEADER].partition = FIRST, 0
+        (earlier,) = await client.receive("jobs")
+        network.nodes[FIRST].leader, network.nodes[FIRST].partition = LEADER, 1
+        (later,) = await client.receive("jobs")
+        network.asked(FIRST), network.asked(LEADER)
+        await earlier.ack()
+        assert (network.asked(FIRST), network.asked(LEADER)) == (["Ack"], [])
+        await later.ack()
+        assert (network.asked(FIRST), network.asked(LEADER)) == ([], ["Ack"])
 
 
 @async_test

@@ -11,6 +11,7 @@ import pytest
 
 from quiver import protocol
 from quiver.edge.auth.principal import ANONYMOUS
+from quiver.edge.calls import receive_from_leaders
 from quiver.edge.calls.receive_from_leaders import FromLeaders
 from quiver.errors import NotLeader, Unavailable, UnknownCall
 from quiver.model.clock import SystemClock
@@ -161,6 +162,40 @@ async def test_without_a_wait_each_leader_is_asked_once() -> None:
     cluster = Cluster()
     assert leases_in(await cluster.receive(wait_ms=0)) == []
     assert (cluster.calls("Receive"), cluster.calls("AwaitReady")) == (3, 0)
+
+
+@async_test
+async def test_others_are_asked_in_turn_by_a_node_that_leads_nothing() -> None:
+    cluster = Cluster()
+    for leader in cluster.leaders.values():
+        leader.publish(100)
+    for _ in range(30):
+        await cluster.receive(wait_ms=0)
+    assert [leader.calls["Receive"] for leader in cluster.leaders.values()] == [10, 10, 10]
+
+
+@async_test
+async def test_a_node_that_leads_asks_others_first_only_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    here = Leader("here")
+    cluster.context.services.broker.leaders.leaders = lambda _: [None, *cluster.leaders]
+
+    class ReceivingHere:
+        def __init__(self, _broker: Any, _clock: Any, request: protocol.Receive) -> None:
+            self._request = request
+
+        async def finish(self) -> Any:
+            return await here.call(self._request)
+
+    monkeypatch.setattr(receive_from_leaders, "Receiving", ReceivingHere)
+    for leader in (here, *cluster.leaders.values()):
+        leader.publish(1000)
+    for _ in range(240):
+        await cluster.receive(wait_ms=0)
+    assert here.calls["Receive"] == 210
+    assert [leader.calls["Receive"] for leader in cluster.leaders.values()] == [10, 10, 10]
 
 
 @async_test
