@@ -111,6 +111,7 @@ from quiver.protocol.transactions import (
     CloseTransactions,
     DescribeTransaction,
     EndTransaction,
+    EndTransactionAfter,
     Hold,
     JoinTransaction,
     ResolveTransactions,
@@ -183,6 +184,7 @@ AnyRequest = (
     | BeginTransactions
     | JoinTransaction
     | EndTransaction
+    | EndTransactionAfter
     | DescribeTransaction
     | ResolveTransactions
     | CloseTransactions

@@ -13,6 +13,8 @@ from quiver.model.transaction import TransactionId
 
 
 class Session:
+    channel = None
+
     def __init__(self) -> None:
         self.returned: list[Any] = []
 
