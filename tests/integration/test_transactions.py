@@ -197,6 +197,9 @@ class Wire:
     async def reply(self, request_id: int) -> protocol.AnyReply:
         return (await self._peer.answer(request_id))[0]
 
+    async def next_reply(self) -> protocol.AnyReply:
+        return (await self._peer.reply())[0]
+
     async def create(self, topic: str) -> None:
         settings = TopicSettings(partitions=1)
         await self.answer(protocol.CreateTopic(name=topic, settings=settings))
@@ -275,6 +278,16 @@ async def test_an_end_that_comes_after_something_that_failed_ends_nothing(
         assert answer.state == TransactionState.OPEN
         assert isinstance(await one.end(is_commit=False), protocol.TransactionEnded)
         assert await one.read(protocol.Fetch(topic="invoices", partition=0, offset=0)) == []
+
+
+@edge_test
+async def test_answers_that_wait_for_an_end_leave_before_it(tmp_path: Path) -> None:
+    async with wire(tmp_path) as one:
+        await one.create("invoices")
+        publish = protocol.Publish(topic="invoices", partition=0)
+        asked = [one.send(publish, transactional(one, number)) for number in range(3)]
+        asked.append(one.send(one.after(asked)))
+        assert [(await one.next_reply()).id for _ in asked] == asked
 
 
 @edge_test

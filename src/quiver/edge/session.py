@@ -136,6 +136,8 @@ class Session:
         )
         self._streams = ConsumerStreams(services, send, is_shared=is_shared)
         self._dependents = Dependents()
+        self._held: list[tuple[protocol.AnyReply, Sequence[Bytes]]] = []
+        """Answers that leave with the next other one: a request that comes after theirs has its own soon."""
         self._draining = False
         self._is_resting = False
 
@@ -218,6 +220,8 @@ class Session:
         if self._is_wanted(waiting):
             waiting.went_well = went_well
             self._start(waiting, call, request, _NO_BODY)
+        else:
+            self._send_held()
 
     def _admit(self, waiting: _Waiting, request: protocol.AnyRequest, call: Call) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""
@@ -333,12 +337,31 @@ class Session:
         reply.id = waiting.id
         if body:
             self.caller.sent(sum(map(len, body)))
-        self._send(reply, body)
+        if self._dependents.is_used and _went_well(reply):
+            self._answer_well(reply, body)
+        else:
+            self._send_held()
+            self._send(reply, body)
+            if self._dependents.is_used:
+                self._dependents.answered(reply.id, went_well=False)
         if isinstance(reply, protocol.Consuming):
             self._streams.run(reply.id)
-        if self._dependents.is_used:
-            self._dependents.answered(waiting.id, went_well=_went_well(reply))
         self._on_progress()
+
+    def _answer_well(self, reply: protocol.AnyReply, body: Sequence[Bytes]) -> None:
+        """If another request comes after this one, the client waits for that one's answer."""
+        if self._dependents.awaits(reply.id):
+            self._held.append((reply, body))
+        else:
+            self._send_held()
+            self._send(reply, body)
+        self._dependents.answered(reply.id, went_well=True)
+
+    def _send_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, []
+            for reply, body in held:
+                self._send(reply, body)
 
     def _fail(self, waiting: _Waiting, error: QuiverError) -> None:
         if isinstance(error, LogFailed | LogClosed):

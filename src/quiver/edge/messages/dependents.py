@@ -50,6 +50,10 @@ class Dependents:
         for one in left:
             self._waiting.setdefault(one, []).append(dependent)
 
+    def awaits(self, request_id: int) -> bool:
+        """Whether a dependent waits for the answer of this request."""
+        return bool(self._waiting.get(request_id))
+
     def answered(self, request_id: int, *, went_well: bool) -> None:
         """A request of this id is answered."""
         if went_well:

@@ -33,6 +33,14 @@ def test_a_failure_of_one_leaves_the_others_waiting() -> None:
     assert (heard, other) == ([False], [True])
 
 
+def test_after_a_failure_nobody_awaits_the_others() -> None:
+    dependents = Dependents()
+    dependents.add([1, 2], {1, 2, 3}, lambda _: None)
+    assert dependents.awaits(1)
+    dependents.answered(2, went_well=False)
+    assert not dependents.awaits(1)
+
+
 def test_what_went_well_before_it_came_counts() -> None:
     dependents, heard = Dependents(), list[bool]()
     dependents.answered(1, went_well=True)
