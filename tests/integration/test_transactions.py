@@ -191,6 +191,28 @@ class Wire:
         reply, _ = await self._peer.answer(self._peer.request(request, body))
         return reply
 
+    def send(self, request: protocol.AnyRequest, batch: UnstoredBatch | None = None) -> int:
+        return self._peer.request(request, () if batch is None else (batch.head, batch.body))
+
+    async def reply(self, request_id: int) -> protocol.AnyReply:
+        return (await self._peer.answer(request_id))[0]
+
+    async def next_reply(self) -> protocol.AnyReply:
+        return (await self._peer.reply())[0]
+
+    async def create(self, topic: str) -> None:
+        settings = TopicSettings(partitions=1)
+        await self.answer(protocol.CreateTopic(name=topic, settings=settings))
+
+    def after(self, requests: list[int]) -> protocol.EndTransactionAfter:
+        return protocol.EndTransactionAfter(
+            transaction=self.transaction,
+            token=self.token,
+            is_commit=True,
+            participants=[Participant("invoices", 0)],
+            after=requests,
+        )
+
     async def read(self, request: protocol.Fetch) -> list[bytes]:
         _, body = await self._peer.answer(self._peer.request(request))
         batches = [entry.record_batch() for entry in entries_in(body)]
@@ -219,6 +241,62 @@ async def wire(folder: Path, name: str | None = None) -> AsyncIterator[Wire]:
 def code_of(reply: protocol.AnyReply) -> str:
     assert isinstance(reply, protocol.Failed), reply
     return reply.code
+
+
+def transactional(one: Wire, sequence: int) -> UnstoredBatch:
+    batch = batch_of(b"x")
+    stamp = ProducerStamp(ProducerId(one.transaction >> 20), ProducerEpoch(0), Sequence(sequence))
+    return seal_batch(batch.body, batch.count, batch.columns, stamp, TRANSACTIONAL)
+
+
+@edge_test
+async def test_an_end_that_comes_after_publishes_waits_for_them(tmp_path: Path) -> None:
+    async with wire(tmp_path) as one:
+        await one.create("invoices")
+        asked = [one.send(protocol.Publish(topic="invoices", partition=0), transactional(one, 0))]
+        asked.append(one.send(one.after(asked)))
+        ended = await one.reply(asked[1])
+        assert isinstance(ended, protocol.TransactionEnded)
+        assert ended.is_committed
+        assert isinstance(await one.reply(asked[0]), protocol.Published)
+        assert await one.read(protocol.Fetch(topic="invoices", partition=0, offset=0)) == [b"x"]
+        assert isinstance(await one.end(), protocol.TransactionEnded)
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+@edge_test
+async def test_an_end_that_comes_after_something_that_failed_ends_nothing(
+    tmp_path: Path, sequence: int
+) -> None:
+    """A publish that is refused, or one that never was: the transaction is open as before."""
+    async with wire(tmp_path) as one:
+        await one.create("invoices")
+        publish = protocol.Publish(topic="invoices", partition=0)
+        asked = [one.send(publish, transactional(one, sequence)), *([] if sequence else [1_000])]
+        answer = await one.reply(one.send(one.after(asked)))
+        assert isinstance(answer, protocol.TransactionInfo)
+        assert answer.state == TransactionState.OPEN
+        assert isinstance(await one.end(is_commit=False), protocol.TransactionEnded)
+        assert await one.read(protocol.Fetch(topic="invoices", partition=0, offset=0)) == []
+
+
+@edge_test
+async def test_answers_that_wait_for_an_end_leave_before_it(tmp_path: Path) -> None:
+    async with wire(tmp_path) as one:
+        await one.create("invoices")
+        publish = protocol.Publish(topic="invoices", partition=0)
+        asked = [one.send(publish, transactional(one, number)) for number in range(3)]
+        asked.append(one.send(one.after(asked)))
+        assert [(await one.next_reply()).id for _ in asked] == asked
+
+
+@edge_test
+async def test_an_end_that_comes_after_others_needs_the_token_all_the_same(tmp_path: Path) -> None:
+    async with wire(tmp_path) as one:
+        one.token = b"forged"
+        for after in ([], [1_000]):
+            reply = await one.reply(one.send(one.after(after)))
+            assert code_of(reply) == PermissionDenied.code
 
 
 @edge_test

@@ -49,6 +49,8 @@ FIRST_SEEDS = {
     "let a zombie commit": 1,
     "tell partitions of a decision before it is durable": 6,
     "commit a number again": 32,
+    "commit although a message was refused": 55,
+    "commit before the messages are stored": 63,
     "commit parts that nobody named": 32,
     "give nothing of an aborted transaction back": 80,
     "cut a log where a transaction is open": 57,

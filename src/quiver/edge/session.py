@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from quiver.edge.calls.connection import PEER_REQUESTS_MAX
 from quiver.edge.calls.context import Answer, DirectContext, ReplyTurn, may_ask_others
 from quiver.edge.calls.table import CALLS
 from quiver.edge.messages.consumer_stream import ConsumerStreams
+from quiver.edge.messages.dependents import Dependents
 from quiver.edge.messages.failures import explained
 from quiver.edge.messages.publish_order import PublishOrder
 from quiver.edge.services import NodeServices
@@ -39,6 +41,7 @@ from quiver.model.batch import Bytes
 
 _REQUEST_OVERHEAD = 256
 """About what a request costs beside its bytes."""
+_NO_BODY = memoryview(b"")
 
 
 class Send(Protocol):
@@ -62,6 +65,8 @@ class _Waiting(msgspec.Struct, eq=False):
     body_bytes: int = 0
     is_under_way: bool = False
     """Whether a shutdown sees it to its end; what only waits for something is told at once."""
+    went_well: bool = False
+    """Whether the requests went well that it was to come after."""
 
     @property
     def services(self) -> NodeServices:
@@ -130,6 +135,9 @@ class Session:
             start=self._tasks.start,
         )
         self._streams = ConsumerStreams(services, send, is_shared=is_shared)
+        self._dependents = Dependents()
+        self._held: list[tuple[protocol.AnyReply, Sequence[Bytes]]] = []
+        """Answers that leave with the next other one: a request that comes after theirs has its own soon."""
         self._draining = False
         self._is_resting = False
 
@@ -186,15 +194,34 @@ class Session:
             self._publishes.publish(waiting, request, body)  # type: ignore[arg-type]
         elif call.turn is Turn.AT_ONCE:
             self._answer(waiting, *_finished(call.handler(waiting, request, body)))
+        elif call.turn is Turn.AFTER:
+            go_on = partial(self._go_on, waiting, call, request)
+            self._dependents.add(request.after, self._unanswered, go_on)  # type: ignore[union-attr]
         else:
-            waiting.is_under_way = not call.only_waits
             waiting.is_quiet = isinstance(request, protocol.Progress) and not request.answer
-            work = self._carry_out(waiting, call, request, body)
-            # Asking others needs a task: it takes no longer than a time limit.
-            if call.turn is Turn.EAGER and (call.runs.is_here or not may_ask_others(waiting)):
-                waiting.task = run_eagerly(work, self._tasks.start)
-            else:
-                waiting.task = self._tasks.start(work)
+            self._start(waiting, call, request, body)
+
+    def _start(
+        self, waiting: _Waiting, call: Call, request: protocol.AnyRequest, body: memoryview
+    ) -> None:
+        waiting.is_under_way = not call.only_waits
+        work = self._carry_out(waiting, call, request, body)
+        is_eager = call.turn is Turn.EAGER or call.turn is Turn.AFTER
+        # Asking others needs a task: it takes no longer than a time limit.
+        if is_eager and (call.runs.is_here or not may_ask_others(waiting)):
+            waiting.task = run_eagerly(work, self._tasks.start)
+        else:
+            waiting.task = self._tasks.start(work)
+
+    def _go_on(
+        self, waiting: _Waiting, call: Call, request: protocol.AnyRequest, went_well: bool
+    ) -> None:
+        """The requests that it comes after are answered, unless it was answered before them."""
+        if self._is_wanted(waiting):
+            waiting.went_well = went_well
+            self._start(waiting, call, request, _NO_BODY)
+        else:
+            self._send_held()
 
     def _admit(self, waiting: _Waiting, request: protocol.AnyRequest, call: Call) -> bool:
         """Whether the caller may have this done now; who is over a rate rests after it."""
@@ -310,16 +337,44 @@ class Session:
         reply.id = waiting.id
         if body:
             self.caller.sent(sum(map(len, body)))
-        self._send(reply, body)
+        if self._dependents.is_used and _went_well(reply):
+            self._answer_well(reply, body)
+        else:
+            self._send_held()
+            self._send(reply, body)
+            if self._dependents.is_used:
+                self._dependents.answered(reply.id, went_well=False)
         if isinstance(reply, protocol.Consuming):
             self._streams.run(reply.id)
         self._on_progress()
+
+    def _answer_well(self, reply: protocol.AnyReply, body: Sequence[Bytes]) -> None:
+        """If another request comes after this one, the client waits for that one's answer."""
+        if self._dependents.awaits(reply.id):
+            self._held.append((reply, body))
+        else:
+            self._send_held()
+            self._send(reply, body)
+        self._dependents.answered(reply.id, went_well=True)
+
+    def _send_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, []
+            for reply, body in held:
+                self._send(reply, body)
 
     def _fail(self, waiting: _Waiting, error: QuiverError) -> None:
         if isinstance(error, LogFailed | LogClosed):
             error = unavailable(error)
         self._services.metrics.errors.labels(error.code).inc()
         self._answer(waiting, protocol.failure(waiting.id, error))
+
+
+def _went_well(reply: protocol.AnyReply) -> bool:
+    """Whether all that was asked for is stored, durably: of a publish or a hold."""
+    if isinstance(reply, protocol.Settled):
+        return not reply.stale
+    return isinstance(reply, protocol.Published)
 
 
 def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:

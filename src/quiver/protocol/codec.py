@@ -112,6 +112,7 @@ from quiver.protocol.transactions import (
     CloseTransactions,
     DescribeTransaction,
     EndTransaction,
+    EndTransactionAfter,
     Hold,
     JoinTransaction,
     ResolveTransactions,
@@ -184,6 +185,7 @@ AnyRequest = (
     | BeginTransactions
     | JoinTransaction
     | EndTransaction
+    | EndTransactionAfter
     | DescribeTransaction
     | AbortTransaction
     | ResolveTransactions

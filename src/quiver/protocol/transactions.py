@@ -81,6 +81,21 @@ class EndTransaction(Request, tag="end_transaction"):
     """Nobody will use the name of the shared transaction any more."""
 
 
+class EndTransactionAfter(EndTransaction, tag="end_transaction_after"):
+    """The same, once other requests of this connection have gone well: publishes and holds.
+
+    If one of them has not, or is not known, nothing is ended, and the answer is ``transaction``.
+    """
+
+    after: list[int] = []
+    """Their ids. They were sent before, over this connection."""
+
+    def alone(self) -> EndTransaction:
+        """The same without the others: they have gone well, or need not."""
+        names = EndTransaction.__struct_fields__
+        return EndTransaction(**{name: getattr(self, name) for name in names})
+
+
 class TransactionEnded(Reply, tag="transaction_ended"):
     is_committed: bool
     is_complete: bool = True

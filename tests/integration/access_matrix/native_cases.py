@@ -206,6 +206,7 @@ CASES = [
     case(protocol.JoinTransaction(transaction=1 << 20, token=b"forged"), NEVER),
     case(protocol.EndTransaction(transaction=1 << 20, token=b"forged", is_commit=True), NEVER),
     case(protocol.AbortTransaction(transaction=1 << 20), "admin:cluster:*"),
+    case(protocol.EndTransactionAfter(transaction=1 << 20, token=b"forged", is_commit=True), NEVER),
     case(protocol.DescribeTransaction(transaction=1 << 20)),
     case(protocol.ResolveTransactions(transactions=[1 << 20]), NEVER),
     case(protocol.CloseTransactions(topic=TOPIC, partition=0, outcomes={1 << 20: True}), NEVER),

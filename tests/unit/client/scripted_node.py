@@ -301,6 +301,9 @@ class ScriptedChannel:
         self._node = node
         self._queue: deque[tuple[protocol.AnyRequest, bytes, asyncio.Future[Answer]]] = deque()
         self._unanswered: list[asyncio.Future[Answer]] = []
+        self._last_id = 0
+        self._went_well: set[int] = set()
+        """The ids of publishes that are stored and holds that are kept."""
         self._working: asyncio.Task[None] | None = None
 
     def start(
@@ -313,6 +316,7 @@ class ScriptedChannel:
         if not self.is_open:
             future.set_exception(ConnectionLost("the connection is closed"))
             return future
+        request.id = self._last_id = self._last_id + 1
         self._node.requests.append(request)
         self._queue.append((request, b"".join(bytes(part) for part in body), future))
         if self._working is None or self._working.done():
@@ -363,6 +367,12 @@ class ScriptedChannel:
             self._queue.popleft()
             self._befall(fate, request, body, future)
 
+    def _answer(self, request: protocol.AnyRequest, body: bytes) -> tuple[protocol.AnyReply, bytes]:
+        is_after = isinstance(request, protocol.EndTransactionAfter)
+        if is_after and not self._went_well.issuperset(request.after):
+            return protocol.TransactionInfo(transaction=request.transaction, state="open"), b""
+        return self._node.answer(request, body)
+
     def _befall(
         self,
         fate: Fate | QuiverError,
@@ -375,7 +385,7 @@ class ScriptedChannel:
                 raise fate
             if fate is Fate.OVERLOADED:
                 raise Overloaded()
-            reply, data = self._node.answer(request, body)
+            reply, data = self._answer(request, body)
             if fate is Fate.REPLY_LOST:
                 self._unanswered.append(future)
                 self.lose()
@@ -387,6 +397,10 @@ class ScriptedChannel:
                 # As over a wire, the client gets a copy of its own.
                 copy = protocol.decode_reply(memoryview(protocol.encode(reply)))
                 future.set_result((copy, memoryview(data)))
+                if isinstance(reply, protocol.Published) or (
+                    isinstance(reply, protocol.Settled) and not reply.stale
+                ):
+                    self._went_well.add(request.id)
         except QuiverError as error:
             if not future.done():
                 future.set_exception(error)

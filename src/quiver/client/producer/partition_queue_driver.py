@@ -167,6 +167,7 @@ class PartitionQueueDriver:
             layout=owner.routing.version if batch.is_routed else 0,
         )
         answer = channel.start(request, (sealed.head, sealed.body), timeout_s + _ANSWER_GRACE_S)
+        batch.channel, batch.request_id = None if answer.done() else channel, request.id
         answer.add_done_callback(partial(self._answered, batch))
         if owner.acks is Acks.NONE and not batch.promise.is_done():
             batch.promise.keep(Placement())

@@ -7,6 +7,7 @@ on belongs to the event loop, which keeps here how sending it went.
 from __future__ import annotations
 
 from quiver.client.producer.delivery import BatchPromise
+from quiver.client.transport.channel import Channel
 from quiver.errors import QuiverError
 from quiver.model.batch import UnstoredBatch
 from quiver.model.builder import BatchBuilder
@@ -18,6 +19,7 @@ class PendingBatch:
     __slots__ = (
         "attempts",
         "builder",
+        "channel",
         "count",
         "encoded",
         "failure",
@@ -30,6 +32,7 @@ class PendingBatch:
         "payloads",
         "pinned",
         "promise",
+        "request_id",
         "sequence",
         "size",
         "user_sequence",
@@ -60,3 +63,6 @@ class PendingBatch:
         self.is_in_doubt = False
         """It was sent and may be stored, though nobody said so."""
         self.last_error: QuiverError | None = None
+        self.channel: Channel | None = None
+        """Over which it was sent last, if it was, with ``request_id``."""
+        self.request_id = 0

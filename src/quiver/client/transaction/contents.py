@@ -9,18 +9,32 @@ import contextlib
 from collections.abc import Container
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from quiver.client.consumer.received import ReceivedMessage
 from quiver.client.consumer.session.terms import Holder, OpenSession
 from quiver.client.consumer.settlement_kind import Kind
+from quiver.client.producer.pending_batch import PendingBatch
+from quiver.client.producer.sender import Sender
 from quiver.client.transaction.held_messages import HeldMessages
 from quiver.client.transaction.holds import Holds
 from quiver.client.transaction.transaction_producer import TransactionProducer
+from quiver.client.transport.channel import Channel
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import InvalidRequest, QuiverError, TransactionTooLarge
 from quiver.model.transaction import PARTICIPANTS_MAX
 from quiver.protocol import Participant
+
+Sent = list[tuple[Sender, list[PendingBatch]]]
+"""The batches that were sent and are not settled."""
+
+
+class Unconfirmed(msgspec.Struct, frozen=True):
+    """Requests without an answer, all sent over one connection."""
+
+    channel: Channel
+    requests: list[int]
 
 
 class TransactionContents:
@@ -69,30 +83,56 @@ class TransactionContents:
 
     # ------------------------------------------------------------------ before the end
 
-    async def stored(self) -> None:
-        """Wait until everything is stored, and kept for the transaction. Raises what failed."""
+    def send(self) -> Sent:
+        """Send everything."""
         self._holds.send()
-        sent = [(sender, sender.send_all()) for sender in self._producer.senders]
+        return [(sender, sender.send_all()) for sender in self._producer.senders]
+
+    def unconfirmed(self, sent: Sent) -> Unconfirmed | None:
+        """What was sent and is not confirmed, if it all went over one connection.
+
+        ``None`` if there is nothing, or if it is not certain that the node gets all of it.
+        """
+        requests = self._holds.unconfirmed()
+        if requests is None:
+            return None
         for sender, unfinished in sent:
+            if sender.stopped_by is not None:
+                return None
+            for batch in unfinished:
+                if batch.channel is None or not batch.is_in_flight:
+                    return None
+                requests.append((batch.channel, batch.request_id))
+        if not requests:
+            return None
+        channel = requests[0][0]
+        # What waits in the client for room on the connection may never be sent.
+        if channel.is_congested or any(other is not channel for other, _ in requests):
+            return None
+        return Unconfirmed(channel, [request for _, request in requests])
+
+    async def stored(self, sent: Sent | None = None) -> None:
+        """Wait until everything is stored, and kept for the transaction. Raises what failed."""
+        for sender, unfinished in self.send() if sent is None else sent:
             await sender.accumulator.finished(unfinished)
             if sender.stopped_by is not None:
                 raise sender.stopped_by.with_traceback(None)
         await self._holds.finish()
 
-    async def drained(self) -> bool:
+    async def drained(self, sent: Sent | None = None) -> bool:
         """Wait until nothing is under way, before an abort; whether all of it went well.
 
         A message that arrived after the end would open the transaction again in its partition.
         """
-        senders = self._producer.senders
-        sent = [(sender, sender.send_all()) for sender in senders]
+        if sent is None:
+            sent = [(sender, sender.send_all()) for sender in self._producer.senders]
         for sender, unfinished in sent:
             await sender.accumulator.finished(unfinished)
         try:
             await self._holds.finish()
         except QuiverError:
             return False
-        return not any(sender.stopped_by for sender in senders)
+        return not any(sender.stopped_by for sender, _ in sent)
 
     def reached(self) -> list[Participant]:
         """The partitions that it writes to and takes from."""

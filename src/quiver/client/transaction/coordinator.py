@@ -7,13 +7,16 @@ changes of leaders, within the time of a call. Then the coordinator is asked wha
 from __future__ import annotations
 
 import contextlib
+from weakref import WeakSet
 
+from quiver.client.transport.channel import Channel
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.errors import (
     QuiverError,
     TransactionAborted,
     TransactionError,
     TransactionInDoubt,
+    UnknownCall,
 )
 from quiver.model.clock import Clock
 from quiver.model.transaction import TransactionId, TransactionState
@@ -23,6 +26,7 @@ from quiver.protocol import (
     DescribeTransaction,
     Done,
     EndTransaction,
+    EndTransactionAfter,
     JoinTransaction,
     TransactionEnded,
     TransactionInfo,
@@ -42,6 +46,8 @@ class Coordinator:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._older: WeakSet[Channel] = WeakSet()
+        """To nodes that do not know ``end_transaction_after``."""
 
     async def begin(self, name: str | None, *, is_shared: bool = False) -> TransactionsBegun:
         """Who repeats it gets another producer, and fences nobody but itself."""
@@ -96,12 +102,27 @@ class Coordinator:
         except QuiverError as error:
             # Also one that is final: an earlier attempt, whose answer was lost, may have committed.
             ended = await self._outcome(TransactionId(request.transaction), error)
-        if not ended.is_committed:
-            raise TransactionAborted(
-                f"transaction {request.transaction} was aborted: its time limit was over",
-                transaction=request.transaction,
-            )
+        _require_committed(request, ended)
         return ended.is_complete or await self._completed(request)
+
+    async def commit_after(self, channel: Channel, request: EndTransactionAfter) -> bool | None:
+        """Commit once other requests have gone well; whether all partitions know of it.
+
+        ``None`` if one of them has not, or the node cannot say: nothing is decided. Of ``TransactionError``
+        the transaction is aborted. After any other error it may be decided.
+        """
+        if channel in self._older:
+            return None
+        try:
+            reply, _ = await channel.start(request, timeout_s=_ATTEMPT_S)
+        except UnknownCall:
+            self._older.add(channel)
+            return None
+        if isinstance(reply, TransactionInfo):
+            return None
+        ended = expect(TransactionEnded, reply)
+        _require_committed(request, ended)
+        return ended.is_complete or await self._completed(request.alone())
 
     async def _completed(self, request: EndTransaction) -> bool:
         """It is committed. Wait for partitions that have not heard of it, for a while."""
@@ -121,10 +142,23 @@ class Coordinator:
         if state not in (TransactionState.COMMITTED, TransactionState.ABORTED):
             if not error.retryable:
                 raise error
-            raise TransactionInDoubt(
-                f"whether transaction {transaction} was committed is not known ({error.message}): "
-                f"describe_transaction({transaction}) will say so",
-                transaction=transaction,
-            ) from error
+            raise in_doubt(transaction, error) from error
         is_committed = state is TransactionState.COMMITTED
         return TransactionEnded(is_committed=is_committed, is_complete=False)
+
+
+def in_doubt(transaction: TransactionId, error: QuiverError) -> TransactionInDoubt:
+    """Nobody says what became of a transaction, after this error."""
+    return TransactionInDoubt(
+        f"whether transaction {transaction} was committed is not known ({error.message}): "
+        f"describe_transaction({transaction}) will say so",
+        transaction=transaction,
+    )
+
+
+def _require_committed(request: EndTransaction, ended: TransactionEnded) -> None:
+    if not ended.is_committed:
+        raise TransactionAborted(
+            f"transaction {request.transaction} was aborted: its time limit was over",
+            transaction=request.transaction,
+        )

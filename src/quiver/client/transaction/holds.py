@@ -17,7 +17,7 @@ from quiver.client.consumer.session.leases import Leases, leases_from, settlemen
 from quiver.client.consumer.session.node_stream import NodeStream, stale_of
 from quiver.client.consumer.settlement_kind import RETURN, Kind
 from quiver.client.transaction.held_messages import HeldGroup, HeldMessages
-from quiver.client.transport.channel import Answer
+from quiver.client.transport.channel import Answer, Channel
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import QuiverError, StaleReceipt
 from quiver.model.receipt import receipt
@@ -32,6 +32,7 @@ class _Sent(msgspec.Struct, eq=False):
     group: HeldGroup
     leases: Leases
     request: Hold
+    channel: Channel | None
     answer: asyncio.Future[Answer] | None
 
 
@@ -60,14 +61,33 @@ class Holds:
                     settlements=settlements_of(leases),
                     transaction=self._transaction,
                 )
-                answer = self._start(request) if stream is None else stream.send(request)
+                channel, answer = self._start(request, stream)
                 if answer is not None:  # what matters of its error is read in ``finish``
                     answer.add_done_callback(retrieve_exception)
-                self._sent.append(_Sent(group, leases, request, answer))
+                self._sent.append(_Sent(group, leases, request, channel, answer))
 
-    def _start(self, request: Hold) -> asyncio.Future[Answer] | None:
+    def _start(
+        self, request: Hold, stream: NodeStream | None
+    ) -> tuple[Channel | None, asyncio.Future[Answer] | None]:
+        if stream is not None:
+            return stream.channel, stream.send(request)
         known = self._cluster.pool.any_open()
-        return None if known is None else known[1].start(request)
+        return (None, None) if known is None else (known[1], known[1].start(request))
+
+    def unconfirmed(self) -> list[tuple[Channel, int]] | None:
+        """The requests without an answer, and where they were sent.
+
+        ``None`` if one of them has to be sent again, or something is not kept: ``finish`` says so.
+        """
+        found: list[tuple[Channel, int]] = []
+        for one in self._sent:
+            if one.channel is None or one.answer is None:
+                return None
+            if not one.answer.done():
+                found.append((one.channel, one.request.id))
+            elif retrieve_exception(one.answer) is not None or stale_of(one.answer.result()):
+                return None
+        return None if self._stale else found
 
     async def finish(self) -> None:
         """Wait until all that was sent is kept; ``StaleReceipt`` if a lease had ended."""

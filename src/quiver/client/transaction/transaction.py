@@ -25,7 +25,8 @@ from quiver.client.producer.many import offer_each
 from quiver.client.producer.outgoing import MessageOptions
 from quiver.client.producer.producer import AsyncProducer
 from quiver.client.producer.table import TableDelivery
-from quiver.client.transaction.contents import TransactionContents
+from quiver.client.transaction.contents import Sent, TransactionContents, Unconfirmed
+from quiver.client.transaction.coordinator import in_doubt
 from quiver.client.transaction.lifecycle import Lifecycle
 from quiver.client.transaction.transaction_producer import TransactionProducer
 from quiver.client.transaction.transaction_producers import TransactionProducers
@@ -33,6 +34,7 @@ from quiver.client.transport.cluster import Cluster
 from quiver.errors import (
     InvalidRequest,
     QuiverError,
+    TransactionError,
     TransactionFenced,
     TransactionInDoubt,
     TransactionTooLarge,
@@ -43,7 +45,7 @@ from quiver.model.transaction import (
     TransactionId,
     TransactionState,
 )
-from quiver.protocol import EndTransaction, JoinTransaction, Participant
+from quiver.protocol import EndTransaction, EndTransactionAfter, JoinTransaction, Participant
 
 _ABORT_S = 5.0
 """How long an abort waits: what it does not reach is aborted by the time limit."""
@@ -91,6 +93,8 @@ class AsyncTransaction:
         self._sessions = sessions
         self._life = Lifecycle(terms.timeout_s)
         self._has_joined = False
+        self._is_unanswered = False
+        """Whether a commit was sent that has no answer: it may be decided."""
         self._offers: dict[str, Offer] = {}
         """By topic: takes a message at once. Empty as soon as the transaction takes none any more,
         or a second after its time limit."""
@@ -247,10 +251,56 @@ class AsyncTransaction:
         self._life.require_open(self._clock.monotonic())
         self._start_ending()
         try:
-            await self._contents.stored()
-            reached = self._contents.reached()
+            sent = self._contents.send()
+            unconfirmed = self._contents.unconfirmed(sent)
+            reached = [] if unconfirmed is None else self._contents.reached()
         except BaseException:
             await self._undo(RETURN)
+            raise
+        if unconfirmed is None or not await self._commit_after(unconfirmed, reached, sent):
+            await self._commit_stored(sent)
+
+    async def _commit_after(
+        self, unconfirmed: Unconfirmed, reached: list[Participant], sent: Sent
+    ) -> bool:
+        """Have the node commit as soon as it has confirmed what was sent; whether it has.
+
+        If not, it is committed when all is confirmed.
+        """
+        request = EndTransactionAfter(after=unconfirmed.requests, **self._ending(reached))
+        self._is_unanswered = True
+        try:
+            is_complete = await self._coordinator.commit_after(unconfirmed.channel, request)
+        except TransactionError as error:
+            try:
+                await self._contents.drained(sent)
+            finally:
+                self._aborted(error)
+            raise
+        except QuiverError:
+            return False
+        except BaseException:
+            await self._undo(RETURN)
+            raise
+        self._is_unanswered = False
+        if is_complete is None:
+            return False
+        is_clean = False
+        try:
+            is_clean = await self._contents.drained(sent)  # it was confirmed before the commit
+        finally:
+            self._end(is_committed=True, is_clean=is_complete and is_clean)
+        return True
+
+    async def _commit_stored(self, sent: Sent) -> None:
+        """Commit when everything is confirmed."""
+        try:
+            await self._contents.stored(sent)
+            reached = self._contents.reached()
+        except BaseException as error:
+            await self._undo(RETURN)
+            if isinstance(error, QuiverError) and self.state is TransactionState.UNKNOWN:
+                raise in_doubt(self.id, error) from error
             raise
         if not reached and not self._has_joined:
             self._end(is_committed=True, is_clean=True)
@@ -262,15 +312,18 @@ class AsyncTransaction:
         self._offers.clear()
 
     def _end_request(self, reached: list[Participant], *, is_commit: bool) -> EndTransaction:
-        return EndTransaction(
-            transaction=self.id,
-            token=self._producer.token,
-            is_commit=is_commit,
-            name=self.name,
-            participants=reached,
-            age_ms=self._life.age_ms(self._clock.monotonic()),
-            timeout_ms=self._timeout_ms,
-        )
+        return EndTransaction(**self._ending(reached, is_commit=is_commit))
+
+    def _ending(self, reached: list[Participant], *, is_commit: bool = True) -> dict[str, Any]:
+        return {
+            "transaction": self.id,
+            "token": self._producer.token,
+            "is_commit": is_commit,
+            "name": self.name,
+            "participants": reached,
+            "age_ms": self._life.age_ms(self._clock.monotonic()),
+            "timeout_ms": self._timeout_ms,
+        }
 
     async def _decide(self, reached: list[Participant]) -> None:
         try:
@@ -315,11 +368,15 @@ class AsyncTransaction:
                 if reached or self._has_joined:
                     request = self._end_request(reached, is_commit=False)
                     is_clean &= (await self._coordinator.end(request)).is_complete
+                    self._is_unanswered = False
         except (QuiverError, TimeoutError):
             is_clean = False  # its time limit aborts it
         finally:
-            self._contents.undo()
-            self._end(is_committed=False, is_clean=is_clean)
+            if self._is_unanswered:
+                self._end_in_doubt()
+            else:
+                self._contents.undo()
+                self._end(is_committed=False, is_clean=is_clean)
 
     def _reached_at_most(self) -> list[Participant]:
         """The partitions to tell of an abort. If they are too many, they ask."""

@@ -38,6 +38,8 @@ class Turn(Enum):
     """Publishes are stored in order of arrival."""
     EAGER = "eager"
     """Carried out before the next request is read, as far as that needs no waiting."""
+    AFTER = "after"
+    """Like ``EAGER``, once the requests are answered that it names with ``after``."""
     AT_ONCE = "at once"
     """Answered before the next request is read. The handler never waits."""
 

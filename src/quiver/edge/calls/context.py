@@ -34,6 +34,10 @@ class Context(Protocol):
         """Whether somebody still waits for the answer."""
 
     @property
+    def went_well(self) -> bool:
+        """Whether the requests went well that this one was to come after."""
+
+    @property
     def reply_turn(self) -> AbstractAsyncContextManager[object]:
         """Hold it while a large reply is built: one at a time, and only while the client reads."""
 
@@ -73,6 +77,8 @@ class DirectContext:
     """The context of a single request without a session. Its caller waits for the answer."""
 
     is_wanted = True
+    went_well = False
+    """There is no other request."""
 
     def __init__(self, services: NodeServices, caller: Caller) -> None:
         self.services = services

@@ -18,7 +18,13 @@ from quiver.edge.calls.fan_out.route import Here, ask
 from quiver.errors import InvalidRequest, PermissionDenied
 from quiver.formats import ENTRIES, SNAPSHOTS, STATE_RECORDS
 from quiver.model.envelope import TRANSACTION_VERSION
-from quiver.model.transaction import PARTS_MAX, TIMEOUT_S_MAX, TransactionId, producer_of
+from quiver.model.transaction import (
+    PARTS_MAX,
+    TIMEOUT_S_MAX,
+    TransactionId,
+    TransactionState,
+    producer_of,
+)
 
 _TIMEOUT_MS_MAX = round(TIMEOUT_S_MAX * 1000)
 _ID_BITS = 63
@@ -88,6 +94,17 @@ async def end(context: Context, request: protocol.EndTransaction, _: memoryview)
         )
     return protocol.TransactionEnded(
         is_committed=ended.is_committed, is_complete=ended.is_complete
+    ), ()
+
+
+async def end_after(
+    context: Context, request: protocol.EndTransactionAfter, body: memoryview
+) -> Answer:
+    if context.went_well:
+        return await end(context, request, body)
+    require_holder(context, request)
+    return protocol.TransactionInfo(
+        transaction=request.transaction, state=TransactionState.OPEN
     ), ()
 
 
@@ -201,6 +218,15 @@ class AtTransactionCoordinator:
         return [await ask(context, address, request)]
 
 
+class AtTransactionCoordinatorAfter(AtTransactionCoordinator):
+    """The same, once this node has seen that other requests went well. The coordinator need not know."""
+
+    async def answers(self, context: Context, request: Any, here: Here) -> list[Answer]:
+        if not context.went_well:
+            return [await here(request)]
+        return await super().answers(context, request.alone(), here)
+
+
 _AT_COORDINATOR = AtTransactionCoordinator()
 
 CALLS = (
@@ -225,6 +251,14 @@ CALLS = (
         needs=cluster_admin,
         runs=_AT_COORDINATOR,
         is_audited=True,
+    ),
+    Call(
+        request=protocol.EndTransactionAfter,
+        handler=end_after,
+        needs=nothing,
+        is_for_peers=False,
+        turn=Turn.AFTER,
+        runs=AtTransactionCoordinatorAfter(),
     ),
     Call(
         request=protocol.DescribeTransaction,

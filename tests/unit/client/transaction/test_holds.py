@@ -17,6 +17,8 @@ from tests.aio import async_test, turns
 
 
 class Session:
+    channel = None
+
     def __init__(self) -> None:
         self.returned: list[Any] = []
         self.answer: asyncio.Future[Any] | None = None

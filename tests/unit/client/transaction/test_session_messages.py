@@ -29,6 +29,7 @@ class Stream:
     """A stream to a node that answers when it is told to."""
 
     address = "n1"
+    channel = None
     is_open = True
 
     def __init__(self) -> None:

@@ -138,7 +138,7 @@ class TestCommit:
                 tx.ack(message)
             sent = [type(one) for one in node.requests[before:]]
             assert sorted(sent[:2], key=str) == sorted([protocol.Publish, protocol.Hold], key=str)
-            assert sent[2:] == [protocol.EndTransaction]
+            assert sent[2:] == [protocol.EndTransactionAfter]
 
     @async_test
     async def test_an_empty_transaction_asks_nobody(self) -> None:

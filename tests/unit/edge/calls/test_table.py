@@ -64,6 +64,7 @@ def test_these_calls_are_not_in_turn_with_the_others_of_a_session() -> None:
         protocol.CloseTransactions,
     }
     settle |= {protocol.Hold, protocol.EndTransaction}
+    assert turns[Turn.AFTER] == {protocol.EndTransactionAfter}
     wait = {protocol.Fetch, protocol.FetchLog, protocol.AwaitReady, protocol.AskPeer}
     assert turns[Turn.EAGER] == {protocol.Progress, protocol.Receive, *settle}
     assert turns[Turn.OWN] == {

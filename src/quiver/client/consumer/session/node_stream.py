@@ -39,8 +39,8 @@ class NodeStream:
 
     def __init__(self, owner: StreamOwner, address: str, channel: Channel) -> None:
         self.address = address
+        self.channel = channel
         self._owner = owner
-        self._channel = channel
         self._id = 0
         self._error: QuiverError | None = None
         self.is_open = False
@@ -49,7 +49,7 @@ class NodeStream:
 
     async def open(self, request: Consume) -> Consuming:
         self.window = request.window
-        answer = self._channel.open_stream(request, self)
+        answer = self.channel.open_stream(request, self)
         self._id = request.id
         try:
             reply, _ = await asyncio.shield(answer)
@@ -64,8 +64,8 @@ class NodeStream:
     def _give_up(self, opened: asyncio.Future[Answer]) -> None:
         """Nobody waits for the stream any more: end it at once if the node has opened it."""
         if retrieve_exception(opened) is None and not opened.cancelled():
-            self._channel.tell(Progress(session=self._id, is_over=True, answer=False))
-        self._channel.close_stream(self._id)
+            self.channel.tell(Progress(session=self._id, is_over=True, answer=False))
+        self.channel.close_stream(self._id)
 
     def received(self, reply: AnyReply, body: memoryview) -> None:
         if isinstance(reply, Received):
@@ -81,12 +81,12 @@ class NodeStream:
 
     def send(self, request: AnyRequest) -> asyncio.Future[Answer]:
         """A request to the same node."""
-        return self._channel.start(request)
+        return self.channel.start(request)
 
     def start(self, started: Sequence[Settlement], window: int | None) -> asyncio.Future[Answer]:
         """A program is about to get these; the answer says which of them it may not have."""
         self._note(window)
-        answer = self._channel.start(
+        answer = self.channel.start(
             Progress(session=self._id, started=list(started), window=window)
         )
         answer.add_done_callback(retrieve_exception)  # where it matters somebody waits for it
@@ -103,7 +103,7 @@ class NodeStream:
     ) -> None:
         """Tell the node what the consumer does."""
         self._note(window)
-        self._channel.tell(
+        self.channel.tell(
             Progress(
                 session=self._id,
                 started=list(started),
@@ -117,7 +117,7 @@ class NodeStream:
 
     def beat(self, held: Sequence[Settlement]) -> None:
         """Say that the consumer is there. That the node answers says that it is, too."""
-        answer = self._channel.start(Progress(session=self._id, held=list(held)))
+        answer = self.channel.start(Progress(session=self._id, held=list(held)))
         answer.add_done_callback(retrieve_exception)
 
     def _note(self, window: int | None) -> None:
@@ -133,7 +133,7 @@ class NodeStream:
         """
         if self.is_open:
             self.is_open = False
-            await self._channel.call(
+            await self.channel.call(
                 Progress(
                     session=self._id,
                     released=list(released),
@@ -142,7 +142,7 @@ class NodeStream:
                     is_moved=is_moved,
                 )
             )
-        self._channel.close_stream(self._id)
+        self.channel.close_stream(self._id)
 
 
 def stale_of(answer: Answer) -> list[Settlement]:

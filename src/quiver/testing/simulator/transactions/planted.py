@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from quiver.broker.transactions.shared import Shared, SharedEnding, SharedTransa
 from quiver.broker.transactions.shared_machine import SharedTransactionMachine
 from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.transaction.holds import Holds
+from quiver.edge.messages.dependents import Dependents, GoOn
 from quiver.model.batch import StoredBatch
 from quiver.model.envelope import COMMITTED
 from quiver.model.ids import Microseconds, Offset
@@ -124,6 +125,21 @@ async def _give_nothing_back(self: Holds, kind: Kind) -> None:
     self._messages.take()
 
 
+def _wait_for_nothing(
+    self: Dependents, after: Iterable[int], unanswered: Container[int], go_on: GoOn
+) -> None:
+    """A commit is decided while its messages are on their way to the disk."""
+    go_on(True)
+
+
+_answered = Dependents.answered
+
+
+def _all_went_well(self: Dependents, request_id: int, *, went_well: bool) -> None:
+    """A commit is decided although a message was refused."""
+    _answered(self, request_id, went_well=True)
+
+
 SINK_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "commit parts that nobody named": [(SharedTransactionMachine, "_ended", _end_with_all_parts)],
     "commit a number again": [(SharedTransactions, "ended", _end_without_a_note)],
@@ -134,6 +150,12 @@ SESSION_TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "give nothing of an aborted transaction back": [(Holds, "give_back", _give_nothing_back)],
 }
 """Those that only seeds find whose transactions have consumers with sessions."""
+
+COMMIT_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "commit before the messages are stored": [(Dependents, "add", _wait_for_nothing)],
+    "commit although a message was refused": [(Dependents, "answered", _all_went_well)],
+}
+"""Those that only seeds with the shipped client find."""
 
 TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "lose the marker of a transaction": [(Partition, "close_transactions", _close_nothing)],
@@ -152,6 +174,7 @@ TRANSACTION_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "forget what is held in a snapshot": [
         (DeliveryState, "snapshot", _snapshot_without_pending_acks)
     ],
+    **COMMIT_BUGS,
     **SINK_BUGS,
     **SESSION_TRANSACTION_BUGS,
 }
