@@ -89,6 +89,9 @@ CALLS = {
     "quiver topic delete": "none --yes",
     "quiver topic describe": "none",
     "quiver topic list": "",
+    "quiver transaction abort": "1",
+    "quiver transaction describe": "1",
+    "quiver transaction list": "",
 }
 """Each command that needs a node, called rightly, on something that is not there."""
 SUCCEED = {
@@ -99,6 +102,7 @@ SUCCEED = {
     *("quiver queue create", "quiver queue list", "quiver subscription list"),
     *("quiver subscription create", "quiver token list", "quiver token create"),
     *("quiver topic create", "quiver topic list"),
+    *("quiver transaction abort", "quiver transaction describe", "quiver transaction list"),
 }
 """They need nothing that is there, or make it."""
 OF_THEIR_OWN = {"quiver backup create", "quiver backup restore", "quiver doctor"}

@@ -22,6 +22,7 @@ from quiver.testing.simulator.history import (
 from quiver.testing.simulator.mirrors.deal_rules import DEAL_RULES
 from quiver.testing.simulator.mirrors.failback_rules import FAILBACK_RULES
 from quiver.testing.simulator.mirrors.rules import MIRROR_RULES
+from quiver.testing.simulator.mirrors.turn_rules import TURN_RULES
 from quiver.testing.simulator.queue_rules import QUEUE_RULES
 from quiver.testing.simulator.receives.rules import RECEIVE_RULES
 from quiver.testing.simulator.sessions.rules import SESSION_RULES
@@ -243,6 +244,7 @@ def test_there_is_a_spoiled_history_for_every_rule() -> None:
         *MIRROR_RULES,
         *FAILBACK_RULES,
         *DEAL_RULES,
+        *TURN_RULES,
     )
     here = [rule for rule in RULES if rule not in elsewhere]
     assert proven == {rule.__name__.replace("_", " ") for rule in here}

@@ -38,7 +38,7 @@ FIRST_SEEDS = {
     "honour a stale receipt": 10,
     "keep the delivery state over a lost lead": 7,
     "lose the broker's dedup state": 4,
-    "refuse a layout before looking for repeats": 44,
+    "refuse a layout before looking for repeats": 180,
     "hand nothing down": 134,
     "deliver a child before its parent": 4,
     "delete what nobody has finished": 2,
