@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import quiver
+from quiver.broker.delivery.partition_delivery import PartitionDelivery
+from quiver.broker.subscription.catalog import SubscriptionRecord
+from quiver.broker.subscription.directory import SubscriptionDirectory
 from quiver.testing.clock import ManualClock
 from tests.aio import async_test
 from tests.integration.client_node import ProcessNode
@@ -106,3 +111,51 @@ async def test_leases_that_ended_while_the_node_was_down_have_ended_when_it_is_a
     async with clocked(tmp_path, clock) as q:
         described = await q.describe_subscription("jobs")
         assert (described.ready, described.leased) == (2, 0)
+
+
+@async_test
+async def test_an_ack_that_comes_first_after_a_restart_counts_though_its_lease_has_ended(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path, clock) as q:
+        await q.create_queue("jobs", visibility="30s", max_deliveries=1)
+        await q.publish("jobs", b"1")
+        (message,) = await q.receive("jobs", 1)
+    await clock.advance(31)
+    async with clocked(tmp_path, clock) as q:
+        await q.ack("jobs", [message.receipt])
+        described = await q.describe_subscription("jobs")
+        assert (described.ready, described.leased, described.dead) == (0, 0, 0)
+
+
+@async_test
+async def test_a_worker_has_time_to_come_back_after_all_partitions_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    async with clocked(tmp_path / "killed", clock) as q:
+        await q.create_topic("jobs", partitions=2)
+        await q.create_subscription("work", ["jobs"], start="earliest", visibility="30m")
+        await q.publish("jobs", b"1", partition=0)
+        consumer = q.consume("work")
+        message = await anext(consumer)
+        await q.create_subscription("other", ["jobs"], start="earliest")
+        await q.ack("other", await q.receive("other", 1))  # stored, and with it what was leased
+        shutil.copytree(tmp_path / "killed", tmp_path / "started")
+        await consumer.aclose()
+    open_one = SubscriptionDirectory._delivery
+
+    async def slowly(
+        self: SubscriptionDirectory, record: SubscriptionRecord, *args: Any
+    ) -> PartitionDelivery:
+        opened = await open_one(self, record, *args)
+        if record.name == "work":
+            await clock.advance(3)
+        return opened
+
+    monkeypatch.setattr(SubscriptionDirectory, "_delivery", slowly)
+    async with clocked(tmp_path / "started", clock) as q:
+        assert (await q.describe_subscription("work")).leased == 1
+        await q.ack("work", [message.receipt])
+        assert (await q.describe_subscription("work")).leased == 0

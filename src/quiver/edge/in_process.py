@@ -14,7 +14,9 @@ from itertools import count
 from weakref import WeakSet
 
 from quiver.aio import failed_future, retrieve_exception
+from quiver.client import AsyncClient
 from quiver.client.transport.channel import CALL_TIMEOUT_S, Answer, Channel, StreamListener
+from quiver.client.transport.known_leaders import KnownLeaders
 from quiver.client.transport.unread import read, return_of
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
@@ -23,6 +25,7 @@ from quiver.edge.services import NodeServices
 from quiver.edge.session import Session
 from quiver.errors import ConnectionLost, QuiverError, RequestTimeout, error_from
 from quiver.model.batch import Bytes
+from quiver.model.clock import Clock
 from quiver.protocol import AnyReply, AnyRequest, Failed
 
 _PATIENCE_S = 1.0
@@ -278,3 +281,14 @@ class InProcessDialer:
 
     async def close(self) -> None:
         """The node goes on without this client."""
+
+
+class InsideClient(AsyncClient):
+    """A client of the node that it runs in, which asks the others.
+
+    They answer a node for what they lead alone. So the client need not know who had messages last.
+    """
+
+    def __init__(self, dialer: InProcessDialer, clock: Clock) -> None:
+        super().__init__(dialer=dialer, clock=clock)
+        self._leaders = KnownLeaders(names_max=0)

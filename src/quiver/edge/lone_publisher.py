@@ -15,7 +15,6 @@ from typing import Any, Unpack
 
 from quiver import protocol
 from quiver.broker.partition.producers.in_flight import unavailable
-from quiver.client import AsyncClient
 from quiver.client.producer.delivery import Published
 from quiver.client.producer.outgoing import (
     MessageOptions,
@@ -27,7 +26,7 @@ from quiver.client.transport.channel import CALL_TIMEOUT_S
 from quiver.edge.auth.caller import Caller
 from quiver.edge.auth.principal import Principal
 from quiver.edge.calls.table import CALLS
-from quiver.edge.in_process import InProcessDialer
+from quiver.edge.in_process import InProcessDialer, InsideClient
 from quiver.edge.messages.publish_order import publish_one
 from quiver.edge.services import NodeServices
 from quiver.errors import LogClosed, LogFailed, QuiverError, RequestTimeout
@@ -123,7 +122,7 @@ class _TakesProducer(Exception):
     """The message is not one for this short way."""
 
 
-class NodeClient(AsyncClient):
+class NodeClient(InsideClient):
     """A principal's client inside the node, which stores messages that come alone itself."""
 
     def __init__(
@@ -133,7 +132,7 @@ class NodeClient(AsyncClient):
         dialer: InProcessDialer,
         is_alone: Callable[[], bool],
     ) -> None:
-        super().__init__(dialer=dialer, clock=services.clock)
+        super().__init__(dialer, services.clock)
         self._lone = LonePublisher(services, principal)
         self._is_alone = is_alone
 

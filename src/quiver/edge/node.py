@@ -44,7 +44,7 @@ from quiver.edge.http.app import edge_of
 from quiver.edge.http.edge import Edge
 from quiver.edge.http.requests import Requests
 from quiver.edge.http.server import HttpServer
-from quiver.edge.in_process import InProcessDialer
+from quiver.edge.in_process import InProcessDialer, InsideClient
 from quiver.edge.limits.connections import ConnectionBound
 from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.limits.sizing import Sizing, log_sizing, sizing_of
@@ -439,7 +439,7 @@ class _Starting:
 
     def _internal_client(self, services: NodeServices) -> AsyncClient:
         """A client for what the node does by itself."""
-        return AsyncClient(dialer=InProcessDialer(services, INTERNAL), clock=self._clock)
+        return InsideClient(InProcessDialer(services, INTERNAL), self._clock)
 
     def _alert_webhooks(self) -> list[AlertListener]:
         url = self._config.alerts.webhook

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from itertools import count
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +17,7 @@ from quiver.edge.mirror.runner import MirrorRunner
 from quiver.edge.observability import Observability
 from quiver.edge.peers.peers import Peers
 from quiver.edge.peers.secrets import PeerSecrets
+from quiver.edge.turns import Turns
 from quiver.formats import Format
 from quiver.metrics import NodeMetrics
 from quiver.model.clock import Clock
@@ -75,8 +75,8 @@ class NodeServices(msgspec.Struct, frozen=True, kw_only=True):
     forwarders: LiveForwarders = msgspec.field(default_factory=LiveForwarders)
     """Those that are connected with this node."""
     forwarders_call_webhooks: bool = False
-    turns: Iterator[int] = msgspec.field(default_factory=count)
-    """Decide who of several that could be asked is the first this time."""
+    turns: Turns = msgspec.field(default_factory=Turns)
+    """Decide which leader of a subscription is the first to be asked this time."""
 
     @property
     def node_addresses(self) -> list[str]:

@@ -44,6 +44,17 @@ def test_a_queue_over_http(three: Cluster, entry: str) -> None:
     assert b"Quiver" in call(f"{three.http(node)}/console")
 
 
+def test_a_program_at_one_node_gets_the_messages_of_all_nodes(three: Cluster) -> None:
+    name = "http-of-all"
+    three.client().create_queue(name, partitions=3)
+    for partition in range(3):
+        for _ in range(5):
+            three.client().publish(name, b"x", partition=partition)
+    messages = f"{three.http(0)}/queues/{name}/messages"
+    received = [call(f"{messages}?batch_size=1&wait=0")["messages"] for _ in range(15)]
+    assert [len(one) for one in received] == [1] * 15
+
+
 def test_every_node_keeps_the_history_of_the_cluster(three: Cluster) -> None:
     name = "history"
     three.client().create_queue(name)

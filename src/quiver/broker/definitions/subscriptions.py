@@ -224,6 +224,7 @@ class Subscriptions:
             raise NotLeader(
                 f"partitions of {record.name!r} are opening, so their depth is unknown; try again"
             )
+        subscription.do_due()
         depth, group = subscription.depth, subscription.membership
         pending = depth.dead_letter_pending
         return msgspec.structs.replace(

@@ -196,11 +196,15 @@ class SubscriptionDirectory:
             copied, version = [], None
         for delivery in deliveries.values():
             self._hold_back(subscription, delivery, topics[delivery.topic_number])
+        for place, delivery in deliveries.items():
+            if subscription.deliveries.get(place) is not delivery:
+                # Only now can its sessions come back.
+                delivery.sessions.cut(_GRACE_US, may_shorten=not record.settings.trusts_silence)
         subscription.is_resting = False
         subscription.replace(deliveries, version, self._leaders.places(record), copied)
         for delivery in deliveries.values():
             delivery.state.on_messages[record.number] = subscription.notify
-        subscription.do_due()  # what ended while nobody delivered it
+            delivery.bury()
         self._at_work[record.name] = subscription
         return subscription
 
@@ -229,7 +233,7 @@ class SubscriptionDirectory:
         if old is not None and old.state is state and old.machine is machine:
             old.is_restoring = topic.is_restoring
             return old
-        delivery = PartitionDelivery(
+        return PartitionDelivery(
             subscription=record.number,
             topic=topic,
             partition=index,
@@ -239,8 +243,6 @@ class SubscriptionDirectory:
             bury=partial(self._bury, record.name),
             counts=self._traffic.subscriptions.of(record.name),
         )
-        delivery.sessions.cut(_GRACE_US, may_shorten=not record.settings.trusts_silence)
-        return delivery
 
     def _hold_back(
         self, subscription: Subscription, delivery: PartitionDelivery, topic: TopicRecord

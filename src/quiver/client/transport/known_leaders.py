@@ -14,15 +14,16 @@ Name = str | tuple[int, int]
 class KnownLeaders:
     """A guess, which costs nothing if it is wrong: any node answers for any of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, names_max: int = _NAMES_MAX) -> None:
         self._addresses: dict[Name, str] = {}
+        self._names_max = names_max
 
     def get(self, name: Name) -> str | None:
         return self._addresses.get(name)
 
     def learn(self, name: Name, address: str) -> None:
         self._addresses[name] = address
-        if len(self._addresses) > _NAMES_MAX:
+        if len(self._addresses) > self._names_max:
             del self._addresses[next(iter(self._addresses))]
 
     def forget(self, name: Name, address: str | None) -> None:

@@ -109,13 +109,22 @@ class _ReceivingFromLeaders:
 
     async def _in_turn(self, parts: list[_Part], messages_max: int) -> Answer:
         answers: list[Answer] = []
+        refusal: QuiverError | None = None
         for part in parts:
             request = msgspec.structs.replace(
                 self._request, wait_ms=0, messages_max=messages_max, partitions=part.partitions
             )
-            answers.append(await self._ask(part, request))
+            try:
+                answers.append(await self._ask(part, request))
+            except QuiverError as error:
+                if not error.retryable:
+                    raise
+                refusal = error
+                continue
             if _has_messages(answers[-1]):
-                break
+                return answers[-1]
+        if refusal is not None:
+            raise refusal
         return first_received(answers)
 
     async def _ask(self, part: _Part, request: protocol.Receive) -> Answer:
@@ -202,7 +211,7 @@ class _ReceivingFromLeaders:
         parts = [_Part(address, partitions) for address, partitions in places.items()]
         own = [part for part in parts if part.address is None]
         others = [part for part in parts if part.address is not None]
-        turn = next(self._services.turns)
+        turn = self._services.turns.next(name)
         first = (turn // _STAYS if own else turn) % max(1, len(others))
         others = others[first:] + others[:first]
         return others + own if turn % _STAYS == _STAYS - 1 else own + others

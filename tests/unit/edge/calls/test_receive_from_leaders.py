@@ -13,7 +13,8 @@ from quiver import protocol
 from quiver.edge.auth.principal import ANONYMOUS
 from quiver.edge.calls import receive_from_leaders
 from quiver.edge.calls.receive_from_leaders import FromLeaders
-from quiver.errors import NotLeader, Unavailable, UnknownCall
+from quiver.edge.turns import Turns
+from quiver.errors import NotLeader, PartitionUnavailable, Unavailable, UnknownCall
 from quiver.model.clock import SystemClock
 from tests.aio import async_test, turns
 
@@ -32,6 +33,8 @@ class Leader:
         """Replies to receives wait for it."""
         self.failures: list[Exception] = []
         """What returns are answered with, before they are carried out."""
+        self.error: Exception | None = None
+        """What receives are answered with."""
         self._published = asyncio.Event()
 
     def publish(self, count: int = 1) -> None:
@@ -51,6 +54,8 @@ class Leader:
                 self.publish()
             return protocol.Settled(), b""
         assert isinstance(request, protocol.Receive)
+        if self.error is not None:
+            raise self.error
         assert request.wait_ms == 0, "a receive that waits may bring what nobody takes"
         reply = protocol.Received(portions=[self._lease() for _ in range(min(1, self.ready))])
         if self.replies_held is not None:
@@ -100,7 +105,7 @@ class Cluster:
                 broker=SimpleNamespace(leaders=leaders),
                 clock=SystemClock(),
                 peers=SimpleNamespace(channel=self._channel),
-                turns=iter(range(1000)),
+                turns=Turns(),
             ),
             caller=SimpleNamespace(
                 principal=ANONYMOUS, room_for_messages=lambda asked: asked, took=lambda _: None
@@ -109,11 +114,24 @@ class Cluster:
             until_writable=lambda: asyncio.sleep(0),
         )
 
+    def leads_itself(self, here: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The node that is asked leads, too."""
+        self.context.services.broker.leaders.leaders = lambda _: [None, *self.leaders]
+
+        class ReceivingHere:
+            def __init__(self, _broker: Any, _clock: Any, request: protocol.Receive) -> None:
+                self._request = request
+
+            async def finish(self) -> Any:
+                return await here.call(self._request)
+
+        monkeypatch.setattr(receive_from_leaders, "Receiving", ReceivingHere)
+
     async def _channel(self, address: str) -> Leader:
         return self.leaders[address]
 
-    def receive(self, wait_ms: int = 20_000) -> asyncio.Task[Any]:
-        request = protocol.Receive(subscription="s", wait_ms=wait_ms)
+    def receive(self, wait_ms: int = 20_000, subscription: str = "s") -> asyncio.Task[Any]:
+        request = protocol.Receive(subscription=subscription, wait_ms=wait_ms)
         return asyncio.create_task(FromLeaders().answers(self.context, request, None))  # type: ignore[arg-type]
 
     @property
@@ -178,24 +196,45 @@ async def test_others_are_asked_in_turn_by_a_node_that_leads_nothing() -> None:
 async def test_a_node_that_leads_asks_others_first_only_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = Cluster()
-    here = Leader("here")
-    cluster.context.services.broker.leaders.leaders = lambda _: [None, *cluster.leaders]
-
-    class ReceivingHere:
-        def __init__(self, _broker: Any, _clock: Any, request: protocol.Receive) -> None:
-            self._request = request
-
-        async def finish(self) -> Any:
-            return await here.call(self._request)
-
-    monkeypatch.setattr(receive_from_leaders, "Receiving", ReceivingHere)
+    cluster, here = Cluster(), Leader("here")
+    cluster.leads_itself(here, monkeypatch)
     for leader in (here, *cluster.leaders.values()):
         leader.publish(1000)
     for _ in range(240):
         await cluster.receive(wait_ms=0)
     assert here.calls["Receive"] == 210
     assert [leader.calls["Receive"] for leader in cluster.leaders.values()] == [10, 10, 10]
+
+
+@async_test
+async def test_each_of_several_queues_asked_in_turn_gets_messages_of_every_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, here = Cluster(), Leader("here")
+    cluster.leads_itself(here, monkeypatch)
+    for leader in (here, *cluster.leaders.values()):
+        leader.publish(1000)
+    had: dict[str, set[str]] = {name: set() for name in ("one", "two", "three", "four")}
+    for _ in range(24):
+        for name in had:
+            ((received, _),) = await cluster.receive(wait_ms=0, subscription=name)
+            had[name] |= {portion.lease.split(b"-")[0].decode() for portion in received.portions}
+    assert had == {key: {"here", *cluster.leaders} for key in had}
+
+
+@async_test
+async def test_a_log_that_cannot_be_opened_here_holds_up_no_messages_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, here = Cluster(), Leader("here")
+    cluster.leads_itself(here, monkeypatch)
+    here.error = PartitionUnavailable("its log cannot be opened")
+    cluster.leaders["b"].publish(3)
+    for _ in range(3):
+        await cluster.receive(wait_ms=0)
+    assert [lease[:1] for lease in cluster.leased] == [b"b"] * 3
+    with pytest.raises(PartitionUnavailable):
+        await cluster.receive(wait_ms=0)
 
 
 @async_test
