@@ -39,6 +39,7 @@ from quiver.edge.messages.publish_order import published
 from quiver.edge.peers.peer_broker import PeerBroker
 from quiver.edge.services import note_nothing, push_anywhere
 from quiver.edge.session import Session
+from quiver.edge.turns import Turns
 from quiver.errors import LogClosed, LogFailed, PartitionUnavailable, QuiverError
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.messages import Answer, Ask
@@ -134,7 +135,7 @@ class BrokerNode(SimulatedNode):
             peers=peers,
             member=cluster,
             cluster=None,
-            turns=count(),
+            turns=Turns(),
             inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             note_formats=note_nothing,

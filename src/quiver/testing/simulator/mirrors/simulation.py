@@ -299,6 +299,8 @@ class MirrorSimulation(BrokerSimulation):
         if self._target.has_deals:
             await self._wait_until_none(self._unread_deals, _SETTLE_SECONDS_MAX)
         await self._target.collect_again()
+        # Delivery state came from the other cluster meanwhile.
+        await self._wait_until_none(self._unsettled, _SETTLE_SECONDS_MAX)
         self._sweeping.cancel()
 
     async def _unread_deals(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from quiver.edge.auth.authority import Authority
 from quiver.edge.limits.inflight_budget import InflightBudget
 from quiver.edge.native.server import NativeServer
 from quiver.edge.services import note_nothing, push_anywhere
+from quiver.edge.turns import Turns
 from quiver.testing.simulator.broker_node import BrokerNode
 from quiver.testing.simulator.loop import Process
 from quiver.testing.simulator.receives.dialer import (
@@ -52,7 +52,7 @@ class EdgeNode(BrokerNode):
             cluster=None,
             node=self.name,
             started=self.clock.monotonic(),
-            turns=count(),
+            turns=Turns(),
             inflight=InflightBudget(64 << 20),
             require_push=push_anywhere,
             note_formats=note_nothing,
