@@ -193,6 +193,8 @@ class WorkerLife:
         if self._before is not None:
             self._before.fence()
             self._before = None
+        if owner.stopping:
+            return  # it was paused meanwhile: nobody asks any more how its transactions end
         one = Transaction(id=transaction.id, worker=owner.name, began=began)
         owner.world.history.transactions.append(one)
         self._open = one
