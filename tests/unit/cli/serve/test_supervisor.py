@@ -58,7 +58,19 @@ class Supervised:
 
     @property
     def pids(self) -> list[int]:
-        return [int(line.split()[2]) for line in self.lines if line.startswith("start")]
+        return [int(line.split()[2]) for line in self._starts]
+
+    @property
+    def _starts(self) -> list[str]:
+        return [line for line in self.lines if line.startswith("start")]
+
+    def pid_of(self, number: int) -> int:
+        """The process that was started last under a number: they begin in any order."""
+        return next(
+            int(line.split()[2])
+            for line in reversed(self._starts)
+            if line.split()[1] == str(number)
+        )
 
     def wait_for(self, line: str, times: int = 1) -> None:
         deadline = time.monotonic() + SECONDS_MAX
@@ -96,12 +108,12 @@ def test_asked_to_stop_it_stops_all_and_ends_well(tmp_path: Path, how: signal.Si
 def test_a_process_that_ends_is_started_again_under_its_number(tmp_path: Path) -> None:
     with supervised("works", tmp_path) as one:
         one.wait_for("ready")
-        killed = one.pids[1]
-        os.kill(killed, signal.SIGKILL)
+        other = one.pid_of(0)
+        os.kill(one.pid_of(1), signal.SIGKILL)
         one.wait_for("start 1", times=2)
         assert [line.split()[1] for line in one.lines if line.startswith("start")].count("1") == 2
         assert one.lines.count("ready") == 1
-        assert is_running(one.pids[0])
+        assert is_running(other)
 
 
 def test_a_process_that_fails_before_all_were_ready_ends_all_with_its_code(tmp_path: Path) -> None:
