@@ -252,6 +252,11 @@ class Leader:
         patience = self._settings.lag_seconds_max
         return patience / 4 if self.lease_until - now < patience / 2 else math.inf
 
+    def awaits_lease(self, index: int) -> bool:
+        """Whether what is synced of a log only needs the lease to be renewed: this node is alone."""
+        log = self.logs[index]
+        return log.watermark < log.durable and not self._waited_for()
+
     def is_restless(self) -> bool:
         """Whether time alone may change something; otherwise only news of others can."""
         others = [node for node in self.record.in_sync if node != self.node]

@@ -264,6 +264,8 @@ class LeaderDriver:
             self._confirm(self._waiting[log], progress.watermark)
             self.on_watermark[log]()
             self._agreed.wake()
+        elif self.machine.awaits_lease(log):
+            self._look_again()
         self._parked.look(log)
 
     def _confirm(self, waiting: deque[_Waiting], watermark: Offset) -> None:
@@ -326,8 +328,12 @@ class LeaderDriver:
         try:
             await self._parked.wait(fetch)
         finally:
-            if self._at_rest:  # because this fetch waited; most followers ask again at once
-                self._unrest.ring_by(self._clock.monotonic() + self._settings.tick_s)
+            self._look_again()  # most followers ask again at once
+
+    def _look_again(self) -> None:
+        """Time may change something that nothing could when this began to rest."""
+        if self._at_rest:
+            self._unrest.ring_by(self._clock.monotonic() + self._settings.tick_s)
 
     def _end_rest(self) -> None:
         if self._at_rest and self.machine.is_restless():

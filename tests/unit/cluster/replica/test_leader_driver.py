@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from quiver.aio import cancel_and_wait
 from quiver.cluster.metadata.store import Put
-from quiver.cluster.records import VersionedPartition, encode, partition_key
+from quiver.cluster.records import PartitionRecord, VersionedPartition, encode, partition_key
 from quiver.cluster.replica.leader_driver import LeaderDriver
 from quiver.cluster.replica.messages import Entries, NotLeading
 from quiver.cluster.replica.replica_log import ReplicaLog
@@ -51,26 +51,30 @@ class SlowDisk:
 
 
 @asynccontextmanager
-async def leader(clock: ManualClock | None = None) -> AsyncIterator[tuple[LeaderDriver, SlowDisk]]:
+async def leader(
+    clock: ManualClock | None = None,
+    led: PartitionRecord | None = None,
+    proven_until: Callable[[], float] = lambda: 1_000.0,
+) -> AsyncIterator[tuple[LeaderDriver, SlowDisk]]:
     """A leader in epoch 3 with an empty log, whose two followers are in sync."""
-    clock = clock or ManualClock()
+    clock, led = clock or ManualClock(), led or record()
     slow, store = SlowDisk(), MemoryStore(ManualClock())
     held = await ReplicaLog.open(
         "/log", LogSettings(), disk=slow.disk, clock=clock, run_blocking=slow.run_blocking
     )
     await held.begin_epoch(epoch(3))
-    revision = await store.commit([], [Put(partition_key(P), encode(record()))])
+    revision = await store.commit([], [Put(partition_key(P), encode(led))])
     driver = LeaderDriver(
         P,
         A,
-        VersionedPartition(record(), revision),
+        VersionedPartition(led, revision),
         [held],
         store=store,
         clock=clock,
         settings=ReplicaSettings(),
-        proven_until=lambda: 1_000.0,
+        proven_until=proven_until,
     )
-    driver.on_state(VersionedPartition(record(), revision), SESSIONS)
+    driver.on_state(VersionedPartition(led, revision), SESSIONS)
     running = asyncio.create_task(driver.run())
     try:
         yield driver, slow
@@ -210,6 +214,28 @@ async def test_a_follower_that_does_not_ask_again_leaves_the_in_sync_set() -> No
         await turns()
         assert driver.machine.record.in_sync == (A, C)
         await cancel_and_wait(*waiting)
+
+
+@async_test
+async def test_a_leader_alone_confirms_what_it_synced_in_doubt_once_its_lease_is_renewed() -> None:
+    clock, lease = ManualClock(), [1_000.0]
+    alone = replace(record(A), replicas=(A,), min_in_sync=1)
+    async with leader(clock, alone, lambda: lease[0]) as (driver, slow):
+        await turns()
+        assert driver._at_rest
+        slow.is_slow = True
+        published = driver.publish(batch_of(b"one"))
+        lease[0] = clock.monotonic()
+        driver.on_doubt()
+        slow.release()
+        await published.stored
+        await clock.advance(3 * TICK_S)
+        assert not published.committed.done()
+        lease[0] = 1_000.0
+        await clock.advance(2 * TICK_S)
+        await turns()
+        assert published.committed.done()
+        assert driver._at_rest
 
 
 async def says_start(driver: LeaderDriver, node: Any, start: int) -> asyncio.Task[Any]:
