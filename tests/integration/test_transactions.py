@@ -104,6 +104,18 @@ async def test_an_abort_shows_nothing_and_returns_what_it_took(tmp_path: Path) -
 
 
 @edge_test
+async def test_what_it_received_is_leased_until_the_program_comes_to_it(tmp_path: Path) -> None:
+    async with clients(tmp_path) as [client]:
+        await client.publish_many("orders", [b"a", b"b"])
+        async with client.transaction() as transaction:
+            for message in await client.receive("orders", 2, visibility="2s"):
+                others = await client.receive("orders", wait="1.5s")  # the work on it takes so long
+                assert others == []
+                await transaction.ack(message)
+        assert await ready(client) == 0
+
+
+@edge_test
 async def test_both_outcomes_are_kept_over_a_restart(tmp_path: Path) -> None:
     async with clients(tmp_path) as (q,):
         async with q.transaction() as one:

@@ -40,6 +40,7 @@ from quiver.client.producer.shared_producers import SharedProducers
 from quiver.client.reader.range import Position
 from quiver.client.reader.reader import AsyncReader, ReadRequest
 from quiver.client.transaction.coordinator import Coordinator
+from quiver.client.transaction.received_leases import ReceivedLeases
 from quiver.client.transaction.transaction_producers import TransactionProducers
 from quiver.client.transport.access import Tls, access_from_environment
 from quiver.client.transport.addresses import DEFAULT_URL, addresses_in, is_secure
@@ -124,7 +125,9 @@ class AsyncClient(
             )
         )
         self._transactions = TransactionProducers(
-            Coordinator(self._cluster, self._clock), self._transaction_producer
+            Coordinator(self._cluster, self._clock),
+            self._transaction_producer,
+            ReceivedLeases(self._cluster, self._clock),
         )
         self._closed = False
 

@@ -1,8 +1,9 @@
 """The producers of a client's transactions, and the transactions that are open.
 
 There is one producer for each transaction that is open at the same time, kept for the next. A name has
-one producer, and so one open transaction in a client. Once a second, the nodes are told to keep messages that
-were acknowledged and have no session: their leases do not end while the transaction is open.
+one producer, and so one open transaction in a client. Once a second, the nodes are told to keep messages
+without a session that were acknowledged, or received since the transaction began: their leases do not end
+while it is open.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from itertools import count
 from typing import Protocol
 
 from quiver.client.transaction.coordinator import Coordinator
+from quiver.client.transaction.received_leases import ReceivedLeases
 from quiver.client.transaction.transaction_producer import MakeProducer, TransactionProducer
 from quiver.errors import InvalidRequest, TransactionFenced
+from quiver.protocol import Received
 
 IDLE_MAX = 256
 """So many producers without a transaction are kept, and so many with a name."""
@@ -31,17 +35,24 @@ class OpenTransaction(Protocol):
 
 
 class TransactionProducers:
-    """``take_idle`` and ``opened`` may be called from any thread, everything else on the event loop."""
+    """``take_idle``, ``opened`` and ``received`` may be called from any thread, everything else on the
+    event loop."""
 
-    def __init__(self, coordinator: Coordinator, make: MakeProducer) -> None:
+    def __init__(
+        self, coordinator: Coordinator, make: MakeProducer, leases: ReceivedLeases
+    ) -> None:
         self.coordinator = coordinator
         self._make = make
+        self._leases = leases
         self._lock = threading.Lock()
         self._idle: deque[TransactionProducer] = deque()
         self._named: dict[str, TransactionProducer] = {}
         self._taken_names: set[str] = set()
         self._fenced: dict[str, TransactionFenced] = {}
-        self._open: set[OpenTransaction] = set()
+        self._open: dict[OpenTransaction, int] = {}
+        """Each with its number, in the order in which they began."""
+        self._numbers = count(1)
+        self._newest = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_ticking = False
@@ -106,14 +117,19 @@ class TransactionProducers:
     # ------------------------------------------------------------------ those that are open
 
     def opened(self, transaction: OpenTransaction) -> None:
-        self._open.add(transaction)
+        self._newest = self._open[transaction] = next(self._numbers)
         if not self._is_ticking and self._loop is not None:
             self._is_ticking = True
             with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
                 self._loop.call_soon_threadsafe(self._tick_later)
 
     def ended(self, transaction: OpenTransaction) -> None:
-        self._open.discard(transaction)
+        self._open.pop(transaction, None)
+
+    def received(self, subscription: str, received: Received) -> None:
+        """Messages without a session have come: they are kept while what is open now is open."""
+        if self._open:
+            self._leases.add(subscription, received, self._newest)
 
     def _tick_later(self) -> None:
         assert self._loop is not None, "it is known since the first transaction"
@@ -122,7 +138,8 @@ class TransactionProducers:
     def _tick(self) -> None:
         for transaction in list(self._open):
             if not transaction.tick():
-                self._open.discard(transaction)
+                self._open.pop(transaction, None)
+        self._leases.keep(min(list(self._open.values()), default=None))
         if self._open:
             self._tick_later()
         else:
