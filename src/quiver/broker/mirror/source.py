@@ -26,6 +26,7 @@ from quiver.errors import (
     LeaderChanged,
     LogClosed,
     MirrorDiverged,
+    NotEnoughReplicas,
     PartitionUnavailable,
 )
 from quiver.log.disk.disk_threads import RunBlocking
@@ -119,11 +120,19 @@ class MirrorSource:
         return record, await self._partitions.get(record, request.partition)
 
     async def _require_same(self, record: TopicRecord, log: Log, request: FetchLog) -> None:
-        """``MirrorDiverged`` if the caller has an entry that is not in the log."""
+        """``MirrorDiverged`` if the caller has an entry that is not in the log.
+
+        Whether one counts that is written and not committed is not known yet: ``NotEnoughReplicas``.
+        """
         last, end = request.last, log.next_offset
         epoch = self._partitions.placement.term(record, request.partition)
         if request.epoch == epoch and request.offset <= end:
             return
+        if end < request.offset <= log.staged_offset:
+            raise NotEnoughReplicas(
+                f"the last entries of partition {request.partition} of {record.name!r} are not on enough "
+                "replicas of the source yet"
+            )
         if request.offset > end:
             raise MirrorDiverged(
                 f"partition {request.partition} of {record.name!r} ends at offset {end:,} at the "
