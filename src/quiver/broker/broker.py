@@ -88,14 +88,29 @@ class Broker:
     """Complete once ``open`` has returned it; ``close`` it whatever happens."""
 
     def __init__(self, environment: BrokerEnvironment, signer: TokenSigner) -> None:
-        one, clock, store = environment, environment.clock, environment.store
+        self._environment, self._signer = environment, signer
+        self._clock = environment.clock
+        self._run_checks = environment.run_checks or environment.run_blocking
+        self._compose_catalogs()
+        self._compose_definitions()
+        self._compose_maintenance()
+        self._compose_messages()
+        self._compose_transactions()
+        self._compose_mirrors()
+        self._compose_observation()
+
+    def _compose_catalogs(self) -> None:
+        """What the metadata store says, and the partitions that are open here."""
+        one, clock = self._environment, self._clock
         storage = one.storage or local_storage(
             f"{one.folder}/topics", one.disk, clock, one.run_blocking, one.logs
         )
-        self._topic_catalog = TopicCatalog(store, clock, storage.hooks, self._topic_changed)
-        self._subscription_catalog = SubscriptionCatalog(store, clock, self._subscription_changed)
-        self._producer_ids = ProducerIds(store, clock)
-        self.mirror_catalog = MirrorCatalog(store, clock)
+        self._topic_catalog = TopicCatalog(one.store, clock, storage.hooks, self._topic_changed)
+        self._subscription_catalog = SubscriptionCatalog(
+            one.store, clock, self._subscription_changed
+        )
+        self._producer_ids = ProducerIds(one.store, clock)
+        self.mirror_catalog = MirrorCatalog(one.store, clock)
         self._changes = MetadataChanges(self._known_revision, one.remote)
         self._partitions = Partitions(
             storage,
@@ -108,15 +123,19 @@ class Broker:
         self._router = PartitionRouter(self._partitions, one.remote)
         self._splitter = PartitionSplitter(self._topic_catalog, self._partitions, clock)
         self.leaders = SubscriptionLeaders(
-            self._subscription_catalog, self._topic_catalog, storage.placement, signer
+            self._subscription_catalog, self._topic_catalog, storage.placement, self._signer
         )
+
+    def _compose_definitions(self) -> None:
+        """Topics and subscriptions: as they are defined, and at work."""
+        one = self._environment
         self.directory = SubscriptionDirectory(
             self.leaders,
             self._partitions,
             self._router,
-            LeaseIssuer(signer, one.lease_ids),
+            LeaseIssuer(self._signer, one.lease_ids),
             DeadLetters(self._router, self._dead_letter_queue),
-            clock=clock,
+            clock=self._clock,
             traffic=one.traffic,
         )
         self.topics = Topics(
@@ -131,19 +150,32 @@ class Broker:
         self.subscriptions = Subscriptions(
             self.leaders, self.directory, self.topics, self._router, self._changes
         )
-        unfinished = Unfinished(self._subscription_catalog, self.directory, self._partitions)
-        space = PublishSpace(
+        self.listener = MetadataListener(
             self._topic_catalog,
-            unfinished,
-            clock,
+            self._subscription_catalog,
+            self._producer_ids,
+            self._partitions,
+            self.directory,
+            one.traffic,
+            self.mirror_catalog,
+        )
+
+    def _compose_maintenance(self) -> None:
+        """Retention, and the rest of maintenance."""
+        one = self._environment
+        self._unfinished = Unfinished(self._subscription_catalog, self.directory, self._partitions)
+        self._space = PublishSpace(
+            self._topic_catalog,
+            self._unfinished,
+            self._clock,
             require_disk=lambda: self.maintenance.require_space(),  # noqa: PLW0108 - made later
         )
         self.retainer = Retainer(
             self._topic_catalog,
             self._partitions,
-            unfinished,
+            self._unfinished,
             TopicLimits(self.topics.describe),
-            clock=clock,
+            clock=self._clock,
             on_unread_lost=one.on_unread_lost,
             source_start=self._source_start,
         )
@@ -152,11 +184,14 @@ class Broker:
             self._partitions,
             self._tick,
             self.retainer,
-            space,
+            self._space,
             one.limits,
-            clock=clock,
+            clock=self._clock,
             free_bytes_of=lambda: one.run_blocking(lambda: one.disk.free_bytes(one.folder)),
         )
+
+    def _compose_messages(self) -> None:
+        """Messages are stored, read, looked up and redriven."""
         self.publisher = Publisher(
             self._topic_catalog,
             self._partitions,
@@ -164,37 +199,47 @@ class Broker:
             self._producer_ids,
             self._router,
             self._changes,
-            space,
-            run_checks=one.run_checks or one.run_blocking,
+            self._space,
+            run_checks=self._run_checks,
         )
-        participants = Participants(self._topic_catalog, self._partitions, one.remote)
+        self.restorer = EntryRestorer(
+            self._topic_catalog, self._partitions, run_checks=self._run_checks
+        )
+        self.internal = InternalPublisher(self.topics, self._router)
+        self.reader = PartitionReader(self._topic_catalog, self._partitions)
+        self.lookup = Lookup(self._topic_catalog, self._partitions, self.directory)
+        self.dead_letters = DeadLetterRedrive(self.leaders, self.directory, self._router)
+
+    def _compose_transactions(self) -> None:
+        remote = self._environment.remote
+        participants = Participants(self._topic_catalog, self._partitions, remote)
         self.transactions = TransactionService(
             Coordinators(
                 self.topics,
                 self._topic_catalog,
                 self._partitions,
                 participants.close,
-                clock,
-                is_cluster=one.remote is not None,
+                self._clock,
+                is_cluster=remote is not None,
             ),
             participants,
             self._partitions,
             self._producer_ids,
-            TransactionTokens(signer),
-            clock,
-            one.remote,
+            TransactionTokens(self._signer),
+            self._clock,
+            remote,
             self._topic_catalog,
         )
-        self.restorer = EntryRestorer(
-            self._topic_catalog, self._partitions, run_checks=one.run_checks or one.run_blocking
-        )
+
+    def _compose_mirrors(self) -> None:
+        """What this cluster gives to others, and what it copies from them."""
         self.mirror_source = MirrorSource(
             self._topic_catalog,
             self._subscription_catalog,
             self._partitions,
             self.directory,
-            clock,
-            run_checks=one.run_checks or one.run_blocking,
+            self._clock,
+            run_checks=self._run_checks,
         )
         self.mirrors = Mirrors(
             self.mirror_catalog,
@@ -209,22 +254,11 @@ class Broker:
                 self.topics,
                 self._partitions,
                 self.restorer.restore,
-                one.remote,
+                self._environment.remote,
             ),
         )
-        self.internal = InternalPublisher(self.topics, self._router)
-        self.reader = PartitionReader(self._topic_catalog, self._partitions)
-        self.lookup = Lookup(self._topic_catalog, self._partitions, self.directory)
-        self.dead_letters = DeadLetterRedrive(self.leaders, self.directory, self._router)
-        self.listener = MetadataListener(
-            self._topic_catalog,
-            self._subscription_catalog,
-            self._producer_ids,
-            self._partitions,
-            self.directory,
-            one.traffic,
-            self.mirror_catalog,
-        )
+
+    def _compose_observation(self) -> None:
         self._opener = PartitionOpener(
             self._topic_catalog,
             self._subscription_catalog,
@@ -236,9 +270,9 @@ class Broker:
             self._subscription_catalog,
             self._partitions,
             self._opener,
-            one.traffic.subscriptions,
-            unfinished.lost,
-            clock,
+            self._environment.traffic.subscriptions,
+            self._unfinished.lost,
+            self._clock,
         )
 
     @classmethod
