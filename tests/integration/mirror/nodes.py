@@ -49,6 +49,7 @@ async def _entries(
             _, (reply, body) = await cluster.call(
                 request,
                 repeatable=True,
+                about=topic,
                 find_address=lambda layout=layout: (  # type: ignore[misc]
                     cluster.known_layout(topic) or layout
                 ).address(partition),
