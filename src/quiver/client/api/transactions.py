@@ -40,8 +40,9 @@ class TransactionsApi:
         """Return a transaction: what it publishes and acknowledges is visible together, or not at all.
 
         Leaving its block commits, an exception aborts. ``timeout`` is how long it may be open, 15
-        minutes at most. With a ``name`` it fences every other client that began under this name
-        before: such a client cannot commit any more.
+        minutes at most. Messages that are received while it is open stay leased until it ends. With a
+        ``name`` it fences every other client that began under this name before: such a client cannot
+        commit any more.
         """
         self._check_open()
         terms = TransactionTerms(
