@@ -6,6 +6,7 @@ epochs, so that the story of the seed can be searched for them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -284,19 +285,20 @@ def confirmed_but_not_read(history: History) -> Iterator[str]:
 
 def served_by_a_former_leader(history: History) -> Iterator[str]:
     """A leader that was replaced serves no reads for longer than it can believe to be one."""
-    confirmed = sorted(
-        (send.ended, send.epoch, send.partition) for send in history.sends if send.outcome == "done"
-    )
+    confirmed: dict[PartitionId, tuple[list[float], list[int]]] = {}
+    """Of each partition: when publishes were confirmed, and the latest epoch until then."""
+    for send in sorted(history.sends, key=lambda one: one.ended):
+        if send.outcome == "done":
+            times, epochs = confirmed.setdefault(send.partition, ([], []))
+            times.append(send.ended)
+            epochs.append(max(send.epoch, epochs[-1] if epochs else send.epoch))
     for read in history.reads:
-        newer = [
-            epoch
-            for ended, epoch, partition in confirmed
-            if partition == read.partition and ended < read.invoked - STALE_SECONDS_MAX
-        ]
-        if newer and max(newer) > read.epoch:
+        times, epochs = confirmed.get(read.partition, ([], []))
+        before = bisect_left(times, read.invoked - STALE_SECONDS_MAX)
+        if before and epochs[before - 1] > read.epoch:
             yield (
                 f"reader {read.reader} was served {read.partition} in epoch {read.epoch} at "
-                f"{read.invoked:.3f} s, long after {max(newer)} had confirmed"
+                f"{read.invoked:.3f} s, long after {epochs[before - 1]} had confirmed"
             )
             break
 
