@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from quiver.cluster.metadata.sqlite_database import SHARED_SCHEMA_VERSION, Database
 from quiver.cluster.metadata.store import Delete, LeaseId, Put
@@ -18,6 +19,7 @@ from quiver.cluster.metadata.wake_files import WakeFiles
 from quiver.errors import FolderInUse, LeaseLost, MetadataUnavailable
 
 _BUSY_TIMEOUT_S = 10.0
+_BUSY_POLL_S = 0.01
 _WAKE_FOLDER = ".open"
 """After the file's name: the folder with the pipes of those who have it open."""
 _LEASES = """
@@ -39,6 +41,21 @@ class SharedDatabase(Database):
         self.monotonic = time.monotonic
         self._wake_files: WakeFiles | None = None
         self._granted = 0
+
+    @classmethod
+    def open(cls, path: str, history_revisions: int) -> Self:
+        """Like any ``Database``, also while other processes open, close or recover it.
+
+        SQLite does not wait for them at every step: it may say at once that the file is in use.
+        """
+        deadline = time.monotonic() + _BUSY_TIMEOUT_S
+        while True:
+            try:
+                return super().open(path, history_revisions)
+            except FolderInUse:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_BUSY_POLL_S)
 
     @property
     def wake_files(self) -> WakeFiles:

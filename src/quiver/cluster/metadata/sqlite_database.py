@@ -167,9 +167,10 @@ class Database:
         """Refuse what is not ours, not intact or too new, before anything is written to it."""
         execute = self._connection.execute
         execute(f"PRAGMA locking_mode = {self._locking_mode}")
-        (application,) = execute("PRAGMA application_id").fetchone()
-        (version,) = execute("PRAGMA user_version").fetchone()
-        (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with self._snapshot():  # another process may be creating it just now
+            (application,) = execute("PRAGMA application_id").fetchone()
+            (version,) = execute("PRAGMA user_version").fetchone()
+            (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if application != _APPLICATION_ID and (application or version or tables):
             raise MetadataError(
                 f"{self._path} is an SQLite database, but not a Quiver metadata store: "

@@ -7,13 +7,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from quiver.cluster.metadata.shared_database import SharedDatabase
 from quiver.cluster.metadata.shared_sqlite import SharedSqliteStore
 from quiver.cluster.metadata.sqlite import SqliteStore
 from quiver.cluster.metadata.store import (
@@ -188,11 +191,26 @@ async def test_closing_ends_the_leases_of_that_store_alone(path: str) -> None:
     assert os.listdir(f"{path}.open") == []
 
 
+def test_a_new_file_can_be_opened_and_closed_by_several_at_the_same_moment(tmp_path: Path) -> None:
+    """SQLite says at once that the file is in use while another creates it or is the last to close."""
+    openers = 4
+    together = threading.Barrier(openers, timeout=20)
+
+    def open_and_close(path: Path) -> None:
+        together.wait()
+        SharedDatabase.open(str(path), HISTORY_REVISIONS).close()
+
+    with ThreadPoolExecutor(openers) as threads:
+        for n in range(100):
+            list(threads.map(open_and_close, [tmp_path / f"{n}.db"] * openers))
+
+
 # Crashes
 
 CHILD = """
 import asyncio, sys
 from quiver.cluster.metadata.store import Expect, Put
+from quiver.cluster.metadata.shared_database import SharedDatabase
 from quiver.cluster.metadata.shared_sqlite import SharedSqliteStore
 from quiver.model.clock import SystemClock
 
