@@ -47,7 +47,7 @@ class SubscriptionInfo(msgspec.Struct, kw_only=True):
     consumers: list[str] | None = None
     """Consumers that hold or wait for messages; not all if there are many."""
     partitions: list[PartitionProgress] | None = None
-    """How far it has come in each partition."""
+    """How far it has come in each partition that has a leader now. The numbers are of these only."""
 
 
 class CreateSubscription(Request, tag="create_subscription"):

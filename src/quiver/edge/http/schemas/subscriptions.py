@@ -64,7 +64,8 @@ class SubscriptionView(Struct, kw_only=True):
     consumers: list[str] | None = None
     """Consumers that hold or wait for messages; not all if there are many."""
     partitions: list[PartitionProgress] | None = None
-    """The committed offset, the end and the lag of each partition."""
+    """The committed offset, the end and the lag of each partition that has a leader now. The numbers
+    of messages are of these only."""
 
 
 class SubscriptionList(Struct, kw_only=True):
