@@ -302,6 +302,7 @@ class TestFolders:
         with served(tmp_path) as node, quiver.Client(node.url) as client:
             assert payloads(client, "orders") == [b"kept"]
             assert len(processes_of(node)) == 1
+            assert [one.id for one in client.describe_cluster().nodes] == ["node-1.0"]
 
     def test_a_port_that_is_taken_is_named_even_by_one_that_would_share_it(
         self, tmp_path: Path

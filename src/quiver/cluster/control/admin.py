@@ -73,7 +73,7 @@ class ClusterAdministration:
             await self._store.commit([], [Delete(key)])
             return
         state = self._view.state
-        if node not in known_nodes(state):
+        if node not in known_nodes(state) and node not in state.draining:
             raise NodeNotFound(f"there is no node named {node[:100]!r}", node=node[:100])
         _require_room_without(NodeId(node), state)
         await self._store.commit([], [Put(key, encode(DrainingRecord()))])
@@ -193,7 +193,7 @@ def place_of(partition: PartitionId) -> tuple[str, int, int]:
 def known_nodes(state: ClusterState) -> dict[NodeId, NodeRecord]:
     """Nodes that live, and those that hold something and do not."""
     holders = {node for one in state.partitions.values() for node in one.record.replicas}
-    away = {node: NodeRecord(id=node) for node in holders | set(state.draining)}
+    away = {node: NodeRecord(id=node) for node in holders}
     return dict(sorted({**away, **state.nodes}.items()))
 
 

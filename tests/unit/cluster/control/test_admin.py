@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiver.cluster.control.admin import ClusterAdministration, described
-from quiver.cluster.metadata.store import Put
+from quiver.cluster.metadata.store import Delete, Put
 from quiver.cluster.records import (
     CONTROLLER,
     DRAINING,
@@ -251,6 +251,15 @@ class TestDescribing:
         cluster = await filled(replicas=(A, B, NodeId("gone")), in_sync=(A,))
         told = {one.id: one.alive for one in described(cluster.view.state).nodes}
         assert told == {"a": True, "b": True, "c": True, "d": True, "gone": False}
+
+    @async_test
+    async def test_a_node_that_was_emptied_is_told_until_it_is_gone(self) -> None:
+        cluster = await filled()
+        await cluster.admin.decommission("d", cancel=False)
+        assert D in {one.id for one in described(await cluster.view.load()).nodes}
+        await cluster.store.commit([], [Delete(node_key(D))])
+        assert {one.id for one in described(await cluster.view.load()).nodes} == {A, B, C}
+        await cluster.admin.decommission("d", cancel=False)  # again, by a program: nothing is wrong
 
     @async_test
     async def test_a_partition_whose_leader_died_has_none(self) -> None:
