@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from quiver.cli.support.exit_codes import run
 from quiver.folder_version import FolderVersion, encode_version
-from tests.serving import Commands, Served, served, unused_address
+from tests.serving import Commands, Served, app, served, unused_address
 
 pytestmark = pytest.mark.process
 
@@ -44,6 +46,26 @@ def test_a_node_that_requires_tokens_is_found_to_do_so(
         token = next(tmp_path.rglob("admin.token")).read_text()
         monkeypatch.setenv("QUIVER_TOKEN", token)
         assert _verdicts(Commands(node.url, capsys), node.url)["authentication"][0] == "ok"
+
+
+def test_the_address_before_the_commands_name_is_that_of_the_node_to_look_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = f"quiver://{unused_address()}"
+    commands = Commands(url, capsys)
+    done = commands("doctor", "--json")
+    assert [(one["check"], one["verdict"]) for one in done.json] == [("node", "failure")]
+    assert commands("doctor", "--data", "x").code == 2
+
+
+def test_the_variable_with_an_address_does_not_turn_the_look_away_from_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUIVER_URL", f"quiver://{unused_address()}")
+    run(app, ["doctor", "--data", str(tmp_path), "--json"])
+    checks = {one["check"] for one in json.loads(capsys.readouterr().out)}
+    assert "data folder" in checks
+    assert "node" not in checks
 
 
 def test_no_node_is_one_clear_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ NOBODY = "nobody"
 
 
 def doctor(
+    context: typer.Context,
     config: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +59,7 @@ def doctor(
     """Check settings and machine: security, data folder, disk, clock, limits, ports and versions."""
     if planned is not None and not release(planned):
         raise typer.BadParameter(f"--for takes a version such as 0.1.0, not {planned!r}")
+    url = url or _url_before_the_name(context)
     if url is not None and (config or data or settings or planned):
         raise typer.BadParameter("--url looks at a running node: leave out its settings")
     found = _of_settings(config, data, settings or [], planned) if url is None else _of_node(url)
@@ -68,6 +70,15 @@ def doctor(
     bad = {Verdict.FAILURE, Verdict.WARNING} if strict else {Verdict.FAILURE}
     if any(one.verdict in bad for one in found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _url_before_the_name(context: typer.Context) -> str | None:
+    """As other commands take it. ``QUIVER_URL`` alone does not mean that node: this machine is looked at."""
+    root = context.find_root()
+    source = root.get_parameter_source("url")
+    if source is None or source.name != "COMMANDLINE":
+        return None
+    return root.params["url"] or None
 
 
 def _of_settings(
