@@ -55,6 +55,23 @@ def test_files_are_installed_where_the_unit_looks_for_them() -> None:
     assert targets["quiver.service"] == "/etc/systemd/system/quiver.service"
 
 
+def test_the_data_folder_belongs_to_the_node_before_doctor_looks_whether_it_can_be_written() -> (
+    None
+):
+    (made,) = [line for line in lines_of("install") if "--directory" in line]
+    unit = (REPOSITORY / "deploy" / "systemd" / "quiver.service").read_text()
+    assert f"WorkingDirectory={made[-1]}\n" in unit
+    assert f"User={option(made, '--owner')}\n" in unit
+    assert f"StateDirectoryMode={option(made, '--mode')}\n" in unit
+    (doctor,) = [line for line in lines_of("quiver") if line[1] == "doctor"]
+    assert LINES.index(made) < LINES.index(doctor)
+
+
+def test_the_first_token_is_waited_for_and_belongs_to_whoever_takes_it() -> None:
+    steps = [line for line in LINES if "admin.token" in " ".join(line)]
+    assert [line[0] for line in steps][:3] == ["timeout", "mv", "chown"]
+
+
 def test_compose_commands_name_services_that_there_are() -> None:
     for line in lines_of("docker"):
         if line[1] == "compose":
