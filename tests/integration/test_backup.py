@@ -214,7 +214,7 @@ def test_damage_is_found_and_never_restored(
     with quiver.Client(source.url) as client:
         client.create_topic("events")
         client.publish_many("events", [b"a" * 1000] * 100)
-    assert quiver_("backup", "create", "--to", str(place)).code == 0
+    assert quiver_("backup", "create", "--to", str(place)).err.endswith(" in 1 file\n")
     (chunk,) = [one for one in (place / "objects").rglob("*") if one.is_file()]
     data = bytearray(chunk.read_bytes())
     data[5000] ^= 1
@@ -222,6 +222,7 @@ def test_damage_is_found_and_never_restored(
     found = quiver_("backup", "verify", "--from", str(place))
     assert found.code == 1
     assert chunk.name in found.err
+    assert found.err.endswith(" is damaged: 1 problem\n")
     restored = Commands(target.url, quiver_._capture)("backup", "restore", "--from", str(place))
     assert (restored.code, "checksum" in restored.err) == (1, True)
     chunk.unlink()

@@ -81,7 +81,7 @@ def create(
     print_line(created.manifest.id)
     tell(
         f"backed up {_counts(created.manifest)}; "
-        f"{shown_bytes(created.new_bytes)} in {created.new_objects} files are new"
+        f"new are {shown_bytes(created.new_bytes)} in {plural(created.new_objects, 'file')}"
     )
 
 
@@ -123,7 +123,8 @@ def verify_(from_: FromFlag, backup: BackupFlag = None, json: Json = False) -> N
     else:
         for problem in problems:
             tell(f"error: {problem}")
-        state = f"damaged: {len(problems)} problems" if problems else f"whole: {_counts(manifest)}"
+        found = plural(len(problems), "problem")
+        state = f"damaged: {found}" if problems else f"whole: {_counts(manifest)}"
         tell(f"backup {manifest.id} is {state}")
     if problems:
         raise typer.Exit(ExitCode.FAILED)
