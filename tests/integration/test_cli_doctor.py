@@ -48,6 +48,16 @@ def test_a_node_that_requires_tokens_is_found_to_do_so(
         assert _verdicts(Commands(node.url, capsys), node.url)["authentication"][0] == "ok"
 
 
+def test_a_node_whose_disk_is_full_is_not_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(tmp_path, "--set", "limits.free_bytes_min=1000TiB") as node:
+        done = Commands(node.url, capsys)("doctor", "--json")
+        assert done.code == 1
+        (found,) = [one for one in done.json if one["check"] == "cluster"]
+        assert (found["verdict"], found["message"]) == ("failure", "disks are full: node-1")
+
+
 def test_the_address_before_the_commands_name_is_that_of_the_node_to_look_at(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -144,6 +144,12 @@ def _cluster(client: Client) -> Iterator[Finding]:
     if down:
         names = ", ".join(down[:_NAMED_MAX])
         yield failure("cluster", f"nodes are down: {names}", "start them, or decommission them")
+    full = [one.id for one in cluster.nodes if one.disk_is_full]
+    if full:
+        names = ", ".join(full[:_NAMED_MAX])
+        yield failure(
+            "cluster", f"disks are full: {names}", "free some space: they take no publishes"
+        )
     leaderless = [f"{one.topic}/{one.index}" for one in cluster.partitions if one.leader is None]
     if leaderless:
         names = ", ".join(leaderless[:_NAMED_MAX])
@@ -166,7 +172,7 @@ def _cluster(client: Client) -> Iterator[Finding]:
             f"nodes have different versions: {shown_versions(versions)}",
             "finish the upgrade: see docs/howto/upgrade.md",
         )
-    if not (down or leaderless or behind):
+    if not (down or full or leaderless or behind):
         alive = plural(len(cluster.nodes), "node")
         hosts = {one.host for one in cluster.nodes}
         if len(hosts) == 1 and "" not in hosts:

@@ -32,7 +32,12 @@ async def describe(context: Context, _request: protocol.DescribeCluster, _: memo
     if services.cluster is not None:
         cluster = services.cluster.describe()
     else:
-        cluster = node_alone(services.node, services.broker.topics.infos())
+        broker = services.broker
+        cluster = node_alone(
+            services.node,
+            broker.topics.infos(),
+            disk_is_full=broker.maintenance.disk_is_full,
+        )
     nodes = services.forwarders.described(cluster.nodes, services.clock.monotonic())
     return protocol.Cluster(cluster=msgspec.structs.replace(cluster, nodes=nodes)), ()
 
@@ -84,7 +89,9 @@ def _admin(context: Context) -> ClusterAdmin:
     return context.services.cluster
 
 
-def node_alone(name: str, topics: Sequence[protocol.TopicInfo]) -> protocol.ClusterInfo:
+def node_alone(
+    name: str, topics: Sequence[protocol.TopicInfo], *, disk_is_full: bool
+) -> protocol.ClusterInfo:
     """A node that is on its own: it leads all partitions of its topics, and nobody else has them."""
     partitions = [
         protocol.PartitionPlacement(
@@ -97,6 +104,7 @@ def node_alone(name: str, topics: Sequence[protocol.TopicInfo]) -> protocol.Clus
         id=name,
         version=__version__,
         protocols=[protocol.PROTOCOL_VERSION],
+        disk_is_full=disk_is_full,
         leads=len(partitions),
         holds=len(partitions),
     )

@@ -110,6 +110,12 @@ def test_a_cluster_is_judged_by_its_nodes_leaders_and_replicas() -> None:
     assert "cluster" not in _found(_client())
 
 
+def test_nodes_that_take_no_publishes_because_their_disk_is_full_are_a_failure() -> None:
+    nodes = [NodeInfo(id="n1"), NodeInfo(id="n2", disk_is_full=True)]
+    cluster = ClusterInfo(nodes=nodes, partitions=[], controller="n1")
+    assert _found(_client(cluster=cluster))["cluster"] == ["failure: disks are full: n2"]
+
+
 def test_nodes_of_different_versions_are_told() -> None:
     def nodes(*versions: str) -> ClusterInfo:
         found = [NodeInfo(id=f"n{at}", version=one) for at, one in enumerate(versions)]
