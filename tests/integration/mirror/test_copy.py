@@ -28,6 +28,20 @@ def test_a_copy_has_the_bytes_offsets_times_and_ids_of_its_source(
         assert len(messages(here, "orders")) == 501
 
 
+def test_messages_keep_their_ids_whatever_the_order_of_the_names_of_their_topics(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    names = ("orders", "events", "invoices")
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        for name in names:
+            there.create_topic(name)
+            there.publish(name, b"one")
+        here.create_mirror("eu", source.url, "*")
+        for name in names:
+            wait_same(source.url, target.url, name)
+        assert [messages(here, name) for name in names] == [messages(there, name) for name in names]
+
+
 def test_a_copy_of_a_topic_without_messages_lacks_nothing_from_the_start(
     source: ThreadNode, target: ThreadNode
 ) -> None:

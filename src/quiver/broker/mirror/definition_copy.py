@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
+from operator import attrgetter
 
 import structlog
 from msgspec.structs import replace
@@ -79,7 +80,7 @@ class DefinitionCopy:
             name: f"the token may not consume from {count} of its subscriptions: they are not copied"
             for name, count in source.hidden_subscriptions.items()
         }
-        for info in source.topics:
+        for info in sorted(source.topics, key=attrgetter("number")):  # so that numbers stay free
             if not self._mirror.settings.covers(info.name):
                 continue
             try:
