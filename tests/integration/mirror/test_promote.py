@@ -167,6 +167,21 @@ def test_a_copied_subscription_delivers_nothing_before_the_promote(
         assert [one.payload for one in there.receive("emails", wait=5)] == [b"one"]
 
 
+def test_a_receipt_from_before_a_promote_is_stale_at_the_source_after_it(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        there.create_queue("emails")
+        there.publish("emails", b"one")
+        mirrored(source, here, "emails*")
+        eventually(copied(here, "eu", "emails"), "the queue is copied")
+        (got,) = there.receive("emails", wait=5)
+        (done,) = here.promote_topics("emails", timeout="60s")
+        assert done.is_complete
+        with pytest.raises(quiver.StaleReceipt):
+            there.ack("emails", got.receipt)
+
+
 def test_a_promote_without_the_source_goes_on_with_what_was_copied(
     source: ThreadNode, target: ThreadNode
 ) -> None:

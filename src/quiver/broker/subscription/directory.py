@@ -174,7 +174,7 @@ class SubscriptionDirectory:
             self._clock,
             self._traffic.subscriptions.of(record.name),
             partial(self._release_remote, record.name),
-            partial(self._leaders.reads, record.name),
+            partial(self._leaders.delivers, record.name),
         )
         version: tuple[int, int] | None = self._version
         deliveries = {}

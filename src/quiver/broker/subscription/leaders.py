@@ -45,13 +45,17 @@ class SubscriptionLeaders:
                     leaders[topic.name, index] = address
         return leaders
 
-    def reads(self, name: str, number: int, index: int) -> bool:
-        """Whether a subscription reads this partition of the topic with this number."""
-        topic = self.topics.numbered(number)
+    def delivers(self, name: str, number: int, index: int) -> bool:
+        """Whether a subscription delivers this partition of the topic with this number, on whatever node.
+
+        Not if another cluster does: then leases that were given here have ended.
+        """
+        topic, record = self.topics.numbered(number), self.catalog.get(name)
         return (
             topic is not None
             and index < len(topic.first_hashes)
-            and covers(name, self.catalog.get(name).settings, topic.name)
+            and covers(name, record.settings, topic.name)
+            and record.delivers(topic)
         )
 
     def require_led(self, name: str) -> None:

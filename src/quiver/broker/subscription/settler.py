@@ -37,14 +37,15 @@ class Host(Protocol):
 
 
 class Settler:
-    """``reads`` says of a topic's number and a partition whether the subscription reads that, wherever."""
+    """``delivers`` says of a topic's number and a partition whether the subscription delivers that, on
+    whatever node."""
 
     def __init__(
-        self, subscription: Host, signer: TokenSigner, reads: Callable[[int, int], bool]
+        self, subscription: Host, signer: TokenSigner, delivers: Callable[[int, int], bool]
     ) -> None:
         self._subscription = subscription
         self._signer = signer
-        self._reads = reads
+        self._delivers = delivers
 
     def ack(
         self, settlements: Iterable[Settlement]
@@ -163,7 +164,7 @@ class Settler:
         self, settlement: Settlement
     ) -> tuple[Settlement, LeaseToken, PartitionDelivery | None]:
         token, delivery = self.find_lease(settlement.token)
-        if delivery is None and self._reads(token.topic, token.partition):
+        if delivery is None and self._delivers(token.topic, token.partition):
             raise NotLeader("the leader of the receipt's partition is changing; try again")
         return settlement, token, delivery
 

@@ -51,9 +51,9 @@ class Subscription:
         clock: Clock,
         counts: SubscriptionCounts | None = None,
         release_remote: Callable[[str], None] = lambda consumer: None,
-        reads: Callable[[int, int], bool] = lambda topic, partition: False,
+        delivers: Callable[[int, int], bool] = lambda topic, partition: False,
     ) -> None:
-        """``reads`` says of a topic's number and a partition whether it reads that, wherever."""
+        """``delivers`` says of a topic's number and a partition whether it delivers that, on any node."""
         self.record = record
         self.deliveries: dict[tuple[int, int], PartitionDelivery] = {}
         self.copied: list[CopiedPartition] = []
@@ -66,7 +66,7 @@ class Subscription:
         self._order: deque[PartitionDelivery] = deque()
         self._waiters: deque[_Waiter] = deque()
         self._watchers = ReadyWatchers(clock, self._notify_if_ready)
-        self.settler = Settler(self, signer, reads)
+        self.settler = Settler(self, signer, delivers)
         self.sessions = ConsumerSessions(self, clock, self.settler.find_lease, self._may_take)
         self.membership: GroupCoordinator | None = None
         if record.settings.ordering is Ordering.PARTITION:
