@@ -163,6 +163,17 @@ def test_a_client_that_was_forgotten_is_closed_quietly(
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_what_was_received_in_a_transaction_is_leased_until_the_program_comes_to_it(
+    client: quiver.Client,
+) -> None:
+    client.publish_many("jobs", [b"a", b"b"])
+    with client.transaction() as transaction:
+        for message in client.receive("jobs", 2, visibility="2s"):
+            assert client.receive("jobs", wait="1.5s") == []  # the work on it takes so long
+            transaction.ack(message)
+    assert client.describe_subscription("jobs").leased == 0
+
+
 def test_all_calls_of_a_group_are_one_consumer(node: ThreadNode, client: quiver.Client) -> None:
     client.create_queue("ordered", ordering="partition", partitions=4)
     waiting = Waiting(client)

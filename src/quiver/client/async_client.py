@@ -129,6 +129,7 @@ class AsyncClient(
             self._transaction_producer,
             ReceivedLeases(self._cluster, self._clock),
         )
+        self._note_received = self._transactions.received
         self._closed = False
 
     @property

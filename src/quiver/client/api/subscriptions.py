@@ -32,7 +32,6 @@ from quiver.client.consumer.session.terms import (
 )
 from quiver.client.consumer.settlement_kind import Kind
 from quiver.client.reader.range import Position, mark_of
-from quiver.client.transaction.transaction_producers import TransactionProducers
 from quiver.client.transport.channel import Answer
 from quiver.client.transport.cluster import Cluster, expect
 from quiver.client.transport.known_leaders import KnownLeaders, Name
@@ -83,7 +82,7 @@ class SubscriptionsApi:
     """What this client is called where a consumer has no name of its own."""
     _leaders: KnownLeaders
     _sessions: set[OpenSession]
-    _transactions: TransactionProducers
+    _note_received: Callable[[str, Received], None]
     _consumer_numbers: Iterator[int]
     _settler: Callable[[], Any]
     """Gives who settles what is received: the client that the program uses."""
@@ -310,7 +309,7 @@ class SubscriptionsApi:
             self._leaders.learn(subscription, leader)
             for portion in received.portions:
                 self._leaders.learn(place_of(portion.lease), leader)
-            self._transactions.received(subscription, received)
+            self._note_received(subscription, received)
         return received, body
 
     async def _call_leader(

@@ -232,7 +232,7 @@ class Client(Wrapper[AsyncClient]):
         make = functools.partial(
             _made,
             weakref.ref(self),  # it must not keep the client from being freed
-            self._wrapped()._name,  # to a group it is the same consumer
+            self._wrapped(),
             **self._terms,
         )
         return CallerLoop(make)
@@ -291,9 +291,12 @@ class Client(Wrapper[AsyncClient]):
         thread.close_after(inner.close)
 
 
-def _made(settler: Callable[[], Any], name: str | None = None, **terms: Any) -> AsyncClient:
+def _made(
+    settler: Callable[[], Any], beside: AsyncClient | None = None, **terms: Any
+) -> AsyncClient:
     inner = AsyncClient(**terms)
     inner._settler = settler
-    if name is not None:
-        inner._name = name
+    if beside is not None:
+        inner._name = beside._name  # to a group it is the same consumer
+        inner._note_received = beside._note_received  # the transactions are those of that one
     return inner

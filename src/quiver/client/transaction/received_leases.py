@@ -8,6 +8,8 @@ here, since heartbeats keep their leases.
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 
 from quiver.aio import retrieve_exception
@@ -38,17 +40,19 @@ class ReceivedLeases:
         self._cluster = cluster
         self._clock = clock
         self._leases: dict[bytes, _Lease] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def add(self, subscription: str, received: Received, begun: int) -> None:
         """Messages that came when so many transactions had ``begun``, of which one is open."""
-        for portion in received.portions:
-            if portion.lease:  # what is delivered at most once has none
-                self._leases[portion.lease] = self._lease(subscription, portion, begun)
-        while len(self._leases) > LEASES_MAX:
-            del self._leases[next(iter(self._leases))]
+        with self._lock:
+            for portion in received.portions:
+                if portion.lease:  # what is delivered at most once has none
+                    self._leases[portion.lease] = self._lease(subscription, portion, begun)
+            while len(self._leases) > LEASES_MAX:
+                del self._leases[next(iter(self._leases))]
 
     def _lease(self, subscription: str, portion: PortionInfo, begun: int) -> _Lease:
         left_s = max(0.0, (portion.deadline_us - self._clock.time_us()) / 1e6)
@@ -60,16 +64,13 @@ class ReceivedLeases:
             extend_at=self._clock.monotonic() + left_s * _SHARE,
         )
 
-    def keep(self, oldest: int | None) -> None:
-        """Extend what is due. ``oldest`` is the number of the first transaction that is open."""
-        leases = list(self._leases.values())
-        if oldest is None:
-            self._leases.clear()
-            return
-        for one in leases:
-            if one.begun < oldest:
-                self._leases.pop(one.settlement.lease, None)
-        self._extend([one for one in leases if oldest <= one.begun])
+    def keep(self, oldest: int) -> None:
+        """Extend what is due. ``oldest`` is the first transaction that is open, or the next to begin."""
+        with self._lock:
+            for lease in [name for name, one in self._leases.items() if one.begun < oldest]:
+                del self._leases[lease]
+            leases = list(self._leases.values())
+        self._extend(leases)
 
     def _extend(self, leases: list[_Lease]) -> None:
         now, known = self._clock.monotonic(), self._cluster.pool.any_open()

@@ -117,9 +117,11 @@ class TransactionProducers:
     # ------------------------------------------------------------------ those that are open
 
     def opened(self, transaction: OpenTransaction) -> None:
-        self._newest = self._open[transaction] = next(self._numbers)
-        if not self._is_ticking and self._loop is not None:
-            self._is_ticking = True
+        with self._lock:
+            self._open[transaction] = self._newest = next(self._numbers)
+            starts = not self._is_ticking and self._loop is not None
+            self._is_ticking |= starts
+        if starts and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
                 self._loop.call_soon_threadsafe(self._tick_later)
 
@@ -139,11 +141,12 @@ class TransactionProducers:
         for transaction in list(self._open):
             if not transaction.tick():
                 self._open.pop(transaction, None)
-        self._leases.keep(min(list(self._open.values()), default=None))
-        if self._open:
+        with self._lock:
+            oldest = min(self._open.values(), default=self._newest + 1)
+            ticks = self._is_ticking = bool(self._open)
+        self._leases.keep(oldest)
+        if ticks:
             self._tick_later()
-        else:
-            self._is_ticking = False
 
     async def close(self) -> None:
         """Abort what is open, and stop everything."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -100,7 +102,7 @@ async def test_what_came_before_all_open_transactions_began_is_kept_no_longer() 
     await clock.advance(10.0)
     leases.keep(oldest=2)
     assert [one.lease for request in node.asked for one in request.settlements] == [b"two"]
-    leases.keep(oldest=None)
+    leases.keep(oldest=3)
     assert len(leases) == 0
 
 
@@ -129,3 +131,30 @@ async def test_the_number_of_leases_has_a_bound(monkeypatch: pytest.MonkeyPatch)
         b"3",
         b"4",
     ]
+
+
+def test_threads_may_receive_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received_leases, "LEASES_MAX", 3)
+    leases, _, clock = kept()
+    failed: list[BaseException] = []
+
+    def receive(name: bytes) -> None:
+        several = [received(clock, b"%s%d" % (name, number)) for number in range(1_000)]
+        try:
+            for one in several * 30:
+                leases.add("orders", one, begun=1)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=receive, args=(name,)) for name in (b"a", b"b", b"c")]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert failed == []
+    assert len(leases) == 3
