@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,18 @@ import pytest
 
 import quiver
 from quiver import folder_version, formats
+from quiver.config import NodeConfig
+from quiver.edge import data_folder
 from quiver.edge.data_folder import take_folder
+from quiver.edge.node import Node
 from quiver.errors import FolderInUse, UnsupportedFormat
 from quiver.folder_version import FolderVersion, encode_version, used_by_this
-from quiver.formats import ENTRIES, STORED, Format, stored_versions
+from quiver.formats import ENTRIES, SNAPSHOTS, STORED, Format, stored_versions
 from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import write_files
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from quiver.version import __version__
+from tests.aio import async_test
 from tests.ports import free_port
 
 NEWER = Format(name="entries", meaning="", since=(*ENTRIES.since, "9.0.0"))
@@ -168,6 +174,27 @@ def test_a_node_on_its_own_notes_the_formats_of_transactions_before_the_first(
         with node.transaction() as tx:
             assert noted() == {2}
             tx.publish("orders", b"in a transaction")
+
+
+@async_test
+async def test_formats_that_are_noted_at_the_same_time_are_all_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await Node.start(NodeConfig(data=str(tmp_path)), listen=False)
+    both_have_read = threading.Barrier(2)
+
+    def used(found: FolderVersion | None, needed: Collection[Format]) -> FolderVersion:
+        with suppress(threading.BrokenBarrierError):
+            both_have_read.wait(0.5)
+        return used_by_this(found, needed)
+
+    monkeypatch.setattr(data_folder, "used_by_this", used)
+    try:
+        await asyncio.gather(*(node.services.note_formats([one]) for one in (ENTRIES, SNAPSHOTS)))
+    finally:
+        await node.stop()
+    formats = taken(tmp_path)["formats"]
+    assert (formats["entries"], formats["snapshots"]) == (2, 2)
 
 
 def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(
