@@ -18,7 +18,7 @@ from typing import Protocol
 from quiver.client.transaction.coordinator import Coordinator
 from quiver.client.transaction.received_leases import ReceivedLeases
 from quiver.client.transaction.transaction_producer import MakeProducer, TransactionProducer
-from quiver.errors import InvalidRequest, TransactionFenced
+from quiver.errors import InvalidRequest, QuiverError, TransactionFenced
 from quiver.protocol import Received
 
 IDLE_MAX = 256
@@ -151,7 +151,8 @@ class TransactionProducers:
     async def close(self) -> None:
         """Abort what is open, and stop everything."""
         for transaction in list(self._open):
-            await transaction.abort()
+            with contextlib.suppress(QuiverError):  # it has ended, or is being ended
+                await transaction.abort()
         if self._timer is not None:
             self._timer.cancel()
         for producer in (*self._idle, *self._named.values()):

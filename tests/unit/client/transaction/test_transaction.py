@@ -385,6 +385,22 @@ class TestAbort:
             assert tx.state is TransactionState.ABORTED
             assert [end.is_commit for end in ends(node)] == [False]
 
+    @async_test
+    async def test_closing_the_client_while_one_is_being_ended_aborts_the_others(self) -> None:
+        async with scripted() as (client, node, _):
+            ending, other = await client.transaction(), await client.transaction()
+            for tx in (ending, other):
+                await tx.publish("invoices", b"x")
+            node.open.clear()
+            abort = asyncio.create_task(ending.abort())
+            await asyncio.sleep(0)  # it has begun
+            close = asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            node.open.set()
+            await asyncio.gather(abort, close)
+            assert (ending.state, other.state) == (TransactionState.ABORTED,) * 2
+            assert sorted(end.transaction for end in ends(node)) == sorted([ending.id, other.id])
+
 
 class TestAcknowledgements:
     @async_test
