@@ -116,6 +116,17 @@ async def test_what_it_received_is_leased_until_the_program_comes_to_it(tmp_path
 
 
 @edge_test
+async def test_a_short_lease_is_kept_from_the_moment_it_is_received(tmp_path: Path) -> None:
+    async with clients(tmp_path) as [client]:
+        await client.publish("orders", b"a")
+        async with client.transaction() as transaction:
+            (message,) = await client.receive("orders", visibility="500ms")
+            assert await client.receive("orders", wait="1.5s") == []  # the work on it takes so long
+            await transaction.ack(message)
+        assert await ready(client) == 0
+
+
+@edge_test
 async def test_both_outcomes_are_kept_over_a_restart(tmp_path: Path) -> None:
     async with clients(tmp_path) as (q,):
         async with q.transaction() as one:

@@ -20,6 +20,8 @@ from quiver.protocol import Extend, PortionInfo, Received, Settlement
 LEASES_MAX = 10_000
 """So many are kept, the newest: one for each receive from a partition."""
 _VISIBILITY_S_MIN = 15.0
+_SHORT_S = 3.0
+"""A lease that lasts less is extended at once: it could end before ``keep`` is called again."""
 _SHARE = 1 / 3
 """Of the time that a lease lasts: when it is extended."""
 
@@ -31,6 +33,7 @@ class _Lease(msgspec.Struct, eq=False):
     settlement: Settlement
     visibility_s: float
     extend_at: float
+    is_short: bool
 
 
 class ReceivedLeases:
@@ -45,23 +48,32 @@ class ReceivedLeases:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def add(self, subscription: str, received: Received, begun: int) -> None:
-        """Messages that came when so many transactions had ``begun``, of which one is open."""
+    def add(self, subscription: str, received: Received, begun: int) -> bool:
+        """Messages that came when so many transactions had ``begun``, of which one is open.
+
+        Whether ``keep`` has to be called at once.
+        """
+        added = [
+            self._lease(subscription, portion, begun)
+            for portion in received.portions
+            if portion.lease  # what is delivered at most once has none
+        ]
         with self._lock:
-            for portion in received.portions:
-                if portion.lease:  # what is delivered at most once has none
-                    self._leases[portion.lease] = self._lease(subscription, portion, begun)
+            self._leases.update((one.settlement.lease, one) for one in added)
             while len(self._leases) > LEASES_MAX:
                 del self._leases[next(iter(self._leases))]
+        return any(one.is_short for one in added)
 
     def _lease(self, subscription: str, portion: PortionInfo, begun: int) -> _Lease:
         left_s = max(0.0, (portion.deadline_us - self._clock.time_us()) / 1e6)
+        is_short = left_s < _SHORT_S
         return _Lease(
             begun=begun,
             subscription=subscription,
             settlement=Settlement(portion.lease, portion.offsets),
             visibility_s=max(_VISIBILITY_S_MIN, left_s),
-            extend_at=self._clock.monotonic() + left_s * _SHARE,
+            extend_at=self._clock.monotonic() + (0.0 if is_short else left_s * _SHARE),
+            is_short=is_short,
         )
 
     def keep(self, oldest: int) -> None:

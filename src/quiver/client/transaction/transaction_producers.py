@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -121,17 +122,21 @@ class TransactionProducers:
             self._open[transaction] = self._newest = next(self._numbers)
             starts = not self._is_ticking and self._loop is not None
             self._is_ticking |= starts
-        if starts and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
-                self._loop.call_soon_threadsafe(self._tick_later)
+        if starts:
+            self._call_soon(self._tick_later)
 
     def ended(self, transaction: OpenTransaction) -> None:
         self._open.pop(transaction, None)
 
     def received(self, subscription: str, received: Received) -> None:
         """Messages without a session have come: they are kept while what is open now is open."""
-        if self._open:
-            self._leases.add(subscription, received, self._newest)
+        if self._open and self._leases.add(subscription, received, self._newest):
+            self._call_soon(self._keep_leases)
+
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+                self._loop.call_soon_threadsafe(call)
 
     def _tick_later(self) -> None:
         assert self._loop is not None, "it is known since the first transaction"
@@ -141,12 +146,16 @@ class TransactionProducers:
         for transaction in list(self._open):
             if not transaction.tick():
                 self._open.pop(transaction, None)
+        self._keep_leases()
         with self._lock:
-            oldest = min(self._open.values(), default=self._newest + 1)
             ticks = self._is_ticking = bool(self._open)
-        self._leases.keep(oldest)
         if ticks:
             self._tick_later()
+
+    def _keep_leases(self) -> None:
+        with self._lock:
+            oldest = min(self._open.values(), default=self._newest + 1)
+        self._leases.keep(oldest)
 
     async def close(self) -> None:
         """Abort what is open, and stop everything."""

@@ -95,6 +95,17 @@ async def test_a_short_lease_is_extended_to_what_allows_a_few_lost_requests() ->
 
 
 @async_test
+async def test_a_lease_that_may_end_before_the_next_round_is_extended_at_once() -> None:
+    leases, node, clock = kept()
+    assert not leases.add("orders", received(clock, b"long"), begun=1)
+    assert leases.add("orders", received(clock, b"short", visibility_s=1.0), begun=1)
+    leases.keep(oldest=1)
+    (request,) = node.asked
+    assert [one.lease for one in request.settlements] == [b"short"]
+    assert request.visibility_ms == 15_000
+
+
+@async_test
 async def test_what_came_before_all_open_transactions_began_is_kept_no_longer() -> None:
     leases, node, clock = kept()
     leases.add("orders", received(clock, b"one"), begun=1)
