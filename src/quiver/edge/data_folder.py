@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import structlog
 
-from quiver.errors import UnsupportedFormat
+from quiver.errors import FolderInUse, UnsupportedFormat
 from quiver.folder_version import (
     FILE,
     FolderVersion,
@@ -19,6 +22,10 @@ from quiver.formats import Format
 from quiver.log.disk.disk import Disk, FolderLock
 from quiver.log.disk.folder_lock import lock_folder
 from quiver.log.files import write_files
+
+_NOTING = "version.lock"
+_WAIT_S = 10.0
+_POLL_S = 0.005
 
 logger = structlog.get_logger()
 
@@ -53,12 +60,39 @@ def take_folder(disk: Disk, folder: str, needed: Collection[Format] = ()) -> Fol
 def note_formats(disk: Disk, folder: str, needed: Collection[Format]) -> None:
     """Note in a folder that this process has that it may have the newest version of these formats.
 
-    It is to be noted before anything of them is written.
+    It is to be noted before anything of them is written. Other threads, and other processes that
+    share the folder, may do the same at the same moment.
     """
     found = _found(disk, folder)
-    using = used_by_this(found, needed)
-    if using != found:
-        write_files(disk, folder, {FILE: encode_version(using)})
+    if used_by_this(found, needed) == found:
+        return
+    with _noting(disk, folder):
+        found = _found(disk, folder)
+        using = used_by_this(found, needed)
+        if using != found:
+            write_files(disk, folder, {FILE: encode_version(using)})
+
+
+@contextmanager
+def _noting(disk: Disk, folder: str) -> Iterator[None]:
+    """One at a time: each reads the file and replaces it."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            lock = disk.lock(f"{folder}/{_NOTING}", f"process {os.getpid()}")
+            break
+        except BlockingIOError as held:
+            if time.monotonic() >= deadline:
+                raise FolderInUse(
+                    f"{folder}/{_NOTING} is locked by {held.strerror} for {_WAIT_S:g} s: "
+                    "see what keeps its disk from answering",
+                    folder=folder,
+                ) from held
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def refused(folder: str, found: FolderVersion) -> UnsupportedFormat:

@@ -162,7 +162,6 @@ class _Starting:
         # One thread of its own: whoever keeps it busy keeps no disk waiting, and one core at most.
         self._checks = DiskThreads(1)
         self._targets = Targets(config.web.webhook_targets)
-        self._noting = asyncio.Lock()
         stack.callback(self._threads.close)
         stack.callback(self._checks.close)
 
@@ -327,8 +326,7 @@ class _Starting:
         """What is kept in etcd is no matter of a data folder."""
         if self._config.metadata.store != "etcd":
             folder = self._config.data if self._process is None else self._process.folder
-            async with self._noting:  # one at a time: each reads the file and replaces it
-                await self._threads(lambda: note_formats(self._disk, folder, needed))
+            await self._threads(lambda: note_formats(self._disk, folder, needed))
 
     async def _mirror_runner(
         self, store: MetadataStore, broker: Broker, membership: ClusterMembership | None

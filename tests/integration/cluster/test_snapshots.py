@@ -28,7 +28,9 @@ def _worked_on(three: Cluster, name: str, **settings: object) -> None:
 def _left(three: Cluster, name: str) -> tuple[int | None, list[bytes]]:
     """How many are leased, and what can be received, once the first message was sent again."""
     client = three.client()
-    waited(lambda: client.describe_subscription(name).partitions or None, "its partition has a leader")
+    waited(
+        lambda: client.describe_subscription(name).partitions or None, "its partition has a leader"
+    )
     leased = client.describe_subscription(name).leased
     client.publish(name, b"0", dedup_id="first")  # a repeat
     left = sorted(drain(client, name, 50))

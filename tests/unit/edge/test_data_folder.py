@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,14 @@ import pytest
 
 import quiver
 from quiver import folder_version, formats
-from quiver.config import NodeConfig
-from quiver.edge import data_folder
-from quiver.edge.data_folder import take_folder
-from quiver.edge.node import Node
+from quiver.edge.data_folder import note_formats, take_folder
 from quiver.errors import FolderInUse, UnsupportedFormat
 from quiver.folder_version import FolderVersion, encode_version, used_by_this
-from quiver.formats import ENTRIES, SNAPSHOTS, STORED, Format, stored_versions
+from quiver.formats import ENTRIES, STORED, Format, stored_versions
 from quiver.log.disk.real_disk import RealDisk
 from quiver.log.files import write_files
 from quiver.testing.disk import SimulatedCrash, SimulatedDisk
 from quiver.version import __version__
-from tests.aio import async_test
 from tests.ports import free_port
 
 NEWER = Format(name="entries", meaning="", since=(*ENTRIES.since, "9.0.0"))
@@ -176,25 +172,23 @@ def test_a_node_on_its_own_notes_the_formats_of_transactions_before_the_first(
             tx.publish("orders", b"in a transaction")
 
 
-@async_test
-async def test_formats_that_are_noted_at_the_same_time_are_all_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = await Node.start(NodeConfig(data=str(tmp_path)), listen=False)
-    both_have_read = threading.Barrier(2)
+def test_formats_that_are_noted_at_the_same_time_are_all_noted(tmp_path: Path) -> None:
+    """By several threads here. Processes that share a folder do it, too."""
+    needed = [one for one in STORED if one.at_start != one.newest]
+    assert len(needed) > 1
+    together = threading.Barrier(len(needed), timeout=20)
 
-    def used(found: FolderVersion | None, needed: Collection[Format]) -> FolderVersion:
-        with suppress(threading.BrokenBarrierError):
-            both_have_read.wait(0.5)
-        return used_by_this(found, needed)
+    def note(folder: Path, one: Format) -> None:
+        together.wait()
+        note_formats(RealDisk(), str(folder), [one])
 
-    monkeypatch.setattr(data_folder, "used_by_this", used)
-    try:
-        await asyncio.gather(*(node.services.note_formats([one]) for one in (ENTRIES, SNAPSHOTS)))
-    finally:
-        await node.stop()
-    formats = taken(tmp_path)["formats"]
-    assert (formats["entries"], formats["snapshots"]) == (2, 2)
+    with ThreadPoolExecutor(len(needed)) as threads:
+        for n in range(50):
+            folder = tmp_path / str(n)
+            taken(folder)
+            list(threads.map(note, [folder] * len(needed), needed))
+            noted = taken(folder)["formats"]
+            assert [noted[one.name] for one in needed] == [one.newest for one in needed]
 
 
 def test_a_damaged_file_counts_as_everything_that_this_quiver_reads(
