@@ -17,6 +17,8 @@ class NodeCounts(msgspec.Struct, kw_only=True):
     alive: int
     down: list[str]
     draining: list[str]
+    full: list[str] = []
+    """Those whose disk is full: they take no publishes."""
     forwarders: int = 0
 
 
@@ -32,8 +34,8 @@ class PartitionCounts(msgspec.Struct, kw_only=True):
 
 class Summary(msgspec.Struct, kw_only=True):
     health: Literal["ok", "degraded", "unavailable"]
-    """``degraded``: everything works, but a node or a replica is missing. ``unavailable``: some
-    partitions accept no durable publishes."""
+    """``degraded``: everything works, but a node or a replica is missing, or a disk is full.
+    ``unavailable``: some partitions accept no durable publishes."""
     nodes: NodeCounts
     partitions: PartitionCounts
     controller: str | None
@@ -47,6 +49,7 @@ def summary_of(cluster: ClusterInfo) -> Summary:
         alive=sum(one.alive and one.role == "full" for one in cluster.nodes),
         down=[one.id for one in cluster.nodes if not one.alive],
         draining=[one.id for one in cluster.nodes if one.draining],
+        full=[one.id for one in cluster.nodes if one.disk_is_full],
         forwarders=sum(one.role == "forwarder" for one in cluster.nodes),
     )
     parts = cluster.partitions
@@ -61,9 +64,10 @@ def summary_of(cluster: ClusterInfo) -> Summary:
         ),
         moving=sum(bool(one.target) for one in parts),
     )
-    missing = nodes.down or counts.under_replicated or cluster.controller is None
+    refused = counts.below_min_in_sync or any(one.leader in nodes.full for one in parts)
+    missing = nodes.down or nodes.full or counts.under_replicated or cluster.controller is None
     return Summary(
-        health="unavailable" if counts.below_min_in_sync else "degraded" if missing else "ok",
+        health="unavailable" if refused else "degraded" if missing else "ok",
         nodes=nodes,
         partitions=counts,
         controller=cluster.controller,

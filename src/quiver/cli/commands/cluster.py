@@ -275,6 +275,7 @@ def _lines(summary: Summary) -> list[str]:
         f"health      {summary.health}",
         f"nodes       {summary.nodes.alive} alive"
         + "".join(f", {one} is down" for one in summary.nodes.down)
+        + "".join(f", the disk of {one} is full" for one in summary.nodes.full)
         + "".join(f", {one} is being decommissioned" for one in summary.nodes.draining)
         + (
             f"; {plural(summary.nodes.forwarders, 'forwarder')}" if summary.nodes.forwarders else ""

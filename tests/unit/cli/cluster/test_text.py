@@ -12,9 +12,12 @@ THREE = ["a", "b", "c"]
 
 
 def cluster(
-    *partitions: PartitionPlacement, down: tuple[str, ...] = (), controller: str | None = "a"
+    *partitions: PartitionPlacement,
+    down: tuple[str, ...] = (),
+    full: tuple[str, ...] = (),
+    controller: str | None = "a",
 ) -> ClusterInfo:
-    nodes = [NodeInfo(id=name, alive=name not in down) for name in THREE]
+    nodes = [NodeInfo(id=name, alive=name not in down, disk_is_full=name in full) for name in THREE]
     return ClusterInfo(nodes=nodes, partitions=list(partitions), controller=controller)
 
 
@@ -41,6 +44,8 @@ def partition(
         (cluster(partition(target="abd")), "ok"),
         (cluster(partition(in_sync="ab")), "degraded"),
         (cluster(partition(), down=("c",)), "degraded"),
+        (cluster(partition(), full=("b",)), "degraded"),
+        (cluster(partition(), full=("a",)), "unavailable"),
         (cluster(partition(), controller=None), "degraded"),
         (cluster(partition(in_sync="a")), "unavailable"),
         (cluster(partition(leader=None)), "unavailable"),
