@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -200,6 +201,27 @@ def test_a_promote_without_the_source_goes_on_with_what_was_copied(
         assert drained(here, "emails", 7) == [b"%d" % i for i in range(3, 10)]
         here.publish("emails", b"new")
         assert messages(here, "emails")[-1][1] == b"new"
+
+
+def test_many_topics_are_promoted_in_time_though_their_source_is_silent(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    names = [f"orders.{number}" for number in range(12)]
+    with (
+        quiver.Client(source.url) as there,
+        quiver.Client(target.url) as here,
+        socket.create_server(("127.0.0.1", 0)) as silent,  # it takes connections and says nothing
+    ):
+        for name in names:
+            there.create_topic(name)
+        here.create_mirror("eu", source.url, "orders.*")
+        for name in names:
+            eventually(copied(here, "eu", name), f"{name} is copied")
+        here.alter_mirror("eu", source=f"quiver://127.0.0.1:{silent.getsockname()[1]}")
+        found = here.promote_topics("orders.*", timeout="4s")  # the client waits 30 s longer
+        assert sorted(one.name for one in found) == sorted(names)
+        assert all(one.error and not one.is_fenced for one in found)
+        here.publish(names[-1], b"new")
 
 
 def test_producers_and_transactions_of_both_clusters_are_kept_apart(

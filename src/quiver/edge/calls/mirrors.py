@@ -9,6 +9,8 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from quiver import protocol
+from quiver.aio import for_each
+from quiver.broker.topics.catalog import TopicRecord
 from quiver.client.transport.addresses import addresses_in
 from quiver.edge.auth.call_permissions import (
     ADMIN,
@@ -35,6 +37,8 @@ _MIRROR_VALUES = 2
 _TOKEN_BYTES_MAX = 1000
 _PATTERNS_MAX = 100
 _PROMOTE_S_MAX = 600.0
+_PROMOTED_AT_ONCE = 8
+"""Topics of one request: each may wait for its source, and whoever asked waits for all."""
 
 # ---------------------------------------------------------------------- asked of the source
 
@@ -167,10 +171,18 @@ async def promote(context: Context, request: protocol.PromoteTopics, _: memoryvi
 
     nodes = ", ".join(services.node_addresses)
     moved_to = f"cluster {services.mirrors.environment.cluster}" + (f" ({nodes})" if nodes else "")
-    promotion = Promotion(services.mirrors, services.broker.topics, everywhere, moved_to)
     wait_s = min(max(0, request.wait_ms) / 1000, _PROMOTE_S_MAX)
-    done = [await promotion.promote(one, fence=request.fence, wait_s=wait_s) for one in records]
-    return protocol.TopicsPromoted(topics=done), ()
+    silent: set[str] = set()
+    done: dict[str, protocol.PromotedTopic] = {}
+
+    async def promote_one(record: TopicRecord) -> None:
+        promotion = Promotion(
+            services.mirrors, services.broker.topics, everywhere, moved_to, silent
+        )
+        done[record.name] = await promotion.promote(record, fence=request.fence, wait_s=wait_s)
+
+    await for_each(records, promote_one, _PROMOTED_AT_ONCE)
+    return protocol.TopicsPromoted(topics=[done[one.name] for one in records]), ()
 
 
 async def _require_readers(context: Context) -> None:

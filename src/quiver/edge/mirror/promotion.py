@@ -28,16 +28,26 @@ Describe = Callable[[str], Awaitable[MirrorInfo]]
 
 
 class Promotion:
-    """``moved_to`` is what the source tells those who publish there."""
+    """Of one topic. ``moved_to`` is what the source tells those who publish there.
+
+    ``silent`` are the mirrors whose sources had not answered another topic in time: they are not waited
+    for again.
+    """
 
     def __init__(
-        self, runner: MirrorRunner, topics: Topics, describe: Describe, moved_to: str
+        self,
+        runner: MirrorRunner,
+        topics: Topics,
+        describe: Describe,
+        moved_to: str,
+        silent: set[str],
     ) -> None:
         self._runner = runner
         self._clock = runner.environment.clock
         self._topics = topics
         self._describe = describe
         self._moved_to = moved_to
+        self._silent = silent
         self._waiting = ""
         """What is not so yet, in the words for an operator."""
 
@@ -48,6 +58,8 @@ class Promotion:
         )
         if record.failback is not None:
             done.error = "it was not a copy yet: its failback ends, and it goes on with what it has"
+        elif fence and record.source.mirror in self._silent:
+            done.error = f"the source had not answered within {wait_s:g} s for another topic"
         elif fence:
             self._waiting = "the source had not answered"
             try:
@@ -55,6 +67,8 @@ class Promotion:
                     await self._fence(record, record.source, done)
             except TimeoutError:
                 done.error = f"after {wait_s:g} s {self._waiting}"
+                if not done.is_fenced:
+                    self._silent.add(record.source.mirror)
             except (QuiverError, OSError) as error:
                 done.error = str(error)
         await self._topics.promote(record.name)
