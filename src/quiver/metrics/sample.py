@@ -72,8 +72,10 @@ class MirrorSample(msgspec.Struct, frozen=True, kw_only=True):
 
     mirror: str
     topic: str
-    lag_messages: int = 0
-    lag_bytes: int = 0
+    lag_messages: int | None = 0
+    """``None`` while it is not known of all partitions."""
+    lag_bytes: int | None = 0
+    """The same; not known either of a copy that is behind while its mirror is paused."""
     lag_s: float = 0.0
     """For how long the partition that is furthest behind has not had everything."""
     state_lag_s: float | None = None

@@ -123,8 +123,8 @@ def _sample(mirror: str, topic: str, parts: list[PartitionProgress], since_us: i
     return MirrorSample(
         mirror=mirror,
         topic=topic,
-        lag_messages=sum(one.lag_messages or 0 for one in shown),
-        lag_bytes=sum(one.lag_bytes or 0 for one in shown),
+        lag_messages=_total([one.lag_messages for one in shown]),
+        lag_bytes=_total([one.lag_bytes for one in shown]),
         lag_s=max(one.lag_s or 0.0 for one in shown),
         state_lag_s=max(states, default=None),
         copied_bytes=sum(one.copied_bytes for one in parts),
@@ -133,3 +133,9 @@ def _sample(mirror: str, topic: str, parts: list[PartitionProgress], since_us: i
         gaps=sorted(gap for one in parts for gap in one.gaps.since(since_us)),
         broken=sum(one.is_broken for one in parts),
     )
+
+
+def _total(found: list[int | None]) -> int | None:
+    """The sum; ``None`` while a part of it is not known."""
+    known = [one for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
