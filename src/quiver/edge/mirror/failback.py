@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import structlog
 
+from quiver.aio import report_unexpected
 from quiver.broker.mirror.common_end import CommonEnd, Comparison
 from quiver.broker.mirror.failback import FailbackPartitions
 from quiver.broker.topics.catalog import TopicRecord
@@ -54,6 +55,10 @@ class FailbackDriver:
                     failed = True
                     text = error.message if isinstance(error, QuiverError) else str(error)
                     self._report(record, text)
+                except Exception as error:
+                    failed = True
+                    self._report(record, repr(error))
+                    report_unexpected("a failback met an error", error)
             await self._clock.sleep(_AGAIN_S if failed else _LOOK_S)
 
     def _report(self, record: TopicRecord, error: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from quiver.aio import cancel_and_wait
+from quiver.aio import cancel_and_wait, report_unexpected
 from quiver.broker.mirror.catalog import MirrorRecord
 from quiver.broker.mirror.mirrors import described
 from quiver.edge.mirror.environment import MirrorEnvironment
@@ -45,6 +45,8 @@ class MirrorRunner:
                 await self._adjust()
             except (QuiverError, OSError) as error:
                 logger.error("mirrors cannot be run", error=str(error))
+            except Exception as error:
+                report_unexpected("mirrors cannot be run", error)
             await self.environment.clock.sleep(LOOK_S)
 
     async def _adjust(self) -> None:

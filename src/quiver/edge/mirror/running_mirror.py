@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from quiver.aio import cancel_and_wait
+from quiver.aio import cancel_and_wait, report_unexpected
 from quiver.broker.mirror.catalog import MirrorRecord
 from quiver.broker.mirror.definition_copy import DefinitionCopy
 from quiver.broker.mirror.mirrors import described
@@ -126,6 +126,10 @@ class RunningMirror:
             except (QuiverError, OSError) as error:
                 failures += 1
                 self._report(error)
+            except Exception as error:
+                failures += 1
+                self._report(error)
+                report_unexpected("a mirror met an error", error)
             await self._environment.clock.sleep(FOLLOW_S + _BACKOFF.pause_s(failures, chance))
 
     async def _watch(self) -> None:
@@ -141,6 +145,10 @@ class RunningMirror:
             except (QuiverError, OSError) as error:
                 failures += 1
                 self._report(error)
+            except Exception as error:
+                failures += 1
+                self._report(error)
+                report_unexpected("a mirror met an error", error)
             await self._environment.clock.sleep(WATCH_S + _BACKOFF.pause_s(failures, chance))
 
     def _request(self, known: str) -> DescribeSource:
