@@ -10,7 +10,7 @@ from quiver.client.consumer.session.terms import OpenSession
 from quiver.client.transaction.transaction import AsyncTransaction, TransactionTerms
 from quiver.client.transaction.transaction_producers import TransactionProducers
 from quiver.client.transport.cluster import Cluster
-from quiver.errors import InvalidSetting
+from quiver.errors import InvalidRequest, InvalidSetting
 from quiver.model.clock import Clock
 from quiver.model.transaction import (
     TIMEOUT_S,
@@ -22,6 +22,7 @@ from quiver.model.units import Duration
 
 TIMEOUT_S_MIN = 0.1
 _NAME_BYTES_MAX = 255
+_ID_MAX = (1 << 63) - 1
 
 
 class TransactionsApi:
@@ -58,7 +59,7 @@ class TransactionsApi:
         The outcome is known for an hour at least.
         """
         self._check_open()
-        return await self._transactions.coordinator.describe(TransactionId(transaction))
+        return await self._transactions.coordinator.describe(_checked_id(transaction))
 
     async def abort_transaction(self, transaction: int) -> None:
         """Abort the transaction of another client, which may be gone.
@@ -67,7 +68,15 @@ class TransactionsApi:
         ``admin`` on the cluster. One that is committed stays so: the error is ``TransactionError``.
         """
         self._check_open()
-        await self._transactions.coordinator.abort(TransactionId(transaction))
+        await self._transactions.coordinator.abort(_checked_id(transaction))
+
+
+def _checked_id(transaction: Any) -> TransactionId:
+    if not isinstance(transaction, int) or not 0 <= transaction <= _ID_MAX:
+        raise InvalidRequest(
+            f"{transaction!r:.80} is not the id of a transaction: give the number of its id"
+        )
+    return TransactionId(transaction)
 
 
 def checked_name(name: str | None) -> str | None:

@@ -376,6 +376,15 @@ class TestAbort:
             assert tx.state is TransactionState.ABORTED
             assert [end.is_commit for end in ends(node)] == [False]
 
+    @pytest.mark.parametrize("wrong", [-1, 1 << 64, "tx_AAAQAAAAAABg6gAAGA", None])
+    @async_test
+    async def test_what_is_no_id_of_a_transaction_is_refused(self, wrong: Any) -> None:
+        async with scripted() as (client, node, _):
+            for call in (client.describe_transaction, client.abort_transaction):
+                with pytest.raises(InvalidRequest, match="is not the id of a transaction"):
+                    await call(wrong)
+            assert node.requests == []
+
     @async_test
     async def test_closing_the_client_aborts_what_is_open(self) -> None:
         async with scripted() as (client, node, _):
