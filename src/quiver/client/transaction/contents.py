@@ -50,8 +50,11 @@ class TransactionContents:
         *,
         client: object,
         sessions: Container[OpenSession],
-    ) -> None:
-        """A message that ``client`` has received, or one of these sessions. From any thread."""
+    ) -> bool:
+        """A message that ``client`` has received, or one of these sessions. From any thread.
+
+        Whether its lease ends by itself, as without a session.
+        """
         if not isinstance(message, ReceivedMessage):
             raise InvalidRequest(
                 "give messages that were received or consumed, or a received batch, "
@@ -67,6 +70,7 @@ class TransactionContents:
         self._messages.add(message, session)
         if session is not None:
             session.join(message, holder)
+        return session is None
 
     def ack_batch(self, batch: pa.RecordBatch | pa.Table, subscription: str) -> None:
         self._messages.add_batch(batch, subscription)

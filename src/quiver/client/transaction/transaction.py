@@ -29,7 +29,7 @@ from quiver.client.transaction.contents import Sent, TransactionContents, Unconf
 from quiver.client.transaction.coordinator import in_doubt
 from quiver.client.transaction.lifecycle import Lifecycle
 from quiver.client.transaction.transaction_producer import TransactionProducer
-from quiver.client.transaction.transaction_producers import TransactionProducers
+from quiver.client.transaction.transaction_producers import HOLD_AFTER_S, TransactionProducers
 from quiver.client.transport.cluster import Cluster
 from quiver.errors import (
     InvalidRequest,
@@ -49,6 +49,8 @@ from quiver.protocol import EndTransaction, EndTransactionAfter, JoinTransaction
 
 _ABORT_S = 5.0
 """How long an abort waits: what it does not reach is aborted by the time limit."""
+_SOON_US = round(2 * HOLD_AFTER_S * 1e6)
+"""A lease that ends by then may not last until the next tick."""
 
 
 Offer = Callable[[Any, Any, MessageOptions], Delivery]
@@ -221,8 +223,14 @@ class AsyncTransaction:
             self._contents.ack_batch(messages, subscription)
             return _Done()
         several = [messages] if isinstance(messages, ReceivedMessage) else _several(messages)
+        soon_us, is_urgent = self._clock.time_us() + _SOON_US, False
         for message in several:
-            self._contents.ack(message, self, client=self._client(), sessions=self._sessions)
+            ends_by_itself = self._contents.ack(
+                message, self, client=self._client(), sessions=self._sessions
+            )
+            is_urgent |= ends_by_itself and message.deadline_us < soon_us
+        if is_urgent:
+            self._producers.tick_soon(self)
         return _Done()
 
     async def hold(self) -> None:

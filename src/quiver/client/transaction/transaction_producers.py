@@ -36,8 +36,8 @@ class OpenTransaction(Protocol):
 
 
 class TransactionProducers:
-    """``take_idle``, ``opened`` and ``received`` may be called from any thread, everything else on the
-    event loop."""
+    """``take_idle``, ``opened``, ``received`` and ``tick_soon`` may be called from any thread,
+    everything else on the event loop."""
 
     def __init__(
         self, coordinator: Coordinator, make: MakeProducer, leases: ReceivedLeases
@@ -133,7 +133,11 @@ class TransactionProducers:
         if self._open and self._leases.add(subscription, received, self._newest):
             self._call_soon(self._keep_leases)
 
-    def _call_soon(self, call: Callable[[], None]) -> None:
+    def tick_soon(self, transaction: OpenTransaction) -> None:
+        """It has acknowledged what may not be leased until the next tick."""
+        self._call_soon(transaction.tick)
+
+    def _call_soon(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
                 self._loop.call_soon_threadsafe(call)

@@ -9,9 +9,10 @@ from pyroaring import BitMap64
 from quiver import protocol
 from quiver.errors import QuiverError, TransactionAborted, TransactionFenced
 from quiver.model.transaction import TransactionId, producer_of
-from tests.unit.client.scripted_node import ScriptedNode
+from tests.unit.client.scripted_node import NOW_US, ScriptedNode
 
 LEASE = b"lease-of-twenty-six-bytes."
+LEASE_S = 30.0
 TOKEN = b"token"
 
 
@@ -93,7 +94,7 @@ class ScriptedCoordinator(ScriptedNode):
             topic_number=self.topics[request.subscription].number,
             partition=0,
             lease=LEASE,
-            deadline_us=0,
+            deadline_us=NOW_US + round(LEASE_S * 1e6),
             offsets=offsets.serialize(),
             size=len(data),
         )

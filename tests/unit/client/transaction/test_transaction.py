@@ -34,7 +34,12 @@ from quiver.model.envelope import TRANSACTIONAL
 from quiver.model.transaction import EPOCHS_MAX, PARTICIPANTS_MAX, TransactionState, producer_of
 from tests.aio import async_test
 from tests.unit.client.scripted_node import Fate, HastyClock, ScriptedDialer, until
-from tests.unit.client.transaction.scripted_coordinator import ScriptedCoordinator, always, once
+from tests.unit.client.transaction.scripted_coordinator import (
+    LEASE_S,
+    ScriptedCoordinator,
+    always,
+    once,
+)
 
 
 @asynccontextmanager
@@ -423,6 +428,20 @@ class TestAcknowledgements:
             assert list(node.held[tx.id]) == [0, 1, 2]
             assert node.count(protocol.Hold) == 1
             assert participants(ends(node)[0]) == {("orders", 0)}
+
+    @async_test
+    async def test_a_message_whose_lease_ends_soon_is_held_at_once(self) -> None:
+        async with scripted() as (client, node, clock):
+            await client.publish_many("orders", [b"1", b"2"])
+            one, other = await client.receive("orders")
+            async with client.transaction() as tx:
+                tx.ack(one)
+                await asyncio.sleep(0)
+                assert not node.count(protocol.Hold)
+                clock.now += LEASE_S - 0.5
+                tx.ack(other)
+                await until(lambda: node.count(protocol.Hold) == 1)
+                assert list(node.held[tx.id]) == [0, 1]
 
     @async_test
     async def test_a_received_batch_is_acknowledged(self) -> None:
