@@ -164,6 +164,56 @@ def test_prefixed_copies_stand_beside_local_topics_and_never_travel_in_a_circle(
         assert {one.name for one in us.list_topics()} == {"orders", "eu.orders"}
 
 
+def test_a_promoted_copy_of_another_name_does_not_come_back(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as eu, quiver.Client(target.url) as us:
+        eu.create_topic("orders")
+        eu.publish("orders", b"from eu")
+        us.create_mirror("eu", source.url, "orders", rename="{cluster}.{topic}")
+        eventually(copied(us, "eu", "eu.orders"), "eu.orders is copied")
+        us.promote_topics("eu.orders", fence=False)
+        us.create_topic("events")
+        eu.create_mirror("us", target.url, "*", rename="{cluster}.{topic}")
+        wait_named(eu, "us.events")
+        eventually(
+            lambda: "eu.orders" in {one.source for one in eu.describe_mirror("us").topics},
+            "it is seen",
+        )
+        there = {one.source: one.error for one in eu.describe_mirror("us").topics}
+        assert "come from this cluster" in there["eu.orders"]
+        assert {one.name for one in eu.list_topics()} == {"orders", "us.events"}
+
+
+def test_a_topic_that_a_mirror_no_longer_names_is_no_longer_copied(
+    source: ThreadNode, target: ThreadNode
+) -> None:
+    with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
+        for name in ("events", "orders"):
+            there.create_topic(name)
+            there.publish(name, b"1")
+        here.create_mirror("eu", source.url, ["events", "orders"])
+        for name in ("events", "orders"):
+            wait_same(source.url, target.url, name)
+        here.alter_mirror("eu", topics=["orders"])
+
+        def error_of_events() -> str:
+            return {one.name: one.error for one in here.describe_mirror("eu").topics}["events"]
+
+        eventually(lambda: "does not copy it any more" in error_of_events(), "it is described")
+        for name in ("events", "orders"):
+            there.publish(name, b"2")
+        wait_same(source.url, target.url, "orders")
+        assert [one for _, one in messages(here, "events")] == [b"1"]
+        here.alter_mirror("eu", topics=["*"])
+        wait_same(source.url, target.url, "events")
+        here.alter_mirror("eu", topics=["orders"])
+        eventually(lambda: "does not copy it any more" in error_of_events(), "it is described")
+        (promoted,) = here.promote_topics("events")
+        assert "does not copy it any more" in promoted.error
+        there.publish("events", b"3")  # its source was not stopped
+
+
 def test_a_name_that_is_taken_is_left_alone(source: ThreadNode, target: ThreadNode) -> None:
     with quiver.Client(source.url) as there, quiver.Client(target.url) as here:
         there.create_topic("orders")

@@ -17,7 +17,7 @@ from quiver.broker.definitions.restored_topic import restored_topic
 from quiver.broker.definitions.subscriptions import Subscriptions
 from quiver.broker.definitions.topics import Topics
 from quiver.broker.mirror.catalog import MirrorRecord
-from quiver.broker.mirror.lineage import aside_name, was_copied_from
+from quiver.broker.mirror.lineage import aside_name, returns_renamed, was_copied_from
 from quiver.broker.subscription.catalog import SubscriptionCatalog, SubscriptionRecord, covers
 from quiver.broker.topics.catalog import TopicCatalog, TopicRecord
 from quiver.errors import QuiverError, SubscriptionExists, TopicExists
@@ -105,7 +105,7 @@ class DefinitionCopy:
     ) -> None:
         name = copy_name(self._mirror.settings.rename, self._mirror.name, info.name)
         origin = self._origin(info, source.cluster)
-        if self._cluster in origin.clusters:
+        if self._cluster in origin.clusters or returns_renamed(info, name, self._cluster):
             self.errors[info.name] = "its messages come from this cluster"
             return
         known = next(iter(self._topic_catalog.named([name])), None)

@@ -25,6 +25,13 @@ def was_copied_from(info: TopicInfo, record: TopicRecord, cluster: str) -> bool:
     return cluster in copied.through
 
 
+def returns_renamed(info: TopicInfo, name: str, cluster: str) -> bool:
+    """Whether a promoted topic of the source has messages of this ``cluster``, where they have another
+    name than ``name``. Under their own name they may come back: that is a failback."""
+    copied = info.promoted_from
+    return copied is not None and cluster in copied.clusters and copied.topic != name
+
+
 def aside_name(name: str, now_us: int, is_taken: Callable[[str], bool]) -> str:
     """The name of the topic for what only this cluster has of another.
 

@@ -84,6 +84,9 @@ class Promotion:
         if running is None:
             done.error = f"mirror {origin.mirror!r} does not run here: nothing was fenced"
             return
+        if not running.copies(record):
+            done.error = f"mirror {origin.mirror!r} does not copy it any more: nothing was fenced"
+            return
         await running.fence(origin.topic, self._moved_to)
         done.is_fenced = True
         source = await self._settled(origin, running)

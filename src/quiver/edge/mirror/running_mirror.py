@@ -41,6 +41,7 @@ from quiver.protocol import (
 
 FOLLOW_S = 1.0
 """How often the source is asked for its topics."""
+DROPPED = "the mirror does not copy it any more: promote the copy, or delete it"
 _BACKOFF = RetryBackoff(first_s=0.2, most_s=15.0)
 
 logger = structlog.get_logger()
@@ -194,11 +195,22 @@ class RunningMirror:
             assert copy.origin is not None
             try:
                 await self._link.call(Topic, DescribeTopic(name=copy.origin.topic, extents=False))
+            except PermissionDenied:
+                continue
             except TopicNotFound:
                 logger.warning("topic was deleted at the source", topic=copy.name)
                 await self._definitions.delete(copy)
 
     # ------------------------------------------------------------------ partitions
+
+    def _wanted(self) -> list[TopicRecord]:
+        """The copies of topics that the mirror still names: its topics may have been altered."""
+        copies = self._mirrors.copies(self.record.name)
+        return [one for one in copies if self.copies(one)]
+
+    def copies(self, copy: TopicRecord) -> bool:
+        """Whether the topic of a copy is among those that the mirror copies."""
+        return copy.origin is not None and self.record.settings.covers(copy.origin.topic)
 
     def adjust(self) -> None:
         """Copy exactly those partitions that this node leads now."""
@@ -208,7 +220,7 @@ class RunningMirror:
         self._version = self._mirrors.version
         wanted = {
             (copy.number, index): copy
-            for copy in self._mirrors.copies(self.record.name)
+            for copy in self._wanted()
             for index in self._mirrors.led(copy)
         }
         for place in set(self._pulling) - set(wanted):
@@ -258,7 +270,7 @@ class RunningMirror:
 
     def _share(self) -> float:
         """The part of all partitions that this node copies."""
-        every = sum(len(copy.first_hashes) for copy in self._mirrors.copies(self.record.name))
+        every = sum(len(copy.first_hashes) for copy in self._wanted())
         return len(self._pulling) / every if every else 1.0
 
     # ------------------------------------------------------------------ what an operator sees and does
@@ -280,6 +292,7 @@ class RunningMirror:
                     source=copy.origin.topic,
                     partitions=partitions,
                     diverged_to=copy.diverged_to,
+                    error="" if self.copies(copy) else DROPPED,
                 )
             )
         known = {one.source: one for one in info.topics}
