@@ -126,8 +126,9 @@ class Holds:
         named = [f"offset {offset} of {subscriptions[lease]!r}" for lease, offset in late[:10]]
         count = sum(map(len, self._stale.values()))
         return StaleReceipt(
-            f"the transaction was aborted: the lease of {count:,} of its messages had ended, and "
-            f"others may have them: {', '.join(named)}{', …' if count > len(named) else ''}",
+            f"the transaction was aborted: the lease of {count:,} of its messages had ended, so others "
+            "may have them, or they were settled before: "
+            f"{', '.join(named)}{', …' if count > len(named) else ''}",
             stale=[receipt(lease, offset) for lease, offset in late],
             transaction=self._transaction,
         )
