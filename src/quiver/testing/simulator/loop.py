@@ -47,6 +47,12 @@ class Handle:
     def cancel(self) -> None:
         self.is_cancelled = True
 
+    def forget(self) -> None:
+        """It is never run: an error that it would have been told is not one that nobody caught."""
+        for told in self.args:
+            if isinstance(told, asyncio.Future) and told.done() and not told.cancelled():
+                told.exception()
+
 
 class Timer(Handle):
     """A callback at a time."""
@@ -110,6 +116,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def kill(self, process: Process) -> None:
         """Let none of its code ever run again, not even what cleans up."""
         process.is_dead = True
+        for handle in process.held:
+            handle.forget()
         process.held.clear()
         self._graveyard += [task for task in process.tasks if not task.done()]
         process.tasks.clear()
@@ -165,6 +173,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             owner = context.get(_owner)
             if owner is not None:
                 if owner.is_dead:
+                    handle.forget()
                     continue
                 if owner.is_paused:
                     owner.held.append(handle)

@@ -17,6 +17,7 @@ from quiver.cluster.control.admin import place_of
 from quiver.cluster.records import NodeId, PartitionId, PartitionRecord
 from quiver.model.mirror.settings import MirrorSettings
 from quiver.testing.simulator.broker_simulation import _TOPICS, BrokerSimulation, _logical
+from quiver.testing.simulator.history import Delivery
 from quiver.testing.simulator.mirrors.copying import CopyingCluster
 from quiver.testing.simulator.mirrors.deals import visible
 from quiver.testing.simulator.mirrors.failback_watch import FailbackWatch
@@ -211,7 +212,11 @@ class FormerSource(CopyingCluster):
             for one in users.deliveries
             if _topic(one.partition) in returned and one.queue in whole.followed
         ]
-        whole.deliveries = [one for one in whole.deliveries if ASIDE not in one.partition]
+        whole.deliveries = [
+            one
+            for one in whole.deliveries
+            if ASIDE not in one.partition and not self._came_after_the_cut(one)
+        ]
         known = set(users.letters)
         whole.letters = [one for one in whole.letters if one not in known]
         back.queues, back.sends = there.queues, there.sends
@@ -254,6 +259,15 @@ class FormerSource(CopyingCluster):
         ]
         for place in [one for one in whole.copies if _topic(one) == topic]:
             del whole.copies[place]
+
+    def _came_after_the_cut(self, one: Delivery) -> bool:
+        """Of a subscription that the other cluster does not have: it delivers what follows the cut."""
+        known = self._whole.failbacks.get(_topic(one.partition))
+        return (
+            known is not None
+            and one.ended >= known.finished
+            and one.offset >= self._cut(one.partition)
+        )
 
     def _cut(self, partition: PartitionId) -> int:
         known = self._whole.failbacks.get(_topic(partition))
